@@ -23,6 +23,9 @@ MODULES := test test/alerts test/caddy test/charts test/h2spec test/interop test
 # And those that are tested on a cluster.
 CLUSTER_MODULES := test/cluster test/conformance test/documents test/nodrop test/scale
 
+# Packages with tests that need a Kubernetes, behind the tag cluster.
+CLUSTER_PKGS := ./internal/provision ./internal/status/writer ./internal/source/kube
+
 PKGS ?= ./...
 TESTFLAGS ?=
 FUZZTIME ?= 10s
@@ -112,6 +115,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet $(PKGS)
 	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
+	go vet -tags cluster $(CLUSTER_PKGS) && bin/staticcheck -tags cluster $(CLUSTER_PKGS)
 	failed=0; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...) || failed=1; done; exit $$failed
 
 .PHONY: fuzz
@@ -187,7 +191,17 @@ clean: ## remove what make builds
 
 # What needs a cluster runs as root. Kubernetes is built once, outside of the repository, in some minutes.
 .PHONY: test-in-cluster
-test-in-cluster: test-cluster scripted conformance documents nodrop scale-small ## everything that is proved on a cluster (root)
+test-in-cluster: test-cluster packages-on-cluster scripted conformance documents nodrop scale-small ## everything that is proved on a cluster (root)
+
+.PHONY: packages-on-cluster
+packages-on-cluster: ## what tests of single packages can find out on a cluster alone (root)
+	@date '+%H:%M:%S $@'
+	@$(MAKE) --no-print-directory -C test/cluster down NAME=packages
+	@$(MAKE) --no-print-directory -C test/cluster up NAME=packages NODES=2 >/dev/null
+	@bin/cluster -name packages apply api/v1alpha1
+	@export KUBECONFIG="$$(bin/cluster -name packages exec printenv KUBECONFIG)" CLUSTER='$(CURDIR)/bin/cluster -name packages'; \
+	  go test -tags cluster -p 1 -count 1 -run '(OnACluster|^TestCluster)$$' $(TESTFLAGS) $(CLUSTER_PKGS); status=$$?; \
+	  $(MAKE) --no-print-directory -C test/cluster down NAME=packages; exit $$status
 
 .PHONY: conformance
 conformance: ## the official conformance suite, with Moongate from its chart, and its report into conformance/ (root)

@@ -325,6 +325,8 @@ type Listener struct {
 }
 
 // Service are fields of the Services that are created for a Gateway.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.ipFamilies) || size(self.ipFamilies) < 2 || !has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack'",message="two ipFamilies need ipFamilyPolicy PreferDualStack or RequireDualStack"
 type Service struct {
 	// Type is LoadBalancer (the default), NodePort or ClusterIP.
 	//
@@ -348,12 +350,12 @@ type Service struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
-	// IPFamilyPolicy says whether IPv4 and IPv6 are both asked for.
+	// IPFamilyPolicy says whether IPv4 and IPv6 are both asked for. Without it a Service has one of them.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
-	// IPFamilies are IPv4, IPv6 or both, the primary one first. Default: what the cluster assigns. The primary one of a Service cannot be changed; delete the
+	// IPFamilies are IPv4, IPv6 or both, the primary one first. Both need ipFamilyPolicy PreferDualStack or RequireDualStack. Default: what the cluster assigns. The primary one of a Service cannot be changed; delete the
 	// Service to have it made anew.
 	//
 	// +optional

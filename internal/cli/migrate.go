@@ -183,6 +183,9 @@ func readIngressCluster(ctx context.Context, cluster clusterFlags, input *migrat
 		}
 		fmt.Fprintf(stderr, "problem: %s: cannot be listed, so that none seems to exist: %s; %s\n", p.Kind, p.Message, p.Remedy)
 	}
+	if input.Unlisted == "" {
+		input.Asked = names
+	}
 	return readServed(items, input)
 }
 

@@ -129,19 +129,27 @@ func (c *converter) readConfig() {
 			c.report = append(c.report, whole)
 		default:
 			c.global.from = m
+			if c.options.ConfigMap == "" {
+				c.report = append(c.report, Entry{Position: m.at, Object: m.String(), Field: "metadata.name", Outcome: Approximated, Message: "is taken for that of the controller by its name, so that what it says holds for all Ingresses",
+					Remedy: "make sure that the controller reads it; --configmap names one"})
+			}
 		}
 	}
 	if c.input.Unlisted != "" {
 		c.report = append(c.report, Entry{Object: "ConfigMaps", Outcome: NotTranslated, Message: "cannot be read (" + c.input.Unlisted + "), so that what the controller's demands of all requests, such as global-auth-url, is not known", Remedy: "ask for the verb list on configmaps, or give the ConfigMap as input"})
 	}
 	if c.global.from == nil {
-		if c.options.ConfigMap != "" {
-			c.report = append(c.report, Entry{Object: "ConfigMap " + c.options.ConfigMap, Outcome: NotTranslated, Message: "is not in the input, so that defaults are assumed", Remedy: "give it as input, too"})
+		const closed = "; so that nothing is open, all paths of all hosts are answered 500, and all ports for TCP and UDP are left out"
+		if name := c.options.ConfigMap; slices.Contains(c.input.Asked, name) {
+			c.report = append(c.report, Entry{Object: "ConfigMap " + name, Outcome: Approximated, Message: "does not exist in the cluster, so that defaults hold", Remedy: "make sure that the name is the one that the controller reads"})
+		} else if name != "" {
+			why := "what ConfigMap " + name + " demands of all requests is not known"
+			c.global.withheld, c.global.streams = why, why
+			c.report = append(c.report, Entry{Object: "ConfigMap " + name, Outcome: NotTranslated, Message: "is not in the input, and what it demands of all requests is not known" + closed, Remedy: "give it as input, too"})
 		} else if c.controller == nil && (c.unread != nil || overlooked) {
 			why := "which ConfigMap the controller reads is not known, nor what it demands of all requests"
 			c.global.withheld, c.global.streams = why, why
-			c.report = append(c.report, Entry{Object: "ConfigMaps", Field: "--configmap", Outcome: NotTranslated, Message: why + "; so that nothing is open, all paths of all hosts are answered 500, and all ports for TCP and UDP are left out",
-				Remedy: "name the ConfigMap by --configmap"})
+			c.report = append(c.report, Entry{Object: "ConfigMaps", Field: "--configmap", Outcome: NotTranslated, Message: why + closed, Remedy: "name the ConfigMap by --configmap"})
 		}
 		return
 	}

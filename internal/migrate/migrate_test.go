@@ -898,6 +898,60 @@ func TestConfigMapThatIsNotRead(t *testing.T) {
 	}
 }
 
+// TestConfigMapThatIsMissing: what the controller demands by a ConfigMap that is named and not in the input is not known, so that nothing is open. One that a cluster was asked for
+// and does not have demands nothing.
+func TestConfigMapThatIsMissing(t *testing.T) {
+	byArgument := deployment("x", "controller", official+"args: [/nginx-ingress-controller, --configmap=x/own, --tcp-services-configmap=x/tcp]") +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: tcp, namespace: x}\ndata: {\"5432\": \"x/postgres:5432\"}\n"
+	for name, c := range map[string]struct {
+		input string
+		edit  func(*Input, *Options)
+		open  bool
+	}{
+		"by an argument":     {byArgument, func(*Input, *Options) {}, false},
+		"by a flag":          {configOf("x", "ingress-nginx-controller", "proxy-body-size: 2m"), func(_ *Input, o *Options) { o.ConfigMap = "x/own" }, false},
+		"not in a cluster":   {byArgument, func(in *Input, _ *Options) { in.Asked = []string{"x/own", "x/tcp"} }, true},
+		"it is in the input": {byArgument + configOf("x", "own", "proxy-body-size: 2m"), func(*Input, *Options) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, o := new(Input), options
+			in.Read("in.yaml", []byte(c.input+ingressOf("a", "web", "a.test", "own", "")))
+			c.edit(in, &o)
+			out := Convert(in, o)
+			text := string(out.YAML())
+			if got := strings.Contains(text, "name: own"); got != c.open {
+				t.Errorf("the backend is asked: %v\n%s", got, text)
+			}
+			if got := strings.Contains(text, "postgres"); got != (c.open && strings.Contains(c.input, "postgres")) {
+				t.Errorf("the port is open: %v\n%s", got, text)
+			}
+			outcome := NotTranslated
+			if c.open {
+				outcome = Approximated
+			}
+			said := slices.ContainsFunc(out.Report, func(e Entry) bool { return e.Object == "ConfigMap x/own" && e.Outcome == outcome && e.Remedy != "" })
+			if want := name != "it is in the input"; said != want {
+				t.Errorf("it has an entry: %v: %v", said, out.Report)
+			}
+		})
+	}
+}
+
+// TestConfigMapByItsName: one that counts by its name alone has an entry that says so, and none where it is named.
+func TestConfigMapByItsName(t *testing.T) {
+	for named, want := range map[string]bool{"": true, "x/ingress-nginx-controller": false} {
+		in, o := new(Input), options
+		in.Read("in.yaml", []byte(configOf("x", "ingress-nginx-controller", "proxy-body-size: 2m")+ingressOf("a", "web", "a.test", "own", "")))
+		o.ConfigMap = named
+		out := Convert(in, o)
+		if got := slices.ContainsFunc(out.Report, func(e Entry) bool {
+			return e.Object == "ConfigMap x/ingress-nginx-controller" && e.Field == "metadata.name" && e.Outcome == Approximated && strings.Contains(e.Remedy, "--configmap")
+		}); got != want {
+			t.Errorf("with --configmap %q it has an entry: %v", named, got)
+		}
+	}
+}
+
 // TestControllerOfAnotherClass: each controller that is passed over has an entry, and while there is one no ConfigMap counts by its name, so that nothing is open.
 func TestControllerOfAnotherClass(t *testing.T) {
 	internal := deployment("x", "internal", official+"args: [/nginx-ingress-controller, --ingress-class=internal, --controller-class=k8s.io/internal]")

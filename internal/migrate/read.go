@@ -44,6 +44,8 @@ type Input struct {
 	served      bool // what is read now was served by an API server
 	// Unlisted says why ConfigMaps of a cluster could not be read; "" is that they were, or that none was asked for.
 	Unlisted string
+	// Asked are the names, as namespace/name, of ConfigMaps that a cluster was asked for: those that are not in the input do not exist.
+	Asked []string
 	// Problems are documents that cannot be read.
 	Problems []manifest.Problem
 }

@@ -114,6 +114,9 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		Name: namePanics,
 		Help: helpPanics,
 	}, []string{"where"})
+	for _, where := range panicPlaces {
+		m.panics.WithLabelValues(where)
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        nameBuild,
 		Help:        helpBuild,

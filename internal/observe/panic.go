@@ -5,9 +5,14 @@ import (
 	"runtime/debug"
 )
 
+// panicPlaces are the values of the label where. Their counters are 0 from the start: increase does not see the first value of a series.
+var panicPlaces = []string{
+	"accept", "connect", "connection", "datagrams", "exchange", "hash table", "health", "health check", "http2", "load reports",
+	"mirror", "resolve", "sweep", "tracing", "translate", "tunnel", "upload",
+}
+
 // Panicked counts and logs a panic that ended one thing only, with the stack of the goroutine. It is called by the deferred
-// function that has recovered v, and where is one of few words: connection, exchange, upload, mirror, http2, connect, sweep, accept, translate. A nil
-// Observer does nothing.
+// function that has recovered v, and where is one of panicPlaces. A nil Observer does nothing.
 func (o *Observer) Panicked(where string, v any) {
 	if o == nil {
 		return

@@ -2,11 +2,9 @@
 
 package provision
 
-// These tests want a test cluster (see test/cluster/README.md) with the CRDs of the Gateway API:
+// These tests want a test cluster (see test/cluster/README.md) of two nodes with the CRDs of the Gateway API. make packages-on-cluster runs them; by hand:
 //
-//	KUBECONFIG=... go test -tags cluster ./internal/provision
-//
-// CLUSTER_NAME is its -name where it is not the default, CLUSTER the program.
+//	KUBECONFIG=... CLUSTER="../../bin/cluster -name mine" go test -tags cluster ./internal/provision
 
 import (
 	"cmp"
@@ -117,7 +115,7 @@ func (r *real) gateway(t *testing.T, name string) types.UID {
 // lead runs a Provisioner that leads.
 func (r *real) lead(t *testing.T, writes *counter) (p *replica, end func()) {
 	t.Helper()
-	p = &replica{reports: map[string]report{}, ca: "certificate"}
+	p = &replica{reports: map[string]report{}, history: map[string][]report{}, ca: "certificate"}
 	config := rest.CopyConfig(r.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { writes.next = next; return writes })
 	made, err := New(Options{
@@ -127,6 +125,7 @@ func (r *real) lead(t *testing.T, writes *counter) (p *replica, end func()) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.reports[namespace+"/"+name] = report{infrastructure: i, ready: ready}
+			p.history[namespace+"/"+name] = append(p.history[namespace+"/"+name], report{infrastructure: i, ready: ready})
 		},
 	})
 	if err != nil {
@@ -135,6 +134,22 @@ func (r *real) lead(t *testing.T, writes *counter) (p *replica, end func()) {
 	p.Provisioner = made
 	endWatch, endRun := run(t, made.Watch), run(t, made.Run)
 	return p, func() { endRun(); endWatch() }
+}
+
+// freeNodePort returns a node port that no Service has, not even one of an earlier test that is going, and that the cluster chooses for none as long as it has others: one of 30000 to 30085.
+func (r *real) freeNodePort(t *testing.T) int32 {
+	t.Helper()
+	all, err := r.services(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for port := int32(30000); port <= 30085; port++ {
+		if !slices.ContainsFunc(all, func(svc corev1.Service) bool { return holdsNodePort(&svc, port) }) {
+			return port
+		}
+	}
+	t.Fatal("no node port is free")
+	return 0
 }
 
 func find[T Object](t *testing.T, r *real, kind, name string) T {
@@ -258,8 +273,8 @@ func TestOnACluster(t *testing.T) {
 	testkit.Eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
 }
 
-// TestHostNetwork runs a proxy in the network of its node.
-func TestHostNetwork(t *testing.T) {
+// TestHostNetworkOnACluster runs a proxy in the network of its node.
+func TestHostNetworkOnACluster(t *testing.T) {
 	mapImage(t)
 	r := newReal(t)
 	g := gatewayName{r.namespace, "edge"}
@@ -318,12 +333,46 @@ func TestDaemonSetOnACluster(t *testing.T) {
 	}
 }
 
-// TestNodePorts fixes a port at nodes for two Gateways: the first has it, whatever the order of its addresses, and the second says so.
-func TestNodePorts(t *testing.T) {
+// TestDaemonSetOnHostsOnACluster has a DaemonSet take the place of a Deployment on two nodes, in the network of these: one of both always has a proxy that is ready.
+func TestDaemonSetOnHostsOnACluster(t *testing.T) {
+	mapImage(t)
+	r := newReal(t)
+	g := gatewayName{r.namespace, "web"}
+	uid := r.gateway(t, "web")
+	p, _ := r.lead(t, &counter{})
+	update := func(edit func(*v1alpha1.GatewayParametersSpec)) {
+		change := specOf(g, func(p *translate.ProxySpec) {
+			p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true}
+			edit(&p.Parameters)
+		})
+		change.Spec.UID = uid
+		p.Update([]translate.ProxySpecChange{change})
+	}
+	update(func(p *v1alpha1.GatewayParametersSpec) { p.Replicas = pointer[int32](2) })
+	testkit.Eventually(t, "a proxy on each node", func() bool {
+		l := p.last(g.String())
+		return len(l.ready) == 2 && len(l.infrastructure.Addresses) == 2
+	})
+	before := len(p.reportsOf(g.String()))
+	update(func(p *v1alpha1.GatewayParametersSpec) { p.DaemonSet = true })
+	testkit.Eventually(t, "the DaemonSet has the place of the Deployment", func() bool {
+		_, err := r.get(t.Context(), kindDeployment, r.namespace, "web-moongate")
+		l := p.last(g.String())
+		return apierrors.IsNotFound(err) && len(l.ready) == 2 && l.infrastructure.Lagging == ""
+	})
+	for _, l := range p.reportsOf(g.String())[before:] {
+		if len(l.ready) == 0 {
+			t.Errorf("no proxy was ready: %+v", l.infrastructure)
+		}
+	}
+}
+
+// TestNodePortsOnACluster fixes a port at nodes for two Gateways: the first has it, whatever the order of its addresses, and the second says so.
+func TestNodePortsOnACluster(t *testing.T) {
 	mapImage(t)
 	r := newReal(t)
 	p, _ := r.lead(t, &counter{})
-	const nodePort = 31987
+	nodePort := r.freeNodePort(t)
 	update := func(name string, uid types.UID, addresses ...string) {
 		change := specOf(gatewayName{r.namespace, name}, func(p *translate.ProxySpec) {
 			p.Addresses = addressesOf(addresses...)
@@ -358,8 +407,8 @@ func TestNodePorts(t *testing.T) {
 	})
 }
 
-// TestNoImage waits for an image that nobody has.
-func TestNoImage(t *testing.T) {
+// TestNoImageOnACluster waits for an image that nobody has.
+func TestNoImageOnACluster(t *testing.T) {
 	r := newReal(t)
 	g := gatewayName{r.namespace, "web"}
 	change := specOf(g, func(p *translate.ProxySpec) {
@@ -373,9 +422,9 @@ func TestNoImage(t *testing.T) {
 	})
 }
 
-// TestApplied applies the objects of every golden file. The API server takes them all, and keeps
+// TestAppliedOnACluster applies the objects of every golden file. The API server takes them all, and keeps
 // every field as it was applied: otherwise a controller that restarts would write.
-func TestApplied(t *testing.T) {
+func TestAppliedOnACluster(t *testing.T) {
 	r := newReal(t)
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -435,8 +484,8 @@ func mapImage(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cluster := cmp.Or(os.Getenv("CLUSTER"), "../../bin/cluster")
-	if out, err := exec.Command(cluster, "-name", cmp.Or(os.Getenv("CLUSTER_NAME"), "default"), "image", standinImage, binary).CombinedOutput(); err != nil {
+	cluster := append(strings.Fields(cmp.Or(os.Getenv("CLUSTER"), "../../bin/cluster")), "image", standinImage, binary)
+	if out, err := exec.Command(cluster[0], cluster[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }

@@ -67,7 +67,7 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 			ready = append(ready, pod.Name)
 		}
 	}
-	i := &translate.Infrastructure{Addresses: o.addresses(), Class: o.class, Ports: o.ports(), Ready: len(ready) > 0, Lagging: o.problem.minor}
+	i := &translate.Infrastructure{Addresses: o.addresses(), Class: o.class, Ports: o.ports(), Ready: len(ready) > 0, Lagging: o.lagging(), Unassigned: o.problem.unassigned}
 	switch {
 	case o.problem.failed != "":
 		i.Waiting = o.problem.failed
@@ -77,6 +77,29 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 		i.Waiting = o.whyNoAddress()
 	}
 	return i, ready
+}
+
+// lagging is what the Gateway is served without.
+func (o observed) lagging() string {
+	all := []string{o.problem.minor, o.problem.unassigned, o.whyNoRoom()}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ". ")
+}
+
+// whyNoRoom speaks of more proxies of a Deployment than there are nodes for: those that are left over take what an update of the others may have unavailable, which never
+// begins then.
+func (o observed) whyNoRoom() string {
+	for _, w := range o.workloads {
+		if w.name.kind != kindDeployment || !w.template.Spec.HostNetwork || w.ready == 0 || len(o.workloads) > 1 {
+			continue
+		}
+		for _, pod := range o.pods {
+			if unschedulable(pod) != nil {
+				return fmt.Sprintf("Deployment %s/%s has more replicas than there are nodes for them, since with hostNetwork a node has room for one proxy, and no update of them begins; "+
+					"lower replicas, or set daemonSet in GatewayParameters", w.object.GetNamespace(), w.name.name)
+			}
+		}
+	}
+	return ""
 }
 
 func podReady(pod *corev1.Pod) bool {
@@ -150,9 +173,11 @@ func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
 }
 
 // onNodes says that the proxies are reached at their nodes: they use these' network, and no
-// load balancer was asked for.
+// load balancer was asked for. Where no workload is known, as where DaemonSets may not be listed, the pods tell.
 func (o observed) onNodes() bool {
-	return slices.ContainsFunc(o.workloads, func(w workload) bool { return w.template.Spec.HostNetwork }) &&
+	host := slices.ContainsFunc(o.workloads, func(w workload) bool { return w.template.Spec.HostNetwork }) ||
+		len(o.workloads) == 0 && slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
+	return host &&
 		!slices.ContainsFunc(o.services, func(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeClusterIP })
 }
 
@@ -236,16 +261,31 @@ func (o observed) whyNotReady() string {
 			}
 		}
 	}
-	return "no proxy is ready yet; if this stays, look at the pods of the Gateway"
+	switch {
+	case len(o.pods) > 0:
+		return "no proxy is ready yet; if this stays, look at the pods of the Gateway"
+	case len(o.workloads) > 0:
+		w := o.workloads[0]
+		return fmt.Sprintf("no proxy is ready yet, and there is no pod; if this stays, look at the events of %s %s/%s", w.name.kind, w.object.GetNamespace(), w.name.name)
+	}
+	return "no proxy is ready yet, and nothing runs any; if this stays, see the log of the controller"
+}
+
+// unschedulable returns the condition that says that no node has room for a pod; nil where none says so.
+func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
+	for i, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
 }
 
 // whyPodNotReady is "" where the pod may only need its time.
 func whyPodNotReady(pod *corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return fmt.Sprintf("pod %s cannot be scheduled: %s; add nodes, or relax the parameters of the GatewayClass", name, c.Message)
-		}
+	if c := unschedulable(pod); c != nil {
+		return fmt.Sprintf("pod %s cannot be scheduled: %s; add nodes, or relax the parameters of the GatewayClass", name, c.Message)
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if waiting := c.State.Waiting; waiting != nil {

@@ -120,8 +120,14 @@ func TestInfrastructure(t *testing.T) {
 		{"one on each node, in its network", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.HostNetwork = true }), aService("a", "0//", inside, "10.96.0.7"), aPod("pod-1", true, host)},
 			"[IPAddress 192.0.2.1] [pod-1] "},
 		{"no node", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation, d.Status.ObservedGeneration = 1, 1 })}, "[] [] DaemonSet shop/web-moongate runs on no node; relax nodeSelector"},
-		{"a node, as far as is known", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation = 1 })}, "[] [] no proxy is ready yet;"},
-		{"nodes", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 2 })}, "[] [] no proxy is ready yet;"},
+		{"a node, as far as is known", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation = 1 })},
+			"[] [] no proxy is ready yet, and there is no pod; if this stays, look at the events of DaemonSet shop/web-moongate"},
+		{"nodes", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 2 })},
+			"[] [] no proxy is ready yet, and there is no pod; if this stays, look at the events of DaemonSet shop/web-moongate"},
+		{"nodes and a pod", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 2 }), aPod("pod-1", false, nil)}, "[] [] no proxy is ready yet; if this stays, look at the pods"},
+		{"a Service alone", []Object{aService("a", "0//", lb, "10.0.0.1")}, "[IPAddress 10.0.0.1] [] no proxy is ready yet, and nothing runs any; if this stays, see the log of the controller"},
+		{"in the network of nodes, by what is not listed", []Object{aService("a", "0//", inside, "10.96.0.7"), aPod("pod-1", true, host)}, "[IPAddress 192.0.2.1] [pod-1] "},
+		{"not in the network of nodes any more", []Object{aDeployment(nil), aService("a", "0//", inside, "10.96.0.7"), aPod("pod-1", true, host)}, "[IPAddress 10.96.0.7] [pod-1] "},
 		{"no replicas", []Object{aDeployment(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32) })}, "[] [] Deployment shop/web-moongate has no replicas; set replicas"},
 	} {
 		objects := map[objectName]Object{}
@@ -142,6 +148,17 @@ func TestInfrastructure(t *testing.T) {
 		}
 		if got != c.want && (!strings.HasPrefix(got, c.want) || strings.HasSuffix(c.want, "] ")) {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+	noRoom := aPod("pod-2", false, func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes"})
+	})
+	for _, on := range []bool{true, false} {
+		d := aDeployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.HostNetwork, d.Status.ReadyReplicas = on, 1 })
+		i, _ := observe(map[objectName]Object{{kindDeployment, "web"}: d, {kindPod, "pod-1"}: ready, {kindPod, "pod-2"}: noRoom}, "moongate", problem{minor: "no budget"}).infrastructure()
+		const want = "no budget. Deployment shop/web-moongate has more replicas than there are nodes for them"
+		if i.Waiting != "" || strings.HasPrefix(i.Lagging, want) != on || !strings.HasPrefix(i.Lagging, "no budget") {
+			t.Errorf("with hostNetwork %v, and a proxy that no node has room for: %+v", on, i)
 		}
 	}
 	if i, _ := observe(nil, "", problem{failed: "quota"}).infrastructure(); i == nil || i.Waiting != "quota" {

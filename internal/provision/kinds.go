@@ -211,6 +211,20 @@ func (c *client) leaveReplicas(ctx context.Context, d *appsv1.Deployment) error 
 	return err
 }
 
+// scale sets the number of replicas of exactly the Deployment that was seen.
+func (c *client) scale(ctx context.Context, d *appsv1.Deployment, replicas int32) (Object, error) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": d.UID, "resourceVersion": d.ResourceVersion}, "spec": map[string]any{"replicas": replicas},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r, into := resources[kindDeployment], newObject(kindDeployment)
+	err = c.byVersion[r.version].Patch(types.MergePatchType).Namespace(d.Namespace).Resource(r.resource).Name(d.Name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec).Body(body).Do(ctx).Into(into)
+	return into, err
+}
+
 // delete removes exactly the object that was seen, not one that took its name.
 func (c *client) delete(ctx context.Context, kind string, object Object) error {
 	r, uid, policy := resources[kind], object.GetUID(), metav1.DeletePropagationBackground

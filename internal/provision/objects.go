@@ -3,6 +3,7 @@ package provision
 import (
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -99,9 +100,13 @@ func disruptionBudget(spec *translate.ProxySpec, s Settings) *policyv1.PodDisrup
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(spec, s, v1alpha1.MetadataPodDisruptionBudget, Name(spec.Name, spec.Class)),
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable:               least,
-			MaxUnavailable:             most,
-			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
+			MinAvailable:   least,
+			MaxUnavailable: most,
+			// Not the pods of a DaemonSet whose place the Deployment takes: where one is among them Kubernetes cannot count, and would let no node be drained.
+			Selector: &metav1.LabelSelector{
+				MatchLabels:      identityLabels(spec),
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: appsv1.DefaultDeploymentUniqueLabelKey, Operator: metav1.LabelSelectorOpExists}},
+			},
 			UnhealthyPodEvictionPolicy: pointer(policyv1.AlwaysAllow),
 		},
 	}

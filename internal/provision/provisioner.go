@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -84,6 +83,8 @@ type Provisioner struct {
 	nodes  *nodes
 	grace  time.Duration
 	skip   time.Duration // see the constant
+	// deadline is progressDeadline.
+	deadline time.Duration
 
 	nodePorts nodePorts
 
@@ -107,6 +108,8 @@ type Provisioner struct {
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
 	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects   map[gatewayName]map[objectName]*history
+
+	handOvers map[gatewayName]handOver // to a workload of another kind
 
 	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
 
@@ -134,7 +137,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
+		o: o, client: c, grace: grace, skip: skip, deadline: progressDeadline, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -163,6 +166,7 @@ func (p *Provisioner) forget() {
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
 	p.failures = map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
+	p.handOvers = map[gatewayName]handOver{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
@@ -246,8 +250,7 @@ func minor(kind string) bool { return kind == kindDisruptionBudget || kind == ki
 // others: what runs there stays as it is. p.mu is held.
 func (p *Provisioner) dispensable(s scope, err error) bool {
 	if optional(s.kind) {
-		var status apierrors.APIStatus
-		return errors.As(err, &status)
+		return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 	}
 	return apierrors.IsForbidden(err) && s.namespace != metav1.NamespaceAll && p.read[s.kind]
 }
@@ -319,6 +322,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 			delete(p.specs, g)
 			delete(p.problems, g)
 			delete(p.objects, g)
+			delete(p.handOvers, g)
 		} else {
 			p.specs[g] = change.Spec
 			delete(p.absent, g)

@@ -43,8 +43,8 @@ type unscaled struct{ error }
 func (u unscaled) Unwrap() error { return u.error }
 
 // outcome is what keeps a ProxySpec from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
-// number of replicas. What is awaited is no failure.
-type outcome struct{ failed, minor, awaited []error }
+// number of replicas. What is unassigned, an entry of spec.addresses goes without, and what is awaited is no failure.
+type outcome struct{ failed, minor, unassigned, awaited []error }
 
 // note takes what came of an object of a kind.
 func (o *outcome) note(kind string, err error) {
@@ -59,7 +59,7 @@ func (o *outcome) note(kind string, err error) {
 }
 
 // problem is what is worth a user's attention of an outcome; "" for nothing.
-type problem struct{ failed, minor string }
+type problem struct{ failed, minor, unassigned string }
 
 // after is the problem of a new outcome. What may pass by itself, such as an API server that is away, leaves what was said before.
 func (p problem) after(o outcome) problem {
@@ -73,7 +73,7 @@ func (p problem) after(o outcome) problem {
 		}
 		return before
 	}
-	return problem{said(o.failed, p.failed), said(slices.Concat(o.minor, o.awaited), p.minor)}
+	return problem{said(o.failed, p.failed), said(slices.Concat(o.minor, o.awaited), p.minor), said(o.unassigned, p.unassigned)}
 }
 
 // reconcile makes one Gateway's objects what its ProxySpec says. again is when to look at it
@@ -107,7 +107,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		later, err := p.apply(ctx, g, spec, object)
 		var r refusal
 		if svc, ok := object.(*corev1.Service); ok && requestOf(svc).cluster && errors.As(err, &r) {
-			came.minor = append(came.minor, err) // the entry of spec.addresses is not satisfied, and others are
+			came.unassigned = append(came.unassigned, err) // the entry of spec.addresses is not satisfied, and others are
 		} else {
 			came.note(nameOf(object).kind, err)
 		}
@@ -124,7 +124,10 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		p.prune(ctx, spec, running, objects, &came)
 	}
 	p.setProblem(g, spec, came)
-	return again, errors.Join(slices.Concat(came.failed, came.minor)...)
+	if len(came.awaited) > 0 && (again == 0 || again > awaitedPoll) {
+		again = awaitedPoll
+	}
+	return again, errors.Join(slices.Concat(came.failed, came.minor, came.unassigned)...)
 }
 
 // renewTrust gives proxies that stay as they are, because their Gateway's ProxySpec is held or is of another class now, the certificates by which they know
@@ -453,9 +456,12 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	keep := map[objectName]bool{}
 	replaced := false
 	deploymentStays := false
-	for _, object := range running {
-		if _, ok := object.(*appsv1.Deployment); ok && p.awaits(spec, object, running, wanted, &outcome{}) {
-			deploymentStays = true
+	for n, object := range running {
+		if p.awaits(ctx, spec, object, running, wanted, came) {
+			keep[n] = true
+			// On nodes it is scaled down, which an autoscaler would undo.
+			d, is := object.(*appsv1.Deployment)
+			deploymentStays = deploymentStays || is && !d.Spec.Template.Spec.HostNetwork
 		}
 	}
 	for _, object := range wanted {
@@ -470,7 +476,7 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	for n, object := range running {
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
-		case keep[n], n.kind == kindPod, p.awaits(spec, object, running, wanted, came), ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
+		case keep[n], n.kind == kindPod, ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
 		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
 			return
 		default:
@@ -479,20 +485,61 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	}
 }
 
+// awaitedPoll is how often to look at a workload that waits for another one: that a pod has gone is not reported.
+const awaitedPoll = 10 * time.Second
+
 // awaits reports whether a workload stays until the one that takes its place is ready. Where none of its proxies is ready nothing would be lost, and a
-// workload that cannot serve must not be in the way.
-func (p *Provisioner) awaits(spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) bool {
+// workload that cannot serve must not be in the way. In the network of their nodes the proxies of a Deployment make room one by one.
+func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) bool {
 	by, it, ok := superseding(object, spec, running, wanted)
 	if !ok {
 		return false
 	}
+	g := gatewayName{spec.Namespace, spec.Name}
 	pods := it.podsOf(running, spec.Class)
-	if by.replaces(it, nodesOf(pods), spec) || it.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil }) {
+	nodes := nodesOf(pods)
+	if it.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil }) {
+		p.endHandOver(g)
 		return false
+	}
+	if by.replaces(it, nodes, spec) || p.overdue(g, by, it) {
+		rest, err := p.makeRoom(ctx, spec, by, it, nodes)
+		if !rest && err == nil {
+			p.endHandOver(g)
+			return false
+		}
+		if err != nil {
+			came.minor = append(came.minor, err) // it is served
+		}
 	}
 	came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s serves until all proxies of %s %s are ready; if this stays, look at its pods and events",
 		it.name.kind, spec.Namespace, it.name.name, by.name.kind, by.name.name)})
 	return true
+}
+
+// makeRoom takes one proxy from a Deployment in the network of its nodes, of which a DaemonSet in the same network takes the place: to remove all would leave every
+// node without one at once. It reports whether more are left, which stay for now; of other workloads, or where somebody else scales the Deployment, none are.
+func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, by, it workload, nodes int32) (rest bool, err error) {
+	d, ok := it.object.(*appsv1.Deployment)
+	if !ok || nodes <= 1 || by.name.kind != kindDaemonSet || !shareNodes(by, it) {
+		return false, nil
+	}
+	if it.wanted < nodes || p.superseded(gatewayName{spec.Namespace, spec.Name}, spec) {
+		return true, nil // a proxy is ending, or something else is wanted
+	}
+	if scaled, err := p.scaledByOthers(ctx, spec, d); scaled && err == nil {
+		return false, nil
+	}
+	p.o.Logger.Info("ending a proxy to make room for another one on its node", "namespace", d.Namespace, "object", it.name.String(), "left", nodes-1)
+	after, err := p.client.scale(ctx, d, nodes-1)
+	switch {
+	case apierrors.IsConflict(err): // it has changed
+		return true, nil
+	case err != nil:
+		return true, explain(it.name, d.Namespace, err)
+	}
+	p.store.written(kindDeployment, after)
+	return true, nil
 }
 
 // superseded reports whether a Gateway has another ProxySpec by now than the one that is being carried out, nil for none. To remove objects takes a

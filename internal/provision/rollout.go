@@ -47,7 +47,7 @@ func (s *store) rollingOutOf(object Object, now time.Time) bool {
 	return false
 }
 
-// progressDeadline is how long a DaemonSet may have done nothing to replace its pods: Kubernetes has this for Deployments alone, 10 minutes by default.
+// progressDeadline is how long a DaemonSet may have done nothing to replace its pods, or a workload nothing to take the place of another one: Kubernetes has this for Deployments alone, 10 minutes by default.
 const progressDeadline = 10 * time.Minute
 
 // progress is how far a DaemonSet has come with replacing its pods, and since when.

@@ -3,6 +3,7 @@ package provision
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -45,6 +47,30 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 	live := r.store.find("shop", objectName{kindDeployment, "web-moongate"}).(*appsv1.Deployment)
 	if *live.Spec.Replicas != 2 || live.Spec.Template.Spec.Containers[0].Image != r.o.Image {
 		t.Errorf("%d replicas of %s", *live.Spec.Replicas, live.Spec.Template.Spec.Containers[0].Image)
+	}
+}
+
+// TestDispensable is which kinds are gone on without: those that may not be listed, or that the API server does not have. One that fails for a while is waited for, since what is there is
+// not known.
+func TestDispensable(t *testing.T) {
+	p := &Provisioner{read: map[string]bool{kindService: true}}
+	of := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason}}
+	}
+	forbidden, missing, failing := of(http.StatusForbidden, metav1.StatusReasonForbidden), of(http.StatusNotFound, metav1.StatusReasonNotFound), of(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	for _, c := range []struct {
+		s    scope
+		err  error
+		want bool
+	}{
+		{scope{kindDaemonSet, ""}, forbidden, true}, {scope{kindAutoscaler, ""}, missing, true}, {scope{kindDisruptionBudget, "shop"}, forbidden, true},
+		{scope{kindDaemonSet, ""}, failing, false}, {scope{kindDisruptionBudget, ""}, of(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests), false},
+		{scope{kindDaemonSet, ""}, errors.New("connection refused"), false},
+		{scope{kindService, ""}, forbidden, false}, {scope{kindService, "shop"}, forbidden, true}, {scope{kindService, "shop"}, failing, false},
+	} {
+		if got := p.dispensable(c.s, c.err); got != c.want {
+			t.Errorf("%v, %v: %v", c.s, c.err, got)
+		}
 	}
 }
 
@@ -95,7 +121,7 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 		}
 		testkit.Eventually(t, test.what+": "+test.lagging, func() bool {
 			i := r.last("shop/web").infrastructure
-			return i != nil && i.Waiting == "" && i.Ready && strings.Contains(i.Lagging, test.lagging)
+			return i != nil && i.Waiting == "" && i.Ready && strings.Contains(i.Lagging, test.lagging) && i.Unassigned == ""
 		})
 		if slices.Contains(s.names(), "services/shop/web-moongate-2") {
 			t.Errorf("%s: the Service of an address that nobody wants is still there", test.what)

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,10 +58,41 @@ func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpe
 	switch {
 	case wanted < 0, w.name.kind == kindDaemonSet && wanted == 0: // on no node, there would be nothing
 		return false
-	case w.template.Spec.HostNetwork && other.template.Spec.HostNetwork:
+	case shareNodes(w, other):
 		return w.ready >= wanted-nodes
 	}
 	return w.ready >= wanted
+}
+
+// shareNodes reports whether two workloads run in the network of their nodes, of which each has room for a proxy of one of both.
+func shareNodes(a, b workload) bool {
+	return a.template.Spec.HostNetwork && b.template.Spec.HostNetwork
+}
+
+// handOver is how far a workload has come that takes the place of another one, and since when.
+type handOver struct {
+	by    objectName
+	ready int32
+	since time.Time
+}
+
+// overdue reports whether a workload has not come forward within the progress deadline, and serves as well as the one whose place it takes. Only a node that is not
+// ready, or has no room, keeps it from being ready everywhere then, and there may be one at any time.
+func (p *Provisioner) overdue(g gatewayName, by, it workload) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, known := p.handOvers[g]
+	if !known || h.by != by.name || h.ready != by.ready {
+		h = handOver{by.name, by.ready, time.Now()}
+		p.handOvers[g] = h
+	}
+	return by.ready > 0 && (by.ready >= it.ready || shareNodes(by, it)) && time.Since(h.since) >= p.deadline
+}
+
+func (p *Provisioner) endHandOver(g gatewayName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.handOvers, g)
 }
 
 // podsOf returns the pods of a workload. Those of a Deployment have the label of their ReplicaSet; their owners are not kept.

@@ -87,7 +87,7 @@ func TestDaemonSet(t *testing.T) {
 		t.Helper()
 		testkit.Eventually(t, "it says "+want, func() bool {
 			i := r.last("shop/web").infrastructure
-			return i != nil && i.Lagging == want
+			return i != nil && i.Lagging == want && i.Unassigned == ""
 		})
 	}
 	two := func(p *v1alpha1.GatewayParametersSpec) { p.Replicas = pointer[int32](2) }
@@ -106,6 +106,127 @@ func TestDaemonSet(t *testing.T) {
 	s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0} })
 	settle(two, "deployments", "poddisruptionbudgets")
 	says("")
+}
+
+// podsOn has a pod of a workload on each of some nodes, ready or not, and none on others.
+func (s *server) podsOn(kind string, ready bool, nodes ...string) {
+	label := appsv1.DefaultDeploymentUniqueLabelKey
+	if kind == kindDaemonSet {
+		label = appsv1.DefaultDaemonSetUniqueLabelKey
+	}
+	prefix := "pods/shop/" + strings.ToLower(kind) + "-"
+	for _, name := range s.names() {
+		if node, is := strings.CutPrefix(name, prefix); is && !slices.Contains(nodes, node) {
+			s.set(name, nil)
+		}
+	}
+	for _, node := range nodes {
+		s.set(prefix+node, func(o tree) {
+			o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "moongate", label: "x"}
+			o["metadata"].(tree)["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+			o["spec"] = tree{"nodeName": node, "hostNetwork": true}
+			o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": map[bool]string{true: "True", false: "False"}[ready]}}}
+		})
+	}
+}
+
+// TestDaemonSetOnHosts goes from a Deployment to a DaemonSet, both in the network of their nodes: each node is without a proxy at another time.
+func TestDaemonSetOnHosts(t *testing.T) {
+	const deployment, daemonSet = "deployments/shop/web-moongate", "daemonsets/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	spec := func(edit func(*v1alpha1.GatewayParametersSpec)) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) {
+			p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true}
+			edit(&p.Parameters)
+		})
+	}
+	deploymentHas := func(ready int) {
+		s.set(deployment, func(o tree) { o["status"] = tree{"replicas": float64(ready), "readyReplicas": float64(ready)} })
+	}
+	daemonSetHas := func(ready int) {
+		s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": float64(ready)} })
+	}
+	settle := func(what string, change translate.ProxySpecChange, want any) {
+		t.Helper()
+		if err := r.settle(t, s, change); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.at(deployment, "spec", "replicas"); got != want {
+			t.Fatalf("%s: the Deployment has %v replicas, want %v", what, got, want)
+		}
+	}
+	// Autoscaled, with one proxy more than there are nodes: the autoscaler must not bring back what made room.
+	settle("at first", spec(func(p *v1alpha1.GatewayParametersSpec) {
+		p.Autoscaling = &v1alpha1.Autoscaling{MinReplicas: pointer[int32](4), MaxReplicas: 9}
+	}), nil)
+	s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 4.0 })
+	deploymentHas(3)
+	s.podsOn(kindDeployment, true, "a", "b", "c")
+	each := spec(func(p *v1alpha1.GatewayParametersSpec) { p.DaemonSet = true })
+	settle("the DaemonSet is made", each, 4.0)
+	daemonSetHas(0)
+	settle("no node has room", each, 2.0)
+	if slices.Contains(s.names(), "horizontalpodautoscalers/shop/web-moongate") {
+		t.Error("the autoscaler of what makes room is still there")
+	}
+	settle("a proxy is ending", each, 2.0)
+	deploymentHas(2)
+	s.podsOn(kindDeployment, true, "a", "b")
+	settle("the other one is not ready yet", each, 2.0)
+	daemonSetHas(1)
+	settle("it is ready", each, 1.0)
+	deploymentHas(1)
+	s.podsOn(kindDeployment, true, "a")
+	settle("the second one is not ready yet", each, 1.0)
+	daemonSetHas(2)
+	settle("the last node", each, nil)
+	if slices.Contains(s.names(), deployment) {
+		t.Error("the Deployment is still there")
+	}
+}
+
+// TestHandOverIsBounded has a node that never is ready keep a DaemonSet from being ready everywhere: the Deployment goes nevertheless, once the DaemonSet has not come forward for
+// long and has as many proxies as the Deployment.
+func TestHandOverIsBounded(t *testing.T) {
+	const deployment, daemonSet = "deployments/shop/web-moongate", "daemonsets/shop/web-moongate"
+	for name, c := range map[string]struct {
+		ready    float64
+		deadline time.Duration
+		stays    bool
+	}{
+		"enough are ready":     {2, 0, false},
+		"they may become more": {2, time.Hour, true},
+		"not enough are ready": {1, 0, true},
+		"none is":              {0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			r.deadline = c.deadline
+			if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](2) })); err != nil {
+				t.Fatal(err)
+			}
+			s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0} })
+			each := specOf(web, func(p *translate.ProxySpec) { p.Parameters.DaemonSet = true })
+			if err := r.settle(t, s, each); err != nil {
+				t.Fatal(err)
+			}
+			s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": c.ready} })
+			r.caughtUp(t, s)
+			r.Update([]translate.ProxySpecChange{each})
+			again, err := r.reconcile(t.Context(), web)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(s.names(), deployment); got != c.stays {
+				t.Errorf("the Deployment is there: %v", got)
+			}
+			if c.stays && again != awaitedPoll {
+				t.Errorf("it is looked at again after %v", again)
+			}
+		})
+	}
 }
 
 // TestReadyBeforeItsStatus has proxies that are ready before the status of their Deployment says so: they serve, and stay. Those of the DaemonSet do not speak for it.

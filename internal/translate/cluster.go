@@ -32,6 +32,8 @@ type Infrastructure struct {
 	// Lagging says which proxies do not serve what is current while others do, or what else of the ProxySpec a Gateway is served without, ""
 	// for none. Programmed is True nevertheless, and says so: one node that is lost must not look like a Gateway that is.
 	Lagging string
+	// Unassigned says why an entry of spec.addresses cannot be had, and what helps, "" where that is not known.
+	Unassigned string
 }
 
 // ProxySpec is what a managed Gateway needs to run in a cluster.

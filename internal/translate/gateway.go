@@ -114,10 +114,13 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 	own, wrong := gs.gatewayParameters.ownParameters(v, gw)
 	if gs.o.Cluster {
 		g.Unserved = g.Refused != nil
-		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		own, refused := parameters.Unlocked(c.Parameters, own)
 		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 		g.Parameters = parameters.Merge(c.Parameters, own)
+		if wrong == nil && c.Problem == nil {
+			wrong = together(g)
+		}
+		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		if infra := gw.Spec.Infrastructure; infra != nil && !g.ParametersUnknown {
 			_, _, leftOut := parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			for _, field := range leftOut {
@@ -131,6 +134,19 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 	if wrong != nil {
 		g.Refused = wrong
 	}
+}
+
+// together returns what is wrong with the parameters of a Gateway and its class together, each of which is valid alone; nil for nothing.
+func together(g *gateway.Gateway) *condition.Problem {
+	p := parameters.DualStack(g.Parameters.Service)
+	if p == nil {
+		return nil
+	}
+	field := "spec.gatewayClassName"
+	if g.OwnParameters != "" {
+		field = "spec.infrastructure.parametersRef"
+	}
+	return condition.NewProblem(gwv1.GatewayReasonInvalidParameters, field, p.Remedy, "GatewayParameters, %s: %s", p.Field, p.What)
 }
 
 // lockedNotes say which fields of a Gateway's own parameters its class has refused.

@@ -283,7 +283,7 @@ func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gat
 	if len(found) > 0 {
 		waiting = "the cluster has assigned no other address yet; see the status of the Gateway's Services"
 	}
-	waiting = cmp.Or(infra.Waiting, infra.Lagging, waiting)
+	waiting = cmp.Or(infra.Waiting, infra.Unassigned, waiting)
 	as.Assigned = assignedCondition(g, &as, missing, faults, waiting)
 	if len(found) == 0 && len(faults) == 0 {
 		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", waiting)

@@ -24,6 +24,11 @@ const (
 	// pollInterval is how often paths are looked at while one of them is missing
 	// or cannot be watched.
 	pollInterval = time.Second
+	// pause is how long events are left to the kernel after one that says nothing of the files, unless events are
+	// being read for less than attention after the last pause. A path's folder may be as busy as /tmp, and is watched for the path alone:
+	// each event would wake the process. The kernel holds 16384 of them; where they are more, everything is looked at.
+	pause     = 50 * time.Millisecond
+	attention = pause / 10
 )
 
 // Run reads everything, hands it to emit, and then hands over each change until
@@ -62,7 +67,8 @@ type follower struct {
 	unquiet map[string]wait
 	rescan  wait
 	// poll is when to look at what may change without an event; zero if nothing may.
-	poll time.Time
+	poll     time.Time
+	throttle throttle
 	// earliest is no later than the first of all that is awaited; zero if nothing is.
 	earliest time.Time
 }
@@ -169,11 +175,31 @@ func (f *follower) unwatch() {
 	}
 }
 
+// throttle says when no events are read. The zero value is ready for use.
+type throttle struct{ until time.Time }
+
+// idle takes that an event has said nothing, and reports whether events are to be left to the kernel, which is until t.until.
+func (t *throttle) idle(now time.Time) bool {
+	if now.Before(t.until.Add(attention)) {
+		return false
+	}
+	t.until = now.Add(pause)
+	return true
+}
+
+// left is for how long events are to be left to the kernel yet.
+func (t *throttle) left(now time.Time) time.Duration { return max(0, t.until.Sub(now)) }
+
 // wait returns when there is something to update; false when ctx ended.
 func (f *follower) wait(ctx context.Context) bool {
 	next := f.next()
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
+	events, paused := f.watcher.Events, time.NewTimer(f.throttle.left(time.Now()))
+	defer paused.Stop()
+	if f.throttle.left(time.Now()) > 0 {
+		events = nil
+	}
 	for {
 		due := timer.C
 		if next.IsZero() {
@@ -182,11 +208,16 @@ func (f *follower) wait(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case e, ok := <-f.watcher.Events:
+		case e, ok := <-events:
 			if !ok {
 				return false
 			}
-			f.note(e)
+			if !f.note(e) && f.throttle.idle(time.Now()) {
+				events = nil
+				paused.Reset(pause)
+			}
+		case <-paused.C:
+			events = f.watcher.Events
 		case _, ok := <-f.watcher.Errors:
 			if !ok {
 				return false
@@ -226,8 +257,8 @@ func (f *follower) sooner(t time.Time) {
 	}
 }
 
-// note takes in an event.
-func (f *follower) note(e fsnotify.Event) {
+// note takes in an event, and reports whether it says anything of the files.
+func (f *follower) note(e fsnotify.Event) bool {
 	path := filepath.Clean(e.Name)
 	s := f.catalog.scan
 	_, known := f.catalog.files[path]
@@ -246,11 +277,15 @@ func (f *follower) note(e fsnotify.Event) {
 	case slices.Contains(f.source.paths, path), walked:
 		f.rescanLater()
 	case !inWalked || strings.HasPrefix(filepath.Base(path), "."):
+		return false
 	case isManifest(path):
 		f.await(path, e)
 	case isFolder(path):
 		f.rescanLater()
+	default:
+		return false
 	}
+	return true
 }
 
 func (f *follower) rescanLater() {

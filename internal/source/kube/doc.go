@@ -33,18 +33,21 @@
 //
 // All of these in the whole cluster:
 //
-//	""                         namespaces, configmaps, services         list, watch
-//	""                         secrets                                  get, list, watch
-//	discovery.k8s.io           endpointslices                           list, watch
-//	apiextensions.k8s.io       customresourcedefinitions                list, watch
-//	certificates.k8s.io        clustertrustbundles                      list, watch
-//	gateway.networking.k8s.io  gatewayclasses, gateways, listenersets,  list, watch
-//	                           httproutes, grpcroutes, tlsroutes,
-//	                           tcproutes, udproutes, referencegrants,
-//	                           backendtlspolicies
-//	moongate.dev               gatewayparameters                        list, watch
+//	""                           namespaces, configmaps, services         list, watch
+//	""                           secrets                                  get, list, watch
+//	discovery.k8s.io             endpointslices                           list, watch
+//	apiextensions.k8s.io         customresourcedefinitions                list, watch
+//	certificates.k8s.io          clustertrustbundles                      list, watch
+//	gateway.networking.k8s.io    gatewayclasses, gateways, listenersets,  list, watch
+//	                             httproutes, grpcroutes, tlsroutes,
+//	                             tcproutes, udproutes, referencegrants,
+//	                             backendtlspolicies
+//	gateway.networking.x-k8s.io  xbackends, xbackendtrafficpolicies,      list, watch
+//	                             xlistenersets, xtelemetrypolicies
+//	gateway.envoyproxy.io        backendtrafficpolicies                   list, watch
+//	moongate.dev                 gatewayparameters, httpfilters           list, watch
 //
-// With Options.Namespaces, configmaps, services, secrets, endpointslices and all but gatewayclasses of the last two groups
+// With Options.Namespaces, configmaps, services, secrets, endpointslices and all but gatewayclasses of the last four groups
 // are read in these namespaces only, by a watch for each.
 //
 // Reading /apis/<group>/<version> needs the ClusterRole system:discovery, which every

@@ -4,6 +4,8 @@
 // as one who may do all.
 //
 //	go test -tags cluster -run TestCluster ./internal/status/writer
+//
+// or make packages-on-cluster.
 
 package writer
 
@@ -85,7 +87,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &live{t: t, client: c, seen: map[kind.ObjectKey]metav1.Object{}}
-	log := &lines{}
+	log := &testkit.Log{}
 	w, err := New(Options{Config: config, ControllerName: ours, Objects: r, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func TestCluster(t *testing.T) {
 	class, gw, params := key("GatewayClass", "writer-test"), key("Gateway", "writer-test"), key("GatewayParameters", "writer-test")
 	route := key("HTTPRoute", "writer-test")
 	t.Cleanup(func() {
-		for _, k := range []kind.ObjectKey{Group: gw, Kind: route, Namespace: params, Name: class} {
+		for _, k := range []kind.ObjectKey{gw, route, params, class} {
 			r.remove(k)
 		}
 	})
@@ -142,7 +144,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the parameters have %s", encode(p.Status))
 	}
 	version := r.seen[gw].GetResourceVersion()
-	for _, k := range []kind.ObjectKey{Group: class, Kind: gw, Namespace: params, Name: route} {
+	for _, k := range []kind.ObjectKey{class, gw, params, route} {
 		w.Observed(k)
 	}
 	settled()
@@ -152,7 +154,7 @@ func TestCluster(t *testing.T) {
 
 	// A status that the CRD refuses.
 	w.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: "not a type", Status: "True", Reason: "X", ObservedGeneration: 1}}}, 1}})
-	testkit.Eventually(t, "the refusal is told", func() bool { return log.count("reason=Invalid") == 1 && log.count("status.conditions") > 0 })
+	testkit.Eventually(t, "the refusal is told", func() bool { return log.Count("reason=Invalid") == 1 && log.Count("status.conditions") > 0 })
 
 	// Deleting the class waits for its Gateway.
 	r.remove(class)

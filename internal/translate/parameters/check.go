@@ -228,7 +228,24 @@ func (c *checker) service(s *v1alpha1.Service) {
 			string(corev1.IPFamilyPolicyPreferDualStack), string(corev1.IPFamilyPolicyRequireDualStack))
 	}
 	c.ipFamilies(s.IPFamilies)
+	if s.IPFamilyPolicy != nil && DualStack(s) != nil {
+		c.problems = append(c.problems, DualStack(s))
+	}
 	c.nodePorts(s)
+}
+
+// DualStack returns why an API server would refuse Services with two IP families; nil where it would not. Without a policy it takes SingleStack,
+// but a Gateway's parameters may leave the policy to those of its class, so that Check asks only where there is one.
+func DualStack(s *v1alpha1.Service) *condition.Problem {
+	if s == nil || len(s.IPFamilies) < 2 || s.IPFamilyPolicy != nil && *s.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
+		return nil
+	}
+	policy := "no ipFamilyPolicy is set, which means SingleStack"
+	if s.IPFamilyPolicy != nil {
+		policy = "ipFamilyPolicy is SingleStack"
+	}
+	return condition.NewProblem(v1alpha1.ReasonInvalid, "spec.service.ipFamilies", "name one family, or set service.ipFamilyPolicy to PreferDualStack or RequireDualStack",
+		"a Service cannot have two IP families while %s", policy)
 }
 
 // ipFamilies and nodePorts are of a Service.
