@@ -92,7 +92,7 @@ var (
 	descHeld    = desc("controller_statuses_held", "Statuses that wait until proxies serve what they speak of, in the replica that leads.")
 
 	descScarce     = desc("memory_scarce", "1 while new connections and requests are refused because memory is scarce (reason overloaded), else 0.")
-	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
+	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written; reason is buffer_full where the destination did not keep up, write_failed, rejected where the collector refused them, unavailable where it could not be reached or could not take them, or shutting_down.", "reason")
 	descLogErrors  = desc("access_log_write_errors_total", "Failed writes of the access log.")
 	descGeneration = desc("config_generation", "Generation of the configuration in force.")
 	descLastApply  = desc("config_last_apply_success_timestamp_seconds", "When a generation of the configuration was last applied.")
@@ -165,7 +165,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		e.gauge(descLeading, oneIf(leading))
 		e.gauge(descHeld, float64(held))
 	}
-	e.counter(descLogDropped, c.m.log.Dropped())
+	for reason := range dropReasons {
+		e.counter(descLogDropped, c.m.log.DroppedBy(reason), reason.String())
+	}
 	e.counter(descLogErrors, c.m.log.WriteErrors())
 	e.gauge(descGeneration, float64(s.generation))
 	e.gauge(descScarce, oneIf(c.m.scarce.Load()))
