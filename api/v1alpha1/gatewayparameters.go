@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// GatewayParameters says how the proxies of Gateways run. A GatewayClass refers to one
-// by spec.parametersRef and may use every field; a Gateway refers to one of its own
-// namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
-// Where both set a field, the Gateway's wins unless the class locks it; the fields of service count one by one, and
-// replicas, autoscaling, externalAutoscaler and daemonSet as one. A change reaches the Gateways that run already. While
-// parameters cannot be used, what runs stays as it is; of trustedProxies, ports, listeners and rateLimit what is valid counts nevertheless. In
-// files these four alone have a meaning.
+// GatewayParameters configures how the proxies of Gateways run. A GatewayClass refers to GatewayParameters
+// in spec.parametersRef and may use every field. A Gateway refers to GatewayParameters in its own
+// namespace in spec.infrastructure.parametersRef and may use every field except classOnly.
+// If both set a field, the value of the Gateway is used unless the class locks the field. The fields of service are merged one by one, while
+// replicas, autoscaling, externalAutoscaler and daemonSet are treated as one field. Changes also apply to Gateways that are already running. As long as
+// the parameters are invalid, running proxies keep their previous settings; the valid parts of trustedProxies, ports, listeners and rateLimit still apply.
+// If manifests are read from files, only these four fields have an effect.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,68 +42,68 @@ type GatewayParametersList struct {
 	Items           []GatewayParameters `json:"items"`
 }
 
-// GatewayParametersSpec are the parameters; the zero value of each is the default.
+// GatewayParametersSpec defines the parameters. The zero value of each field is its default.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",message="replicas and autoscaling exclude each other: remove one"
 // +kubebuilder:validation:XValidation:rule="!(has(self.externalAutoscaler) && self.externalAutoscaler && (has(self.replicas) || has(self.autoscaling)))",message="externalAutoscaler excludes replicas and autoscaling"
 // +kubebuilder:validation:XValidation:rule="!(has(self.daemonSet) && self.daemonSet && (has(self.replicas) || has(self.autoscaling) || (has(self.externalAutoscaler) && self.externalAutoscaler) || has(self.disruptionBudget)))",message="daemonSet excludes replicas, autoscaling, externalAutoscaler and disruptionBudget: one proxy runs on each node"
 type GatewayParametersSpec struct {
-	// Replicas is how many proxies run for each Gateway; default 1.
+	// Replicas is the number of proxies that run for each Gateway. Default 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Autoscaling creates a HorizontalPodAutoscaler in the place of a number of replicas.
+	// Autoscaling creates a HorizontalPodAutoscaler instead of a fixed number of replicas.
 	//
 	// +optional
 	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
-	// ExternalAutoscaler leaves the number of replicas of the Deployment to somebody else, such as KEDA or an autoscaler of your own; it begins with 1.
-	// Default false: the number is set to replicas, unless a HorizontalPodAutoscaler of somebody else refers to the Deployment.
+	// ExternalAutoscaler leaves the number of replicas of the Deployment to another autoscaler, such as KEDA. The initial number is 1.
+	// Default false: the number is set to replicas, unless a HorizontalPodAutoscaler that Moongate does not manage refers to the Deployment.
 	//
 	// +optional
 	ExternalAutoscaler bool `json:"externalAutoscaler,omitempty"`
-	// DaemonSet runs one proxy on each node that the class's nodeSelector, affinity and tolerations allow, instead of a number of replicas. If it is set or
-	// unset while proxies run, these serve until the others are ready, except with hostNetwork, where a node has room for one. Default false: a Deployment.
+	// DaemonSet runs one proxy on each node that the class's nodeSelector, affinity and tolerations allow, instead of a number of replicas. If you change
+	// it while proxies run, the old proxies serve until the new ones are ready, except with hostNetwork, where a node has room for only one. Default false: a Deployment.
 	//
 	// +optional
 	DaemonSet bool `json:"daemonSet,omitempty"`
-	// DisruptionBudget says how many proxies may be drained at a time; default one. There is none for a single proxy, nor with daemonSet, where Kubernetes
-	// cannot count and drains leave the proxies alone.
+	// DisruptionBudget limits how many proxies may be evicted at a time. Default one. No PodDisruptionBudget is created for a single proxy, or with daemonSet,
+	// because Kubernetes cannot tell how many proxies are expected, and draining a node does not evict the pods of a DaemonSet.
 	//
 	// +optional
 	DisruptionBudget *DisruptionBudget `json:"disruptionBudget,omitempty"`
-	// Resources of the proxy's container; no limits by default. A resource that is neither requested nor limited has a
-	// default request: 50m CPU, with autoscaling 500m, and 32Mi memory.
+	// Resources of the proxy's container. No limits by default. A resource with neither a request nor a limit gets a
+	// default request: 50m CPU (500m with autoscaling) and 32Mi memory.
 	//
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// Service says how the Gateway is reached.
+	// Service configures the Services of the Gateway.
 	//
 	// +optional
 	Service *Service `json:"service,omitempty"`
-	// LogLevel of the proxy's own log; default info.
+	// LogLevel is the level of the proxy's own log. Default info.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=debug;info;warn;error
 	LogLevel string `json:"logLevel,omitempty"`
-	// AccessLog is stdout (the default; json is its older name) or off.
+	// AccessLog is stdout (the default; json is an older name for it) or off.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=stdout;json;off
 	AccessLog string `json:"accessLog,omitempty"`
-	// AccessLogOptions say what the lines of the access log have, and which requests have one.
+	// AccessLogOptions configures the lines of the access log, and which requests are logged.
 	//
 	// +optional
 	AccessLogOptions *AccessLogOptions `json:"accessLogOptions,omitempty"`
-	// RequestIDs is generate (the default: each request gets an X-Request-Id, in place of one that the client has sent) or
-	// preserve (that one is kept).
+	// RequestIDs is generate (the default: each request gets a new X-Request-Id, which replaces the client's) or
+	// preserve (the client's X-Request-Id is kept).
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=generate;preserve
 	RequestIDs string `json:"requestIDs,omitempty"`
-	// ShutdownDelay is how long an ending proxy goes on accepting connections, so that load
-	// balancers notice; default 5s, at most 5m.
+	// ShutdownDelay is how long a terminating proxy continues to accept connections, so that load
+	// balancers have time to notice. Default 5s, at most 5m.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -111,7 +111,7 @@ type GatewayParametersSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('5m')",message="at most 5m"
 	ShutdownDelay *metav1.Duration `json:"shutdownDelay,omitempty"`
-	// DrainTimeout is how long requests in flight may take after that; default 30s, at most 1h.
+	// DrainTimeout is how long requests in flight may take after the shutdown delay. Default 30s, at most 1h.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -119,53 +119,53 @@ type GatewayParametersSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('1h')",message="at most 1h"
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// TrustedProxies are ranges of the addresses of proxies in front of the Gateway, such as 192.0.2.0/24. Of a connection from there
+	// TrustedProxies are address ranges of proxies in front of the Gateway, such as 192.0.2.0/24. If a request comes from one of them,
 	// X-Forwarded-For, other X-Forwarded fields, Forwarded and X-Real-IP are passed on, and the client is the last address in X-Forwarded-For that is
-	// not one of these; ports with proxyProtocol are open to these alone. Default none: the client is the connection's other end, and what it says
-	// of itself is dropped. Name no range that clients connect from: they could pass for anyone.
+	// not a trusted proxy. Ports with proxyProtocol accept connections from trusted proxies only. Default none: the client is the peer of the connection, and these
+	// fields are removed. Do not name a range that clients connect from: they could claim any address.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	TrustedProxies []string `json:"trustedProxies,omitempty"`
-	// Ports are settings for the connections to ports of listeners, whatever listener of its port a connection is for.
+	// Ports are settings for connections to the ports of listeners. They apply to all listeners of a port.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=port
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
-	// Listeners are settings for the requests of listeners of protocols HTTP and HTTPS.
+	// Listeners are settings for requests to listeners with protocol HTTP or HTTPS.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Listeners []Listener `json:"listeners,omitempty"`
-	// ClassOnly are parameters that could do harm in the hands of a namespace's users.
-	// They are refused where a Gateway refers to these GatewayParameters.
+	// ClassOnly are parameters that the users of a namespace could misuse.
+	// They are rejected if a Gateway refers to these GatewayParameters.
 	//
 	// +optional
 	ClassOnly *ClassOnly `json:"classOnly,omitempty"`
 }
 
-// RateLimit is where global rate limits count.
+// RateLimit configures where the counters of global rate limits are stored.
 type RateLimit struct {
-	// Redis that they count in, in the place of the one that the controller was started with (--redis); default that one. All else of global rate limits is as the
-	// controller's flags say.
+	// Redis stores the counters, instead of the Redis that is set with the controller's flag --redis, which is the default. All other settings of global rate limits are
+	// those of the controller's flags.
 	//
 	// +optional
 	Redis *Redis `json:"redis,omitempty"`
 }
 
-// Redis is a server.
+// Redis is a Redis server.
 type Redis struct {
-	// URLSecretRef is where its address stands: host:port, or a URL such as redis://user:password@host:6379/0, with rediss for TLS.
+	// URLSecretRef refers to the Secret with its address: host:port, or a URL such as redis://user:password@host:6379/0, with rediss for TLS.
 	URLSecretRef SecretKeyReference `json:"urlSecretRef"`
 }
 
-// SecretKeyReference names a value of a Secret in the namespace of the GatewayParameters.
+// SecretKeyReference refers to a value of a Secret in the namespace of the GatewayParameters.
 type SecretKeyReference struct {
 	// Name of the Secret.
 	//
@@ -179,16 +179,16 @@ type SecretKeyReference struct {
 	Key string `json:"key"`
 }
 
-// AccessLogOptions say what the lines of the access log have.
+// AccessLogOptions configures the lines of the access log.
 type AccessLogOptions struct {
-	// Format is json (the default), combined (the Combined Log Format), or a text with members in braces, such as
+	// Format is json (the default), combined (the Combined Log Format), or a template with members in braces, such as
 	// "{start_time} {method} {path} {response_code}".
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Format string `json:"format,omitempty"`
-	// Members of the JSON object, in their order: those of the page on the access log, request_header.<name>, response_header.<name>, or all for those
-	// that are there by default. Default all.
+	// Members are the members of the JSON object, in order: members listed in the documentation of the access log, request_header.<name>, response_header.<name>, or all, which stands for
+	// the default members. Default all.
 	//
 	// +optional
 	// +listType=set
@@ -196,7 +196,7 @@ type AccessLogOptions struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=96
 	Members []string `json:"members,omitempty"`
-	// RedactQueryParameters are the names of query parameters whose values are logged as *; "*" is all. Default none.
+	// RedactQueryParameters are the names of query parameters whose values are logged as *. "*" stands for all parameters. Default none.
 	//
 	// +optional
 	// +listType=set
@@ -204,7 +204,7 @@ type AccessLogOptions struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
 	RedactQueryParameters []string `json:"redactQueryParameters,omitempty"`
-	// OneIn logs one of so many requests, and each that failed by no fault of its client. Default 1: each request.
+	// OneIn logs one of this many requests, and those that failed through no fault of the client, up to 100 a second for each proxy. Default 1: each request.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -212,19 +212,19 @@ type AccessLogOptions struct {
 	OneIn *int32 `json:"oneIn,omitempty"`
 }
 
-// DisruptionBudget is a PodDisruptionBudget.
+// DisruptionBudget configures a PodDisruptionBudget.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.minAvailable) != has(self.maxUnavailable)",message="exactly one of minAvailable and maxUnavailable must be set"
 type DisruptionBudget struct {
-	// MinAvailable is how many proxies must stay ready, as a number or in percent, of which 100 would let no node be drained that has a proxy. A number must be
-	// less than that of the proxies for the same reason.
+	// MinAvailable is how many proxies must stay ready, as a number or a percentage below 100. A number must be
+	// less than the number of proxies. Otherwise no node with a proxy could be drained.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,2}%$`
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || int(self) >= 0",message="must not be negative"
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
-	// MaxUnavailable is how many proxies may be drained at a time, as a number from 1 on or in percent.
+	// MaxUnavailable is how many proxies may be evicted at a time, as a number of at least 1 or a percentage.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -233,52 +233,52 @@ type DisruptionBudget struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
-// Autoscaling is a HorizontalPodAutoscaler.
+// Autoscaling configures a HorizontalPodAutoscaler.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas is above maxReplicas"
 type Autoscaling struct {
-	// MinReplicas defaults to 1.
+	// MinReplicas is the minimum number of proxies. Default 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
-	// MaxReplicas bounds the number of proxies.
+	// MaxReplicas is the maximum number of proxies.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxReplicas int32 `json:"maxReplicas"`
-	// CPUUtilization is the aim, in percent of the requested CPU; default 80.
+	// CPUUtilization is the target utilization in percent of the requested CPU. Default 80.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	CPUUtilization *int32 `json:"cpuUtilization,omitempty"`
-	// MemoryUtilization is another aim, in percent of the requested memory; default none. The one of both that asks for more proxies counts. Set
-	// resources.requests.memory with it, of which the default is small.
+	// MemoryUtilization is another target, in percent of the requested memory. Default none. The target that results in more proxies is used. If you set it, also set
+	// resources.requests.memory, because the default request is small.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MemoryUtilization *int32 `json:"memoryUtilization,omitempty"`
-	// Behavior is that of the HorizontalPodAutoscaler: how fast it scales up and down. Default as Kubernetes has it.
+	// Behavior is the behavior of the HorizontalPodAutoscaler: how fast it scales up and down. Default: that of Kubernetes.
 	//
 	// +optional
 	Behavior *autoscalingv2.HorizontalPodAutoscalerBehavior `json:"behavior,omitempty"`
 }
 
-// Port is a port of listeners. The listeners of a port share its connections: which of them one is for is known later, if at all.
+// Port configures a port of listeners. The listeners of a port share these settings, because the proxy may not know yet which listener a new connection is for.
 type Port struct {
-	// Port of the listeners; of those of UDP nothing here counts.
+	// Port is the port of the listeners. The settings do not apply to UDP listeners.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// ProxyProtocol has each connection begin with a header of the PROXY protocol, version 1 or 2, from one of trustedProxies; others are closed.
-	// The connection's client is the one in the header. Default false.
+	// ProxyProtocol requires that each connection comes from one of trustedProxies and starts with a PROXY protocol header, version 1 or 2; others are closed.
+	// The address in the header is that of the client. Default false.
 	//
 	// +optional
 	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
-	// IdleTimeout is how long a connection may be without a request; default 75s, from 1s to 24h. Connections that are open keep the timeouts that they had.
+	// IdleTimeout is how long a connection may be idle between requests. Default 75s, from 1s to 24h. Open connections keep the timeouts that they were accepted with.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -286,7 +286,7 @@ type Port struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
-	// RequestHeadTimeout is how long the head of a request may take from its first byte to its last; default 15s, from 1s to 24h.
+	// RequestHeadTimeout is the time from the first to the last byte of a request's head. Default 15s, from 1s to 24h.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -294,7 +294,7 @@ type Port struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
 	RequestHeadTimeout *metav1.Duration `json:"requestHeadTimeout,omitempty"`
-	// RequestBodyIdleTimeout is how long nothing may come of a request body that is awaited; default 60s, from 1s to 24h.
+	// RequestBodyIdleTimeout is how long the proxy waits for the next bytes of a request body. Default 60s, from 1s to 24h.
 	//
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -302,29 +302,29 @@ type Port struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
 	RequestBodyIdleTimeout *metav1.Duration `json:"requestBodyIdleTimeout,omitempty"`
-	// MaxConnections is how many connections one proxy may have at the port at a time; those beyond are reset. Default: what the process may have at all.
+	// MaxConnections is the maximum number of connections to the port at a time, for each proxy; further connections are reset. Default: the limit of the process.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 }
 
-// Listener is a listener of a Gateway, or all that have no entry.
+// Listener configures one listener of a Gateway, or all listeners without an entry of their own.
 type Listener struct {
-	// Name of the listener in spec.listeners of the Gateway; "*" stands for all that have no entry of their own, and for those of ListenerSets.
+	// Name of the listener in spec.listeners of the Gateway. "*" stands for all listeners without an entry of their own, and for listeners of ListenerSets.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// MaxRequestBodyBytes bounds the body of a request: one that says that it is longer is answered with 413 before a backend is asked, and one that turns out
-	// to be longer on its way is cut off, with 413 where no response has begun. Default none: bodies are streamed, and cost no memory by their length.
+	// MaxRequestBodyBytes is the maximum length of a request body. A request whose declared length is longer is answered with 413 before it reaches a backend. If the body turns out
+	// to be longer while it is forwarded, the request is cut off, with 413 if no response has started. Default none: bodies are streamed, so that long ones need no more memory.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxRequestBodyBytes *int64 `json:"maxRequestBodyBytes,omitempty"`
 }
 
-// Service are fields of the Services that are created for a Gateway.
+// Service configures the Services that are created for a Gateway.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.ipFamilies) || size(self.ipFamilies) < 2 || !has(self.ipFamilyPolicy) || self.ipFamilyPolicy != 'SingleStack'",message="two ipFamilies need ipFamilyPolicy PreferDualStack or RequireDualStack"
 type Service struct {
@@ -333,30 +333,30 @@ type Service struct {
 	// +optional
 	// +kubebuilder:validation:Enum=LoadBalancer;NodePort;ClusterIP
 	Type corev1.ServiceType `json:"type,omitempty"`
-	// LoadBalancerClass, for type LoadBalancer.
+	// LoadBalancerClass is the class of the load balancer. Only for type LoadBalancer.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
-	// LoadBalancerSourceRanges are the clients that may connect, such as 192.0.2.0/24, where the
-	// load balancer heeds it; none allows all. For type LoadBalancer.
+	// LoadBalancerSourceRanges are address ranges of the clients that may connect, such as 192.0.2.0/24, if the
+	// load balancer supports this. Default: all clients. Only for type LoadBalancer.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
-	// ExternalTrafficPolicy Local keeps the clients' addresses and skips nodes without a proxy.
+	// ExternalTrafficPolicy is Cluster or Local. Local preserves the addresses of clients and routes traffic only to nodes with a proxy.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
-	// IPFamilyPolicy says whether IPv4 and IPv6 are both asked for. Without it a Service has one of them.
+	// IPFamilyPolicy specifies whether the Services have IPv4, IPv6 or both. Default: one of them.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
-	// IPFamilies are IPv4, IPv6 or both, the primary one first. Both need ipFamilyPolicy PreferDualStack or RequireDualStack. Default: what the cluster assigns. The primary one of a Service cannot be changed; delete the
-	// Service to have it made anew.
+	// IPFamilies are IPv4, IPv6 or both, the primary family first. Both need ipFamilyPolicy PreferDualStack or RequireDualStack. Default: what the cluster assigns. The primary family of a Service cannot be changed; delete the
+	// Service, so that it is created again.
 	//
 	// +optional
 	// +listType=atomic
@@ -364,9 +364,9 @@ type Service struct {
 	// +kubebuilder:validation:items:Enum=IPv4;IPv6
 	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] != self[1]",message="families must be unique"
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
-	// NodePorts are the ports at nodes by which ports of listeners are reached, for types LoadBalancer and NodePort; the cluster chooses those that are not
-	// here. No two Services can share one, so that they fit one Gateway: another one with the same is not programmed, and names the Service that has the port. Where
-	// spec.addresses has several entries, the Service that has a port keeps it; one that none has is the first's that is not within the cluster.
+	// NodePorts are the node ports for ports of listeners, for types LoadBalancer and NodePort. The cluster chooses node ports that are not listed
+	// here. Two Services cannot share a node port, so the list is for one Gateway: another Gateway with the same node port is not programmed, and its status names the Service that has the port. If
+	// spec.addresses has several entries, the Service that has a node port keeps it; otherwise it is assigned to the first Service that is reachable from outside the cluster.
 	//
 	// +optional
 	// +listType=map
@@ -376,9 +376,9 @@ type Service struct {
 	NodePorts []NodePort `json:"nodePorts,omitempty"`
 }
 
-// NodePort is a port at every node.
+// NodePort is a port on every node.
 type NodePort struct {
-	// Port of the listeners.
+	// Port is the port of the listeners.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -389,26 +389,26 @@ type NodePort struct {
 	// +kubebuilder:default=TCP
 	// +kubebuilder:validation:Enum=TCP;UDP
 	Protocol corev1.Protocol `json:"protocol,omitempty"`
-	// NodePort is the port at the nodes, of the range that the cluster has for them.
+	// NodePort is the port on the nodes, from the cluster's range of node ports.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
 }
 
-// ClassOnly are parameters for a GatewayClass.
+// ClassOnly are parameters that only a GatewayClass may set.
 type ClassOnly struct {
-	// RateLimit says where the global rate limits of BackendTrafficPolicies count. It is the class's alone, as proxies connect to it from
-	// where they are, with words that it has.
+	// RateLimit configures where the counters of the global rate limits of BackendTrafficPolicies are stored. Only a class may set it, because proxies connect to that address from
+	// their own network, with credentials from the Secret.
 	//
 	// +optional
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
-	// HostNetwork runs proxies in their node's network, on the listeners' ports; they get
-	// the capability NET_BIND_SERVICE then.
+	// HostNetwork runs the proxies in the network of their node, on the ports of the listeners. They then have
+	// the capability NET_BIND_SERVICE.
 	//
 	// +optional
 	HostNetwork bool `json:"hostNetwork,omitempty"`
-	// Image of the proxy; default the controller's own.
+	// Image is the image of the proxy. Default: that of the controller.
 	//
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -422,23 +422,23 @@ type ClassOnly struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
-	// TopologySpreadConstraints whose labelSelector is absent select the proxies of the Gateway.
+	// TopologySpreadConstraints of the proxies. A constraint without a labelSelector selects the proxies of the Gateway.
 	//
 	// +optional
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
-	// Env is added to the proxy's container.
+	// Env are environment variables to add to the proxy's container.
 	//
 	// +optional
 	Env []corev1.EnvVar `json:"env,omitempty"`
-	// ServiceLabels are added to the Services, whatever Gateways may ask for.
+	// ServiceLabels are added to the Services, regardless of which labels Gateways may set.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	ServiceLabels map[string]string `json:"serviceLabels,omitempty"`
-	// ServiceAnnotations are added to the Services, whatever Gateways may ask for: orders to the load balancer. Where a Gateway's spec.infrastructure has the same key, the
-	// class's value is used.
+	// ServiceAnnotations are added to the Services, such as settings of the load balancer, regardless of which annotations Gateways may set. If a Gateway's spec.infrastructure has the same key, the
+	// value of the class is used.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
@@ -450,73 +450,73 @@ type ClassOnly struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Volumes []Volume `json:"volumes,omitempty"`
-	// VolumeMounts say where the proxy's container has the volumes.
+	// VolumeMounts are the mount points of the volumes in the proxy's container.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPath
 	// +kubebuilder:validation:MaxItems=32
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
-	// AccessLogFile is the path of a file that the access log is written to in the place of standard output, within a volume that is writable. It is opened anew
+	// AccessLogFile is the path of a file to write the access log to instead of standard output. It must be within a writable volume. The file is reopened
 	// after it was renamed.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^/[^$]+$`
 	AccessLogFile string `json:"accessLogFile,omitempty"`
-	// AccessLogCollector is the URL of a collector of OpenTelemetry that the access log is sent to by OTLP over HTTP, in the place of standard output, such
-	// as http://collector.observability.svc:4318. It excludes accessLogFile.
+	// AccessLogCollector is the URL of an OpenTelemetry collector to send the access log to by OTLP over HTTP instead of writing it to standard output, such
+	// as http://collector.observability.svc:4318. It cannot be used together with accessLogFile.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^$@?# ]+$`
 	AccessLogCollector string `json:"accessLogCollector,omitempty"`
-	// PlatformUser leaves it to the cluster as which user and group the proxies run: OpenShift assigns each namespace its own, and refuses pods that name another.
-	// Default false: 65532.
+	// PlatformUser lets the cluster choose the user and group that the proxies run as. OpenShift assigns each namespace its own, and rejects pods that specify others.
+	// Default false: user and group 65532.
 	//
 	// +optional
 	PlatformUser bool `json:"platformUser,omitempty"`
-	// DeploymentPatch is a strategic-merge patch of the Deployment, applied last.
+	// DeploymentPatch is a strategic merge patch for the Deployment. It is applied last.
 	//
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	DeploymentPatch *runtime.RawExtension `json:"deploymentPatch,omitempty"`
-	// DaemonSetPatch is a strategic-merge patch of the DaemonSet, which has the place of the Deployment with daemonSet; applied last.
+	// DaemonSetPatch is a strategic merge patch for the DaemonSet, which is created instead of the Deployment if daemonSet is set. It is applied last.
 	//
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	DaemonSetPatch *runtime.RawExtension `json:"daemonSetPatch,omitempty"`
-	// Locked are fields that a Gateway's parameters cannot set: the class's value is used, or the
-	// default where the class has none. The Gateway says which of its fields are not used.
+	// Locked are fields that the parameters of a Gateway cannot set: the value of the class is used, or the
+	// default if the class has none. The status of the Gateway names the fields that are ignored.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Locked []LockedField `json:"locked,omitempty"`
-	// Infrastructure says which labels and annotations of a Gateway's spec.infrastructure go where. With it
-	// its rules alone count. Without it keys that have no prefix go everywhere, and to Services
-	// the annotations that ask for a load balancer in the cluster's own network.
+	// Infrastructure defines which labels and annotations of a Gateway's spec.infrastructure are added to which objects. If it is set,
+	// only its rules apply. If not, keys without a prefix are added to all objects, and
+	// annotations that request an internal load balancer are added to Services.
 	//
 	// +optional
 	Infrastructure *InfrastructureMetadata `json:"infrastructure,omitempty"`
-	// DeniedEndpoints are ranges of IP addresses, such as 192.0.2.0/24, that no request is sent to whatever
-	// EndpointSlices say: metadata services, the API server, nodes. Services and so their endpoints are
-	// the same for all classes, so the ranges of all classes of the controller count together. Loopback, link-local,
-	// multicast and unspecified addresses are denied without being named.
+	// DeniedEndpoints are ranges of IP addresses, such as 192.0.2.0/24, that no request is sent to, even if
+	// an EndpointSlice has them: for example metadata services, the API server and nodes. Classes share Services and their endpoints,
+	// so the ranges of all classes of the controller apply together. Loopback, link-local,
+	// multicast and unspecified addresses are always denied.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=64
 	DeniedEndpoints []string `json:"deniedEndpoints,omitempty"`
-	// AllowedExternalAddresses are ranges of IP addresses, such as 10.20.0.0/16, that requests to an XBackend of type ExternalHostname are sent to
-	// although they are of the machine, link-local, or of private networks: by default a name is not followed to such addresses, because whoever
-	// owns it could have a Gateway reach what is inside of the cluster. The ranges of all classes of the controller count together, and
-	// deniedEndpoints come first.
+	// AllowedExternalAddresses are ranges of IP addresses, such as 10.20.0.0/16, that requests to an XBackend of type ExternalHostname may be sent to
+	// although they are loopback, link-local or private addresses. By default such addresses of a hostname are not used, because the owner of
+	// the hostname could make a Gateway connect to what is inside the cluster. The ranges of all classes of the controller apply together.
+	// deniedEndpoints take precedence.
 	//
 	// +optional
 	// +listType=set
@@ -525,11 +525,11 @@ type ClassOnly struct {
 	AllowedExternalAddresses []string `json:"allowedExternalAddresses,omitempty"`
 }
 
-// Volume is a volume of a pod. Of the sources that Kubernetes has these are the common ones; for others use deploymentPatch or daemonSetPatch.
+// Volume is a volume of a pod, with the most common sources. For others use deploymentPatch or daemonSetPatch.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.configMap), has(self.secret), has(self.emptyDir), has(self.persistentVolumeClaim), has(self.csi), has(self.hostPath)].exists_one(x, x)",message="exactly one of configMap, secret, emptyDir, persistentVolumeClaim, csi and hostPath must be set"
 type Volume struct {
-	// Name of the volume; token, ca and state are taken.
+	// Name of the volume. token, ca and state are reserved.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -556,8 +556,8 @@ func (v *Volume) Source() corev1.Volume {
 	}}
 }
 
-// InfrastructureMetadata are rules for labels and annotations. What no rule allows is left out, and the Gateway says
-// so; keys of moongate.dev and gateway.networking.k8s.io always are.
+// InfrastructureMetadata defines rules for labels and annotations. Keys that no rule allows are left out, and the status of the Gateway
+// names them. Keys of moongate.dev and gateway.networking.k8s.io are always left out.
 type InfrastructureMetadata struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
@@ -567,16 +567,16 @@ type InfrastructureMetadata struct {
 	Annotations []MetadataRule `json:"annotations,omitempty"`
 }
 
-// MetadataRule allows keys on objects.
+// MetadataRule allows keys on kinds of objects.
 type MetadataRule struct {
-	// Keys are whole keys, or beginnings of keys that end with "*".
+	// Keys are complete keys, or prefixes of keys followed by "*".
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=318
 	Keys []string `json:"keys"`
-	// Kinds of the objects; none is every kind.
+	// Kinds of the objects. Default: all kinds.
 	//
 	// +optional
 	// +listType=set
@@ -584,7 +584,7 @@ type MetadataRule struct {
 	Kinds []MetadataKind `json:"kinds,omitempty"`
 }
 
-// MetadataKind is a kind of what runs for a Gateway.
+// MetadataKind is a kind of object that is created for a Gateway.
 //
 // +kubebuilder:validation:Enum=Pod;Deployment;DaemonSet;Service;ServiceAccount;ConfigMap;PodDisruptionBudget;HorizontalPodAutoscaler
 type MetadataKind string
@@ -607,9 +607,9 @@ var MetadataKinds = []MetadataKind{
 	MetadataPodDisruptionBudget, MetadataHorizontalPodAutoscaler,
 }
 
-// LockedField is a field of GatewayParameters below spec; service is all fields of it. replicas locks
-// autoscaling, externalAutoscaler and daemonSet too. service.loadBalancerClass and service.loadBalancerSourceRanges lock service.type
-// too, since of another type there would be none.
+// LockedField is a field of the spec of GatewayParameters; service stands for all its fields. replicas also locks
+// autoscaling, externalAutoscaler and daemonSet. service.loadBalancerClass and service.loadBalancerSourceRanges also lock service.type,
+// because they only exist for type LoadBalancer.
 //
 // +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;service.ipFamilies;service.nodePorts;disruptionBudget;logLevel;accessLog;accessLogOptions;requestIDs;shutdownDelay;drainTimeout;trustedProxies;ports;listeners
 type LockedField string
@@ -647,7 +647,7 @@ var LockedFields = []LockedField{
 
 // What the status says.
 const (
-	// ConditionAccepted is True where the parameters can be used.
+	// ConditionAccepted is True if the parameters can be used.
 	ConditionAccepted = "Accepted"
 	// ReasonAccepted goes with Accepted=True.
 	ReasonAccepted = "Accepted"
@@ -655,7 +655,7 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// GatewayParametersStatus says whether the parameters can be used.
+// GatewayParametersStatus defines the observed state of GatewayParameters.
 type GatewayParametersStatus struct {
 	// Conditions: Accepted, with reason Accepted or Invalid.
 	//

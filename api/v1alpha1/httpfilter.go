@@ -5,8 +5,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// HTTPFilter changes header fields of requests and responses. Filters of type ExtensionRef refer to it, those of the rules of HTTPRoutes and GRPCRoutes and of
-// their backendRefs, and those of the listeners of Gateways and ListenerSets, in its own namespace.
+// HTTPFilter modifies header fields of requests and responses. Filters of type ExtensionRef in the same namespace can refer to it: those of rules and backendRefs of HTTPRoutes and
+// GRPCRoutes, and those of listeners of Gateways and ListenerSets.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=moongate
@@ -16,11 +16,11 @@ type HTTPFilter struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the filter does.
+	// Spec defines the desired behavior of the filter.
 	Spec HTTPFilterSpec `json:"spec"`
 }
 
-// HTTPFilterList is a list of them.
+// HTTPFilterList is a list of HTTPFilters.
 //
 // +kubebuilder:object:root=true
 type HTTPFilterList struct {
@@ -29,16 +29,16 @@ type HTTPFilterList struct {
 	Items           []HTTPFilter `json:"items"`
 }
 
-// HTTPFilterSpec is what a filter does.
+// HTTPFilterSpec defines the desired behavior of a filter.
 //
 // +kubebuilder:validation:MinProperties=1
 type HTTPFilterSpec struct {
-	// RequestHeaders sets, adds and removes header fields of requests. A filter of a listener cannot set Host, by which the listener was chosen.
+	// RequestHeaders sets, adds and removes header fields of requests. A filter of a listener cannot set Host, because the listener was selected by it.
 	//
 	// +optional
 	RequestHeaders *gwv1.HTTPHeaderFilter `json:"requestHeaders,omitempty"`
 
-	// ResponseHeaders sets, adds and removes header fields of responses, those that the gateway makes itself among them.
+	// ResponseHeaders sets, adds and removes header fields of responses, including responses of the gateway itself.
 	//
 	// +optional
 	ResponseHeaders *gwv1.HTTPHeaderFilter `json:"responseHeaders,omitempty"`

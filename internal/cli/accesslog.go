@@ -24,7 +24,7 @@ func (f *accessLogFlags) add(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.Members, "access-log-members", nil,
 		"members of the lines, such as all,request_header.referer; the page on the access log lists them (default: all)")
 	flags.StringSliceVar(&f.Redact, "access-log-redact", nil, "names of query parameters whose values are logged as *; * is all")
-	flags.IntVar(&f.OneIn, "access-log-one-in", 1, "of so many requests one is logged, and each that failed by no fault of its client")
+	flags.IntVar(&f.OneIn, "access-log-one-in", 1, "log one of this many requests, and those that failed through no fault of the client, up to 100 a second")
 }
 
 func (f *accessLogFlags) options() accesslog.Options {

@@ -144,6 +144,7 @@ func newEngine(o engineOptions) (*engine, error) {
 	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout, o.LogLines.options()); err != nil {
 		return nil, usage("%w; --access-log takes stdout, off, a file that can be written or the URL of a collector", err)
 	}
+	e.accessLog.SetLogger(o.Log)
 	b := readBuild()
 	e.metrics = observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, AccessLog: e.accessLog})
 	return e, nil
@@ -257,5 +258,7 @@ func (e *engine) close() {
 		_ = s.Shutdown(end) // cuts what is left
 	}
 	e.background.Wait()
-	_ = e.accessLog.Close(accessLogFlush) // what could not be written was counted as dropped
+	if err := e.accessLog.Close(accessLogFlush); err != nil {
+		e.o.Log.Warn("lines of the access log are lost", "error", err)
+	}
 }

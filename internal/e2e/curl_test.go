@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ func curl(t testing.TB, line string) (int, string) {
 	if words[0] != "curl" {
 		t.Fatalf("%q is no curl line", line)
 	}
-	method, url, include := "GET", "", false
+	method, url, format, include, discard := "GET", "", "", false, false
 	header := http.Header{}
 	resolve := map[string]string{}
 	trust := &tls.Config{}
@@ -46,6 +47,13 @@ func curl(t testing.TB, line string) (int, string) {
 			method, data = "POST", strings.NewReader(next())
 		case "--haproxy-clientip":
 			proxiedClient = next()
+		case "-o":
+			if to := next(); to != os.DevNull {
+				t.Fatalf("%q writes a file", line)
+			}
+			discard = true
+		case "-w":
+			format = next()
 		case "-X":
 			method = next()
 		case "-H":
@@ -83,7 +91,7 @@ func curl(t testing.TB, line string) (int, string) {
 		}
 		trust.Certificates = []tls.Certificate{pair}
 	}
-	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true,
+	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: strings.Contains(format, "%{http_version}"),
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if to := resolve[addr]; to != "" {
 				addr = to
@@ -130,6 +138,10 @@ func curl(t testing.TB, line string) (int, string) {
 		resp.Header.Write(&head)
 		text = head.String() + "\r\n" + text
 	}
+	if discard {
+		text = ""
+	}
+	text += strings.NewReplacer("%{http_version}", strings.TrimSuffix(strings.TrimPrefix(resp.Proto, "HTTP/"), ".0"), "%{http_code}", strconv.Itoa(resp.StatusCode), `\n`, "\n").Replace(format)
 	return resp.StatusCode, text
 }
 

@@ -118,9 +118,12 @@ func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects s
 			}
 			b.use()
 		case "http", "text":
+			wanted := map[string]int{}
 			for line := range strings.Lines(content) {
-				if !strings.Contains("\n"+printed, "\n"+strings.TrimRight(line, "\n")+"\n") {
-					t.Errorf("%s: no line %qin\n%s", b, line, printed)
+				line = strings.TrimRight(line, "\n")
+				wanted[line]++
+				if strings.Count("\n"+strings.ReplaceAll(printed, "\n", "\n\n"), "\n"+line+"\n") < wanted[line] {
+					t.Errorf("%s: no line %q in\n%s", b, line, printed)
 				}
 			}
 			b.use()

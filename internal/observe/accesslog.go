@@ -2,9 +2,11 @@ package observe
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -24,6 +26,10 @@ const (
 	logFlushInterval = 50 * time.Millisecond
 	// So often at most it is looked whether the file is still the one at its path.
 	logFileCheck = time.Second
+	// A failure to write is logged this often at most.
+	logWarnInterval = time.Minute
+	// Close waits this long for an export that it has broken off.
+	logCancelTime = time.Second
 )
 
 // AccessLog writes one line for each request from a goroutine of its own. A request
@@ -32,20 +38,26 @@ const (
 type AccessLog struct {
 	path   string            // "" where the log is no file
 	layout *accesslog.Layout // nil is JSON with every member
-	oneIn  uint32            // of so many requests that have not failed one has a line; 0 is each
+	oneIn  uint32            // of so many requests one has a line; 0 is each
+	errors failureBudget     // those that failed and have a line in any case, while oneIn is not 0
 
 	shards []logShard
 	full   chan []byte // buffers to write; has room for all there are
 	free   chan []byte // empty buffers; has room for all there are
 	made   atomic.Int32
 	wake   chan struct{}
+	// pressed has a value when a line has found no buffer.
+	pressed chan struct{}
 
-	closed  atomic.Bool
-	stop    chan struct{}
-	done    chan struct{}
-	dropped atomic.Uint64
-	failed  atomic.Uint64
-	lastErr atomic.Pointer[error]
+	closed    atomic.Bool
+	stop      chan struct{}
+	abandoned atomic.Bool        // Close has given up: nothing more is written
+	cancel    context.CancelFunc // breaks off an export that is under way
+	done      chan struct{}
+	dropped   [dropReasons]atomic.Uint64
+	failed    atomic.Uint64
+	lastErr   atomic.Pointer[error]
+	logger    atomic.Pointer[slog.Logger]
 
 	reopen  sync.Mutex // Reopen and Close exclude each other
 	pending atomic.Pointer[os.File]
@@ -55,7 +67,35 @@ type AccessLog struct {
 	file    *os.File // what out is, where it is ours to close
 	broken  bool     // the last write ended within a line
 	checked time.Time
+	warned  time.Time
 }
+
+// DropReason says why a line was not written.
+type DropReason uint8
+
+// The reasons; their words are the label reason of moongate_access_log_dropped_total.
+const (
+	DropBufferFull   DropReason = iota // the memory for lines was used up
+	DropWriteFailed                    // a write failed
+	DropRejected                       // the collector refused the line
+	DropUnavailable                    // the collector could not be reached, or could not take it
+	DropShuttingDown                   // the process ended first
+	dropReasons
+)
+
+// String is the word of the metric.
+func (r DropReason) String() string {
+	return [dropReasons]string{"buffer_full", "write_failed", "rejected", "unavailable", "shutting_down"}[r]
+}
+
+// dropError is an error of a write that says what its lines are counted as.
+type dropError struct {
+	reason DropReason
+	err    error
+}
+
+func (e *dropError) Error() string { return e.err.Error() }
+func (e *dropError) Unwrap() error { return e.err }
 
 // logShard is what requests write to; padded so that two shards share no cache line.
 type logShard struct {
@@ -114,8 +154,15 @@ func newAccessLog(path string, out io.Writer, file *os.File, layout *accesslog.L
 		full:   make(chan []byte, logBuffers),
 		free:   make(chan []byte, logBuffers),
 		wake:   make(chan struct{}, 1),
-		stop:   make(chan struct{}),
-		done:   make(chan struct{}),
+
+		pressed: make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	var ctx context.Context
+	ctx, l.cancel = context.WithCancel(context.Background())
+	if c, ok := out.(*logExporter); ok {
+		c.ctx, c.stop, c.pressed, c.usedUp = ctx, l.stop, l.pressed, l.usedUp
 	}
 	if oneIn > 1 {
 		l.oneIn = uint32(oneIn)
@@ -132,13 +179,42 @@ func (l *AccessLog) Headers() (request, response []string) {
 	return l.layout.RequestHeaders, l.layout.ResponseHeaders
 }
 
-// sampled reports whether a request has a line: each that failed by no fault of its client, and one of oneIn others.
+// sampled reports whether a request has a line: one of oneIn, and beside these each that failed by no fault of its client, within the budget. Many failures can be
+// caused by clients at will, such as with a gRPC deadline of a nanosecond, so that without a budget anybody could have each request logged.
 func (l *AccessLog) sampled(r *Record) bool {
+	return rand.Uint32N(l.oneIn) == 0 || hasFailed(r) && l.errors.take(r.end()/int64(time.Second))
+}
+
+func hasFailed(r *Record) bool {
 	switch r.Reason.Source() {
+	case SourceClient:
+		return false // whatever the status is, such as 501 and 505
 	case SourceUpstream, SourceInternal:
 		return true
 	}
-	return r.Status >= 500 || r.OverriddenStatus >= 500 || rand.Uint32N(l.oneIn) == 0
+	return r.Status >= 500 || r.OverriddenStatus >= 500
+}
+
+// maxFailureLines is how many requests that failed have a line in any case, in a second.
+const maxFailureLines = 100
+
+// failureBudget counts them: the second in the upper half, the lines in it in the lower one.
+type failureBudget struct{ state atomic.Uint64 }
+
+// take reports whether the second has room for another line. Requests that end out of order do not begin a second anew.
+func (f *failureBudget) take(second int64) bool {
+	for {
+		old := f.state.Load()
+		next := old + 1
+		if now := uint64(uint32(second)); now > old>>32 {
+			next = now<<32 | 1
+		} else if uint32(old) >= maxFailureLines {
+			return false
+		}
+		if f.state.CompareAndSwap(old, next) {
+			return true
+		}
+	}
 }
 
 func (l *AccessLog) write(r *Record) {
@@ -150,11 +226,14 @@ func (l *AccessLog) write(r *Record) {
 		need += l.layout.Bound + maxEscape*headerBytes(r)
 	}
 	s := l.lockShard(r.Shard)
-	if !l.append(s, r, need) {
-		l.dropped.Add(1)
-	}
+	reason, ok := l.append(s, r, need)
 	s.mu.Unlock()
+	if !ok {
+		l.drop(reason, 1)
+	}
 }
+
+func (l *AccessLog) drop(reason DropReason, lines int) { l.dropped[reason].Add(uint64(lines)) }
 
 // lockShard prefers the shard of the hint and takes another one where that is busy.
 func (l *AccessLog) lockShard(hint uint32) *logShard {
@@ -169,10 +248,10 @@ func (l *AccessLog) lockShard(hint uint32) *logShard {
 	return s
 }
 
-// append is called with the shard's lock held; false means that the line is dropped.
-func (l *AccessLog) append(s *logShard, r *Record, need int) bool {
+// append is called with the shard's lock held; false means that the line is dropped, and why.
+func (l *AccessLog) append(s *logShard, r *Record, need int) (DropReason, bool) {
 	if l.closed.Load() {
-		return false
+		return DropShuttingDown, false
 	}
 	if s.buf != nil && cap(s.buf)-len(s.buf) < need {
 		l.full <- s.buf
@@ -180,7 +259,7 @@ func (l *AccessLog) append(s *logShard, r *Record, need int) bool {
 	}
 	if s.buf == nil {
 		if s.buf = l.buffer(); s.buf == nil {
-			return false
+			return DropBufferFull, false
 		}
 		l.poke()
 	}
@@ -189,7 +268,7 @@ func (l *AccessLog) append(s *logShard, r *Record, need int) bool {
 	} else {
 		s.buf = appendLaidOut(s.buf, r, l.layout, &s.clock)
 	}
-	return true
+	return 0, true
 }
 
 // buffer returns an empty buffer, or nil where all are waiting to be written.
@@ -201,10 +280,17 @@ func (l *AccessLog) buffer() []byte {
 	}
 	if l.made.Add(1) > logBuffers {
 		l.made.Add(-1)
+		select {
+		case l.pressed <- struct{}{}:
+		default:
+		}
 		return nil
 	}
 	return make([]byte, 0, logBufferBytes)
 }
+
+// usedUp reports whether there is no buffer for another line.
+func (l *AccessLog) usedUp() bool { return l.made.Load() >= logBuffers && len(l.free) == 0 }
 
 func (l *AccessLog) poke() {
 	select {
@@ -274,6 +360,11 @@ func (l *AccessLog) drain() {
 
 // emit writes a buffer and gives it back.
 func (l *AccessLog) emit(b []byte) {
+	defer func() { l.free <- b[:0] }()
+	if l.abandoned.Load() {
+		l.drop(DropShuttingDown, countLines(b))
+		return
+	}
 	l.switchFile()
 	if l.broken {
 		_, err := l.out.Write([]byte{'\n'})
@@ -281,12 +372,18 @@ func (l *AccessLog) emit(b []byte) {
 	}
 	n, err := l.out.Write(b)
 	if err != nil {
+		reason := DropWriteFailed
+		var dropped *dropError
+		if errors.As(err, &dropped) {
+			reason = dropped.reason
+		}
+		l.drop(reason, countLines(b[n:]))
 		l.note(err)
-		l.dropped.Add(uint64(bytes.Count(b[n:], []byte{'\n'})))
 		l.broken = l.broken || n > 0 && b[n-1] != '\n'
 	}
-	l.free <- b[:0]
 }
+
+func countLines(b []byte) int { return bytes.Count(b, []byte{'\n'}) }
 
 // switchFile takes over a file that Reopen opened.
 func (l *AccessLog) switchFile() {
@@ -321,10 +418,23 @@ func (l *AccessLog) followFile() {
 	l.out, l.file, l.broken = f, f, false
 }
 
+// note counts a failure, and logs now and then why. The writer calls it.
 func (l *AccessLog) note(err error) {
-	if err != nil {
-		l.failed.Add(1)
-		l.lastErr.Store(&err)
+	if err == nil {
+		return
+	}
+	l.failed.Add(1)
+	l.lastErr.Store(&err)
+	if logger := l.logger.Load(); logger != nil && (l.warned.IsZero() || time.Since(l.warned) >= logWarnInterval) {
+		l.warned = time.Now()
+		logger.Warn("cannot write the access log", "error", err, "dropped", l.Dropped())
+	}
+}
+
+// SetLogger sets where failures of writes are logged, once a minute at most.
+func (l *AccessLog) SetLogger(logger *slog.Logger) {
+	if l != nil {
+		l.logger.Store(logger)
 	}
 }
 
@@ -351,8 +461,8 @@ func (l *AccessLog) Reopen() error {
 	return nil
 }
 
-// Close writes what is buffered and ends the writer; it gives up after timeout. Lines of
-// requests that finish after Close are dropped and counted. A second Close does nothing.
+// Close writes what is buffered and ends the writer. It gives up after timeout: what is not
+// written by then is dropped and counted, as are lines of requests that finish after Close. A second Close does nothing.
 func (l *AccessLog) Close(timeout time.Duration) error {
 	if l == nil {
 		return nil
@@ -363,6 +473,8 @@ func (l *AccessLog) Close(timeout time.Duration) error {
 	if !first {
 		return nil
 	}
+	defer l.cancel()
+	before := l.dropped[DropShuttingDown].Load()
 	close(l.stop)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -370,16 +482,54 @@ func (l *AccessLog) Close(timeout time.Duration) error {
 	case <-l.done:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("access log: its destination took nothing for %v; up to %d KiB of lines are lost", timeout, logBuffers*logBufferBytes>>10)
+	}
+	l.abandoned.Store(true)
+	l.cancel()
+	l.abandon()
+	pending := ""
+	timer.Reset(logCancelTime)
+	select {
+	case <-l.done:
+	case <-timer.C:
+		pending = ", and a write has not ended"
+	}
+	return fmt.Errorf("access log: not everything could be written within %v: %d lines were dropped%s", timeout, l.dropped[DropShuttingDown].Load()-before, pending)
+}
+
+// abandon drops all lines but those that the writer has in hand.
+func (l *AccessLog) abandon() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		b := s.buf
+		s.buf = nil
+		s.mu.Unlock()
+		l.drop(DropShuttingDown, countLines(b))
+	}
+	for {
+		select {
+		case b := <-l.full:
+			l.drop(DropShuttingDown, countLines(b))
+		default:
+			return
+		}
 	}
 }
 
 // Dropped is the number of lines that were not written since the start.
-func (l *AccessLog) Dropped() uint64 {
+func (l *AccessLog) Dropped() (n uint64) {
+	for reason := range dropReasons {
+		n += l.DroppedBy(reason)
+	}
+	return n
+}
+
+// DroppedBy is the number of lines that were not written for a reason.
+func (l *AccessLog) DroppedBy(reason DropReason) uint64 {
 	if l == nil {
 		return 0
 	}
-	return l.dropped.Load()
+	return l.dropped[reason].Load()
 }
 
 // WriteErrors is the number of failed writes since the start.

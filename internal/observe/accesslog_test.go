@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -139,20 +141,21 @@ func TestAccessLogNeverBlocks(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("requests wait for the destination")
 	}
-	dropped := l.Dropped()
-	if dropped == 0 {
+	if l.DroppedBy(DropBufferFull) == 0 {
 		t.Error("nothing was dropped, although nothing could be written")
 	}
-	if err := l.Close(20 * time.Millisecond); err == nil {
-		t.Error("Close does not say that it gave up")
+	err := l.Close(20 * time.Millisecond)
+	if lost := l.DroppedBy(DropShuttingDown); err == nil || lost == 0 || !strings.Contains(err.Error(), fmt.Sprint(lost)+" lines") {
+		t.Errorf("%d lines are lost, of which Close says %v", lost, err)
 	}
 	close(s.gate)
 	<-l.done
 	if got := uint64(strings.Count(s.String(), "\n")); got+l.Dropped() != lines {
 		t.Errorf("%d written and %d dropped, want %d together", got, l.Dropped(), lines)
 	}
+	dropped := l.DroppedBy(DropShuttingDown)
 	l.write(exampleRecord(nil))
-	if l.Dropped() != dropped+1 {
+	if l.DroppedBy(DropShuttingDown) != dropped+1 {
 		t.Error("a line after Close is not counted as dropped")
 	}
 }
@@ -170,8 +173,8 @@ func TestAccessLogWriteErrors(t *testing.T) {
 	l.write(exampleRecord(nil))
 	l.write(exampleRecord(nil))
 	testkit.Eventually(t, "the failure is counted", func() bool { return l.WriteErrors() == 1 })
-	if l.Dropped() == 0 || !errors.Is(l.LastError(), syscall.ENOSPC) {
-		t.Errorf("%d dropped, error %v", l.Dropped(), l.LastError())
+	if l.DroppedBy(DropWriteFailed) == 0 || !errors.Is(l.LastError(), syscall.ENOSPC) {
+		t.Errorf("%d dropped, error %v", l.DroppedBy(DropWriteFailed), l.LastError())
 	}
 	l.write(exampleRecord(nil))
 	if err := l.Close(5 * time.Second); err != nil {
@@ -180,6 +183,24 @@ func TestAccessLogWriteErrors(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(s.String(), "\n"), "\n")
 	if last := lines[len(lines)-1]; len(lines) < 2 || !json.Valid([]byte(last)) {
 		t.Errorf("the line after a torn one is torn too: %q", last)
+	}
+}
+
+// TestAccessLogWarns: the log of the process says why lines are dropped, but not of each failure.
+func TestAccessLogWarns(t *testing.T) {
+	s := sink{fail: func([]byte) (int, error) { return 0, syscall.ENOSPC }}
+	l := openLog(t, "json", &s)
+	out := &testkit.Log{}
+	l.SetLogger(slog.New(slog.NewTextHandler(out, nil)))
+	for n := range uint64(2) {
+		l.write(exampleRecord(nil))
+		testkit.Eventually(t, "the failure is counted", func() bool { return l.WriteErrors() > n })
+	}
+	if err := l.Close(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, syscall.ENOSPC.Error()) || !strings.Contains(got, "dropped=1") {
+		t.Errorf("logged %q", got)
 	}
 }
 

@@ -167,44 +167,70 @@ func FuzzLaidOut(f *testing.F) {
 	})
 }
 
-// TestSampling: of requests that have not failed one of OneIn has a line, of others each.
+// TestSampling: of requests that have not failed, or by the client's fault, one of OneIn has a line, of others each as long as there are not many in a second.
 func TestSampling(t *testing.T) {
-	var s sink
-	l, err := OpenAccessLog("stdout", &s, accesslog.Options{OneIn: 50, Members: []string{"request_id"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	const requests = 5000
-	kinds := map[string]Record{
-		"ok":         {Status: 200, Reason: ReasonOK},
-		"refused":    {Status: 404, Reason: ReasonRouteNotFound},
-		"backend500": {Status: 500, Reason: ReasonOK},
-		"gateway503": {Status: 503, Reason: ReasonNoEndpoints},
-		"truncated":  {Status: 200, Reason: ReasonUpstreamTruncated},
-		"overridden": {Status: 200, Reason: ReasonOK, OverriddenStatus: 502},
-	}
-	for name, r := range kinds {
-		r.RequestID = []byte(name)
-		for range requests {
-			l.write(&r)
+	for name, tc := range map[string]struct {
+		Record
+		all bool
+	}{
+		"ok":              {Record{Status: 200, Reason: ReasonOK}, false},
+		"refused":         {Record{Status: 404, Reason: ReasonRouteNotFound}, false},
+		"not implemented": {Record{Status: 501, Reason: ReasonNotImplemented}, false},
+		"version":         {Record{Status: 505, Reason: ReasonVersionNotSupported}, false},
+		"backend500":      {Record{Status: 500, Reason: ReasonOK}, true},
+		"gateway503":      {Record{Status: 503, Reason: ReasonNoEndpoints}, true},
+		"truncated":       {Record{Status: 200, Reason: ReasonUpstreamTruncated}, true},
+		"overridden":      {Record{Status: 200, Reason: ReasonOK, OverriddenStatus: 502}, true},
+	} {
+		for _, perSecond := range []int{maxFailureLines, requests} {
+			var s sink
+			l, err := OpenAccessLog("stdout", &s, accesslog.Options{OneIn: 50, Members: []string{"method"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range requests {
+				r := tc.Record
+				r.StartUnixNano = exampleStart.Truncate(time.Second).UnixNano() + int64(i/perSecond)*int64(time.Second)
+				l.write(&r)
+			}
+			if err := l.Close(5 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			from, to := 30, 200 // 100 are expected; so far off is less likely than one in 10^12
+			switch {
+			case tc.all && perSecond == maxFailureLines:
+				from, to = requests, requests
+			case tc.all: // a flood
+				from, to = from+maxFailureLines-10, to+maxFailureLines
+			}
+			if n := countLines([]byte(s.String())); n < from || n > to {
+				t.Errorf("%s, %d in a second: %d lines of %d requests, want from %d to %d", name, perSecond, n, requests, from, to)
+			}
+			if l.Dropped() != 0 {
+				t.Errorf("%d lines were dropped: what is left out by sampling is not", l.Dropped())
+			}
 		}
-	}
-	if err := l.Close(5 * time.Second); err != nil {
-		t.Fatal(err)
-	}
-	for name := range kinds {
-		n, sampled := strings.Count(s.String(), `"`+name+`"`), name == "ok" || name == "refused"
-		// 100 are expected; so far off is less likely than one in 10^12.
-		if !sampled && n != requests || sampled && (n < 30 || n > 200) {
-			t.Errorf("%s: %d lines of %d requests", name, n, requests)
-		}
-	}
-	if l.Dropped() != 0 {
-		t.Errorf("%d lines were dropped: what is left out by sampling is not", l.Dropped())
 	}
 	unsampled := openLog(t, "stdout", io.Discard)
 	if unsampled.oneIn != 0 {
 		t.Error("without sampling a request asks for a random number")
+	}
+}
+
+// TestFailureBudget: a request that ended in an earlier second does not give others room.
+func TestFailureBudget(t *testing.T) {
+	var f failureBudget
+	for range maxFailureLines {
+		if !f.take(7) {
+			t.Fatal("there is no room")
+		}
+	}
+	if f.take(7) || f.take(6) {
+		t.Error("more lines than there is room for")
+	}
+	if !f.take(8) || !f.take(6) {
+		t.Error("no room in another second")
 	}
 }
 

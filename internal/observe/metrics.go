@@ -130,15 +130,15 @@ func NewMetrics(o MetricsOptions) *Metrics {
 
 // Names and texts of the metrics that are registered beside collector.
 var (
-	helpApplyDuration     = "How long it took to apply a generation of the configuration."
+	helpApplyDuration     = "Time taken to apply a generation of the configuration."
 	nameApplyDuration     = describe("config_apply_duration_seconds", helpApplyDuration)
 	helpApplyErrors       = "Generations of the configuration that were refused."
 	nameApplyErrors       = describe("config_apply_errors_total", helpApplyErrors)
-	helpTranslateDuration = "How long it took to translate a change of the objects."
+	helpTranslateDuration = "Time taken to translate a change of objects."
 	nameTranslateDuration = describe("translate_duration_seconds", helpTranslateDuration)
-	helpPanics            = "Panics, each of which has ended one connection, request, copy or translated object. All are defects: the log has the stack."
+	helpPanics            = "Panics, each of which ended one connection, request, copy or translated object. Each is a bug: the log has the stack trace."
 	namePanics            = describe("panics_total", helpPanics, "where")
-	helpBuild             = "Always 1; its labels say what is running."
+	helpBuild             = "Always 1; the labels describe the build."
 	nameBuild             = describe("build_info", helpBuild, "version", "revision", "go_version")
 )
 

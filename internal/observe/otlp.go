@@ -2,15 +2,21 @@ package observe
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -21,19 +27,38 @@ import (
 )
 
 const (
-	// otlpTimeout bounds one export; lines are gathered meanwhile, and dropped where there are too many.
+	// otlpTimeout bounds one attempt to export a batch.
 	otlpTimeout = 10 * time.Second
-	// otlpTries is how often a batch is sent at most.
-	otlpTries = 3
+	// A batch is given up once this has passed since its first attempt.
+	otlpRetryTime = time.Minute
+	// Between attempts the pause doubles from otlpMinBackoff to otlpMaxBackoff.
+	otlpMinBackoff = 500 * time.Millisecond
+	otlpMaxBackoff = 10 * time.Second
+	// otlpMaxDelay bounds what a Retry-After may ask for, so that a wrong date does not end the log.
+	otlpMaxDelay = 5 * time.Minute
 	// What is read of a collector's response.
 	otlpResponseBytes = 64 << 10
 )
 
-// logExporter sends lines to a collector by OTLP over HTTP, in binary Protobuf (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Each Write is one export.
+// logExporter sends lines to a collector by OTLP over HTTP, in binary Protobuf (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Each Write is one batch.
+// One goroutine calls Write.
 type logExporter struct {
-	url     string
-	client  http.Client
-	backoff time.Duration // before the second try; doubled with each
+	url    string
+	client http.Client
+	ctx    context.Context // its end breaks off attempts and pauses
+	// stop is closed when the log is being closed: then a pause that has become long is cut short, so that there is another attempt.
+	stop <-chan struct{}
+	// pressed has a value when a line has found no memory, and usedUp reports whether there still is none. Then the batch that waits is given up, since newer lines are worth more.
+	pressed <-chan struct{}
+	usedUp  func() bool
+
+	now   func() time.Time
+	after func(time.Duration) <-chan time.Time
+
+	backoff   time.Duration // before the next attempt, without jitter; 0 after a success
+	notBefore time.Time     // when the next attempt may be made
+	asked     bool          // the collector has asked for that time
+	stopping  bool          // a pause was cut short
 }
 
 // isCollector reports whether a destination is a collector's URL.
@@ -50,38 +75,97 @@ func newLogExporter(destination string) (*logExporter, error) {
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/logs"
 	}
-	return &logExporter{url: u.String(), backoff: 500 * time.Millisecond, client: http.Client{
-		Timeout:       otlpTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &logExporter{
+		url: u.String(), ctx: context.Background(), usedUp: func() bool { return false }, now: time.Now, after: time.After,
+		client: http.Client{
+			Timeout:       otlpTimeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
 }
 
-// Write exports whole lines, or returns why it cannot.
+// Write exports whole lines, or returns why it cannot. Its errors are of type *dropError.
 func (c *logExporter) Write(lines []byte) (int, error) {
-	now := uint64(time.Now().UnixNano())
+	body, err := c.encode(lines)
+	if err != nil {
+		return 0, &dropError{DropWriteFailed, err}
+	}
+	first, failure := c.now(), error(nil)
+	for {
+		if reason, ok := c.pause(); !ok {
+			return 0, &dropError{reason, cmp.Or(failure, errNotTried)}
+		}
+		refused, retry, err := c.export(body)
+		switch {
+		case err == nil:
+			c.backoff, c.notBefore = 0, time.Time{}
+			return before(lines, refused), refusedError(refused)
+		case c.ctx.Err() != nil:
+			return 0, &dropError{DropShuttingDown, err}
+		case !retry.again:
+			return 0, &dropError{retry.reason, err}
+		}
+		c.failed(retry.delay)
+		if failure = err; c.now().Sub(first) >= otlpRetryTime {
+			return 0, &dropError{DropUnavailable, err}
+		}
+	}
+}
+
+var errNotTried = errors.New("the collector could not take earlier lines")
+
+// encode makes an ExportLogsServiceRequest, which has the same encoding as LogsData.
+func (c *logExporter) encode(lines []byte) ([]byte, error) {
+	now := uint64(c.now().UnixNano())
 	scope := &logspb.ScopeLogs{Scope: &commonpb.InstrumentationScope{Name: "moongate/accesslog"}}
 	for line := range bytes.Lines(lines) {
 		scope.LogRecords = append(scope.LogRecords, logRecord(bytes.TrimSuffix(line, []byte("\n")), now))
 	}
-	// LogsData has the same encoding as an ExportLogsServiceRequest.
-	body, err := proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
+	return proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
 		Resource:  &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "service.name", Value: textValue("moongate")}}},
 		ScopeLogs: []*logspb.ScopeLogs{scope},
 	}}})
-	if err != nil {
-		return 0, err
+}
+
+// failed sets when the next attempt may be made: after the delay that the collector has asked for, else after a pause that doubles with each failure. Both are
+// spread at random, so that the proxies of a Gateway do not come back together.
+func (c *logExporter) failed(delay time.Duration) {
+	c.backoff = min(max(2*c.backoff, otlpMinBackoff), otlpMaxBackoff)
+	if c.asked = delay > 0; c.asked {
+		delay += rand.N(delay/10 + 1)
+	} else {
+		delay = c.backoff/2 + rand.N(c.backoff)
 	}
-	wait := c.backoff
-	for try := 1; ; try++ {
-		refused, again, err := c.export(body)
-		if err == nil {
-			return before(lines, refused), refusedError(refused)
+	c.notBefore = c.now().Add(delay)
+}
+
+// pause waits until the next attempt may be made, or returns why the batch is given up instead.
+func (c *logExporter) pause() (DropReason, bool) {
+	if c.ctx.Err() != nil {
+		return DropShuttingDown, false
+	}
+	d := c.notBefore.Sub(c.now())
+	if d <= 0 {
+		return 0, true
+	}
+	due, stop := c.after(d), c.stop
+	if c.stopping || c.asked {
+		stop = nil
+	}
+	for {
+		select {
+		case <-due:
+			return 0, true
+		case <-stop:
+			c.stopping, c.backoff = true, 0
+			return 0, true
+		case <-c.ctx.Done():
+			return DropShuttingDown, false
+		case <-c.pressed:
+			if c.usedUp() {
+				return DropUnavailable, false
+			}
 		}
-		if !again || try == otlpTries {
-			return 0, fmt.Errorf("access log: %w", err)
-		}
-		time.Sleep(wait)
-		wait *= 2
 	}
 }
 
@@ -98,24 +182,59 @@ func refusedError(n uint64) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("access log: the collector has refused %d lines of a batch", n)
+	return &dropError{DropRejected, fmt.Errorf("the collector has refused %d lines of a batch", n)}
 }
 
-// export makes one try. Of lines that have come to the collector it may have refused some; again is that another try may succeed.
-func (c *logExporter) export(body []byte) (refused uint64, again bool, err error) {
-	resp, err := c.client.Post(c.url, "application/x-protobuf", bytes.NewReader(body))
+// retry says what may follow an attempt that has failed.
+type retry struct {
+	again  bool
+	delay  time.Duration // that the collector has asked for; 0 is none
+	reason DropReason    // where there is no other attempt
+}
+
+// export makes one attempt. Of lines that have come to the collector it may have refused some.
+func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
+	var sent atomic.Bool // the transport's goroutine sets it
+	ctx := httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { sent.Store(i.Err == nil) }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, true, err
+		return 0, retry{reason: DropWriteFailed}, err
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return 0, retry{again: !sent.Load() || isDisconnect(err), reason: DropUnavailable}, err
 	}
 	defer resp.Body.Close()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, otlpResponseBytes)) // what is missing says nothing of refused lines
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return rejected(answer), false, nil
+	r := retry{reason: DropRejected}
+	switch code := resp.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		again = true
+		r = retry{again: true, delay: retryAfter(resp.Header.Get("Retry-After"), c.now())}
+	default:
+		if code >= 200 && code < 300 {
+			return rejected(answer), retry{}, nil
+		}
 	}
-	return 0, again, fmt.Errorf("the collector has answered %s", resp.Status)
+	return 0, r, fmt.Errorf("the collector has answered %s", resp.Status)
+}
+
+// isDisconnect reports whether the connection was lost before the response, after which OTLP has the client send the request again. A collector that is only slow
+// has the batch already, and what is no response will not become one.
+func isDisconnect(err error) bool {
+	var lost *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &lost) && !lost.Timeout()
+}
+
+// retryAfter reads a Retry-After field (RFC 9110 section 10.2.3); 0 is none.
+func retryAfter(value string, now time.Time) time.Duration {
+	delay := time.Duration(0)
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
+		delay = time.Duration(min(seconds, uint64(otlpMaxDelay/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		delay = at.Sub(now)
+	}
+	return min(max(delay, 0), otlpMaxDelay)
 }
 
 // rejected reads rejected_log_records of partial_success of an ExportLogsServiceResponse.

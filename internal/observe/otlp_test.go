@@ -1,10 +1,15 @@
 package observe
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/accesslog"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestCollector exports lines, and reads them as a collector does. One that is not ready is asked again.
@@ -42,7 +48,7 @@ func TestCollector(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.out.(*logExporter).backoff = time.Millisecond
+			newTestClock(l.out.(*logExporter))
 			trace := [32]byte([]byte(strings.Repeat("0a", 16)))
 			r := exampleRecord(nil)
 			r.TraceID = &trace
@@ -85,19 +91,62 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// TestCollectorRefuses counts what a collector does not take, and does not ask it for ever.
+// testClock is the time of an exporter: pauses take none, and are noted.
+type testClock struct {
+	mu     sync.Mutex
+	t      time.Time
+	pauses []time.Duration
+}
+
+func newTestClock(c *logExporter) *testClock {
+	clock := &testClock{t: time.Date(2026, 11, 21, 4, 2, 14, 0, time.UTC)}
+	c.now = func() time.Time {
+		clock.mu.Lock()
+		defer clock.mu.Unlock()
+		return clock.t
+	}
+	c.after = func(d time.Duration) <-chan time.Time {
+		clock.mu.Lock()
+		defer clock.mu.Unlock()
+		clock.t = clock.t.Add(d)
+		clock.pauses = append(clock.pauses, d)
+		due := make(chan time.Time, 1)
+		due <- clock.t
+		return due
+	}
+	return clock
+}
+
+func newTestExporter(t *testing.T, url string) (*logExporter, *testClock) {
+	t.Helper()
+	c, err := newLogExporter(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.client.CloseIdleConnections)
+	return c, newTestClock(c)
+}
+
+const twoLines = "{\"a\":1}\n{\"a\":2}\n"
+
+// TestCollectorRefuses counts what a collector does not take, and why. Only what may succeed at another time is sent again.
 func TestCollectorRefuses(t *testing.T) {
 	partial := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1))
 	for name, tc := range map[string]struct {
 		status  int
 		body    []byte
-		calls   int32
+		again   bool
 		dropped uint64
+		reason  DropReason
 	}{
-		"bad request": {http.StatusBadRequest, nil, 1, 2},
-		"unavailable": {http.StatusServiceUnavailable, nil, otlpTries, 2},
-		"redirect":    {http.StatusFound, nil, 1, 2},
-		"partial":     {http.StatusOK, partial, 1, 1},
+		"bad request":       {http.StatusBadRequest, nil, false, 2, DropRejected},
+		"internal error":    {http.StatusInternalServerError, nil, false, 2, DropRejected},
+		"redirect":          {http.StatusFound, nil, false, 2, DropRejected},
+		"partial":           {http.StatusOK, partial, false, 1, DropRejected},
+		"too many requests": {http.StatusTooManyRequests, nil, true, 2, DropUnavailable},
+		"bad gateway":       {http.StatusBadGateway, nil, true, 2, DropUnavailable},
+		"unavailable":       {http.StatusServiceUnavailable, nil, true, 2, DropUnavailable},
+		"gateway timeout":   {http.StatusGatewayTimeout, nil, true, 2, DropUnavailable},
 	} {
 		var calls atomic.Int32
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,17 +155,280 @@ func TestCollectorRefuses(t *testing.T) {
 			w.WriteHeader(tc.status)
 			w.Write(tc.body)
 		}))
-		c, err := newLogExporter(server.URL + "/v1/logs")
+		c, clock := newTestExporter(t, server.URL)
+		n, err := c.Write([]byte(twoLines))
+		var why *dropError
+		if !errors.As(err, &why) || why.reason != tc.reason {
+			t.Errorf("%s: error %v, want reason %v", name, err, tc.reason)
+		}
+		if dropped := uint64(countLines([]byte(twoLines[n:]))); dropped != tc.dropped || n > 0 && twoLines[n-1] != '\n' {
+			t.Errorf("%s: %d bytes are written, want all but %d lines", name, n, tc.dropped)
+		}
+		if again := calls.Load() > 1; again != tc.again {
+			t.Errorf("%s: %d attempts", name, calls.Load())
+		}
+		var total time.Duration
+		for _, d := range clock.pauses {
+			total += d
+		}
+		if tc.again && (total < otlpRetryTime || total > otlpRetryTime+2*otlpMaxBackoff) {
+			t.Errorf("%s: given up after %v", name, total)
+		}
+		server.Close()
+	}
+}
+
+// TestCollectorBackoff: pauses double up to a bound, with jitter, over batches until one succeeds.
+func TestCollectorBackoff(t *testing.T) {
+	var ready atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ready.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	c, clock := newTestExporter(t, server.URL)
+	for range 2 {
+		if _, err := c.Write([]byte(twoLines)); err == nil {
+			t.Fatal("a batch was taken")
+		}
+	}
+	even := 0
+	for i, d := range clock.pauses {
+		want := min(otlpMinBackoff<<min(i, 10), otlpMaxBackoff)
+		if d < want/2 || d > want*3/2 {
+			t.Errorf("pause %d is %v, want about %v", i, d, want)
+		}
+		if d == want {
+			even++
+		}
+	}
+	if len(clock.pauses) < 8 || even == len(clock.pauses) {
+		t.Errorf("pauses %v have no jitter, or are too few", clock.pauses)
+	}
+	ready.Store(true)
+	for range 2 {
+		before := len(clock.pauses)
+		if n, err := c.Write([]byte(twoLines)); n != len(twoLines) || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if pauses := len(clock.pauses) - before; pauses > 1 {
+			t.Errorf("%d pauses before a batch that is taken", pauses)
+		}
+	}
+	if c.backoff != 0 {
+		t.Errorf("backoff %v after a success", c.backoff)
+	}
+}
+
+// TestCollectorRetryAfter: the next attempt waits as long as the collector asks, within bounds.
+func TestCollectorRetryAfter(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"30":                            30 * time.Second,
+		"Sat, 21 Nov 2026 04:02:34 GMT": 20 * time.Second,
+		"Sat, 21 Nov 2066 04:02:34 GMT": otlpMaxDelay,
+		"99999999999":                   otlpMaxDelay,
+		"":                              0, "0": 0, "-1": 0, "soon": 0, "Sat, 21 Nov 2026 04:02:04 GMT": 0,
+	} {
+		var calls atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if calls.Add(1) == 1 {
+				w.Header().Set("Retry-After", value)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		c, clock := newTestExporter(t, server.URL)
+		if _, err := c.Write([]byte(twoLines)); err != nil || calls.Load() != 2 || len(clock.pauses) != 1 {
+			t.Fatalf("%q: %d attempts, pauses %v, %v", value, calls.Load(), clock.pauses, err)
+		}
+		from, to := want, want+want/10+1
+		if want == 0 { // as without it
+			from, to = otlpMinBackoff/2, otlpMinBackoff*3/2
+		}
+		if got := clock.pauses[0]; got < from || got > to {
+			t.Errorf("%q: a pause of %v, want from %v to %v", value, got, from, to)
+		}
+		server.Close()
+	}
+}
+
+// TestCollectorDuplicates: a batch is sent again where the connection was lost before the response, as OTLP says. Where the collector has only not answered in time, it may have the
+// batch already.
+func TestCollectorDuplicates(t *testing.T) {
+	t.Run("disconnect", func(t *testing.T) {
+		var calls atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if calls.Add(1) == 1 {
+				panic(http.ErrAbortHandler)
+			}
+		}))
+		defer server.Close()
+		c, _ := newTestExporter(t, server.URL)
+		if _, err := c.Write([]byte(twoLines)); err != nil || calls.Load() != 2 {
+			t.Errorf("%d attempts, %v", calls.Load(), err)
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		var calls atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			calls.Add(1)
+			io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}))
+		defer server.Close()
+		c, _ := newTestExporter(t, server.URL)
+		c.client.Timeout = 200 * time.Millisecond
+		var why *dropError
+		// On a slow machine the time may end before the request is sent; then it is sent again.
+		for calls.Load() == 0 {
+			if _, err := c.Write([]byte(twoLines)); !errors.As(err, &why) || why.reason != DropUnavailable {
+				t.Fatalf("error %v", err)
+			}
+		}
+		if calls.Load() != 1 {
+			t.Errorf("%d attempts", calls.Load())
+		}
+	})
+	t.Run("no response", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.backoff = time.Millisecond
-		const lines = "{\"a\":1}\n{\"a\":2}\n"
-		n, err := c.Write([]byte(lines))
-		if dropped := uint64(strings.Count(lines[n:], "\n")); calls.Load() != tc.calls || err == nil || dropped != tc.dropped || n > 0 && lines[n-1] != '\n' {
-			t.Errorf("%s: %d calls, %d written, error %v", name, calls.Load(), n, err)
+		defer listener.Close()
+		var calls atomic.Int32
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				calls.Add(1)
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.WriteString(conn, "SMTP is spoken here\r\n\r\n")
+				}
+				conn.Close()
+			}
+		}()
+		c, _ := newTestExporter(t, "http://"+listener.Addr().String())
+		if _, err := c.Write([]byte(twoLines)); err == nil || calls.Load() != 1 {
+			t.Errorf("%d attempts, %v", calls.Load(), err)
 		}
-		server.Close()
+	})
+}
+
+// TestCollectorUnreachable: nothing has been sent, so that the batch is tried again until it is given up.
+func TestCollectorUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	c, clock := newTestExporter(t, "http://"+listener.Addr().String())
+	var why *dropError
+	if _, err := c.Write([]byte(twoLines)); !errors.As(err, &why) || why.reason != DropUnavailable || len(clock.pauses) < 5 {
+		t.Errorf("pauses %v, error %v", clock.pauses, err)
+	}
+}
+
+// TestCollectorMakesRoom: where memory is used up, the batch that waits makes room for newer lines.
+func TestCollectorMakesRoom(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "300")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	l := openLog(t, server.URL, nil)
+	r := exampleRecord(nil)
+	testkit.Eventually(t, "the batch that waits is given up", func() bool {
+		for range 1000 {
+			l.write(r)
+		}
+		return l.DroppedBy(DropUnavailable) > 0
+	})
+	if l.DroppedBy(DropBufferFull) == 0 || l.made.Load() != logBuffers {
+		t.Errorf("%d lines found no room, %d buffers", l.DroppedBy(DropBufferFull), l.made.Load())
+	}
+	// A batch does not make room while there is some.
+	if err := l.Close(time.Millisecond); err == nil {
+		t.Error("Close does not say that lines are lost")
+	}
+	<-l.done
+	c := l.out.(*logExporter)
+	pressed := make(chan struct{}, 1)
+	pressed <- struct{}{}
+	due := make(chan time.Time)
+	c.stop, c.pressed, c.usedUp, c.ctx = nil, pressed, func() bool { return false }, t.Context()
+	c.after = func(time.Duration) <-chan time.Time { return due }
+	c.notBefore = time.Now().Add(time.Hour)
+	go func() {
+		testkit.Eventually(t, "pause looks at the memory", func() bool { return len(pressed) == 0 })
+		due <- time.Now()
+	}()
+	if _, ok := c.pause(); !ok {
+		t.Error("the batch was given up though there is memory")
+	}
+}
+
+// TestCollectorClose: Close cuts a pause short, unless the collector has asked for it, and breaks off what takes too long. Each line that is not exported counts as dropped.
+func TestCollectorClose(t *testing.T) {
+	const lines = 2000 // more than a buffer has
+	var stopped atomic.Bool
+	for name, tc := range map[string]struct {
+		handle func(w http.ResponseWriter, r *http.Request)
+		lost   bool
+	}{
+		"recovers": {func(w http.ResponseWriter, r *http.Request) {
+			if !stopped.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}, false},
+		"unavailable": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, true},
+		"asks for a delay": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "300")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			if stopped.Load() {
+				t.Error("a request before the delay has passed")
+			}
+		}, true},
+		"hangs": {func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stopped.Store(false)
+			busy := make(chan struct{}, 100) // an export is under way, or the writer pauses
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if name == "hangs" {
+					busy <- struct{}{}
+				}
+				tc.handle(w, r)
+			}))
+			defer server.Close()
+			l := openLog(t, server.URL, nil)
+			l.out.(*logExporter).after = func(time.Duration) <-chan time.Time {
+				busy <- struct{}{}
+				return nil // it is not due before the end
+			}
+			for range lines {
+				l.write(exampleRecord(nil))
+			}
+			<-busy
+			stopped.Store(true)
+			timeout, want := time.Minute, uint64(0)
+			if tc.lost {
+				timeout, want = 10*time.Millisecond, lines
+			}
+			err := l.Close(timeout)
+			if tc.lost && (err == nil || !strings.Contains(err.Error(), fmt.Sprint(lines)+" lines")) || !tc.lost && err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if got := l.DroppedBy(DropShuttingDown); got != want || l.Dropped() != want {
+				t.Errorf("%d lines are dropped by Close, and %d at all, want %d", got, l.Dropped(), want)
+			}
+		})
 	}
 }
 

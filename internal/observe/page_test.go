@@ -101,10 +101,10 @@ func TestMetricsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-What /metrics has, in the Prometheus text format: at the admin address, and for controllers and proxies of a cluster also at the port of health checks, where Prometheus can reach them. This page is made from
-the code (` + "`go test ./internal/observe -run TestMetricsPage -update`" + `). Beside these there are the metrics of Go's runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `).
+These metrics are served at /metrics of the admin address, in the Prometheus text format. Controllers and proxies in a cluster also serve them on the port of the health checks, where Prometheus can reach them.
+/metrics also has the metrics of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `). This page is generated from the code (` + "`go test ./internal/observe -run TestMetricsPage -update`" + `).
 
-Series of a rule, a route or a backend appear with its first request and go some minutes after it is gone. How many there may be is bounded: beyond that requests are counted under ` + "`route=\"(other)\"`" + `.
+The series of a rule, a route or a backend appear with its first request, and disappear some minutes after it is removed. The number of series is limited: requests over the limit are counted under ` + "`route=\"(other)\"`" + `.
 `)
 	shown := 0
 	for _, g := range groups {

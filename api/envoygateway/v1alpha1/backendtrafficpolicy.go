@@ -5,7 +5,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// BackendTrafficPolicy says how traffic of a Gateway, a ListenerSet or a route, or of a section of one, is sent to backends, and what is answered.
+// BackendTrafficPolicy configures how traffic of a Gateway, a ListenerSet or a route, or of a section of one, is sent to backends, and how responses are changed.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -17,15 +17,15 @@ type BackendTrafficPolicy struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is asked for.
+	// Spec defines the desired behavior.
 	Spec BackendTrafficPolicySpec `json:"spec"`
 
-	// Status says what became of it.
+	// Status defines the observed state.
 	// +optional
 	Status gwv1.PolicyStatus `json:"status,omitempty"`
 }
 
-// BackendTrafficPolicyList is a list of them.
+// BackendTrafficPolicyList is a list of BackendTrafficPolicies.
 //
 // +kubebuilder:object:root=true
 type BackendTrafficPolicyList struct {
@@ -34,7 +34,7 @@ type BackendTrafficPolicyList struct {
 	Items           []BackendTrafficPolicy `json:"items"`
 }
 
-// BackendTrafficPolicySpec is what a BackendTrafficPolicy asks for. A field that is unset leaves things as they are without a policy.
+// BackendTrafficPolicySpec defines the desired behavior of a BackendTrafficPolicy. A field that is not set has no effect.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.targetRef) && !has(self.targetRefs)) || (!has(self.targetRef) && has(self.targetRefs)) || (has(self.targetSelectors) && self.targetSelectors.size() > 0)",message="either targetRef or targetRefs must be set, or targetSelectors have an entry"
 // +kubebuilder:validation:XValidation:rule="!has(self.targetRef) || self.targetRef.group == 'gateway.networking.k8s.io'",message="this policy can only have a targetRef.group of gateway.networking.k8s.io"
@@ -47,22 +47,22 @@ type BackendTrafficPolicyList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.admissionControl) || ((!has(self.targetRef) || self.targetRef.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute']) && (!has(self.targetRefs) || self.targetRefs.all(ref, ref.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute'])) && (!has(self.targetSelectors) || self.targetSelectors.all(sel, sel.kind in ['Gateway', 'ListenerSet', 'HTTPRoute', 'GRPCRoute'])))",message="admissionControl is for HTTP: it can be set in policies of Gateways, ListenerSets, HTTPRoutes and GRPCRoutes"
 // +kubebuilder:validation:XValidation:rule="!(has(self.connection) && has(self.connection.preconnect) && has(self.connection.preconnect.predictivePercent)) || (has(self.loadBalancer) && self.loadBalancer.type in ['Random', 'RoundRobin'])",message="connection.preconnect.predictivePercent needs a loadBalancer of type Random or RoundRobin"
 type BackendTrafficPolicySpec struct {
-	// TargetRef is what the policy is for, where that is one object. Write targetRefs instead.
+	// TargetRef is the target of the policy, if there is only one. Deprecated: use targetRefs.
 	//
 	// +optional
 	TargetRef *PolicyTargetReference `json:"targetRef,omitempty"`
 
-	// TargetRefs are what the policy is for, in its own namespace.
+	// TargetRefs are the targets of the policy, in its own namespace.
 	//
 	// +optional
 	TargetRefs []PolicyTargetReference `json:"targetRefs,omitempty"`
 
-	// TargetSelectors select what the policy is for, beside targetRefs.
+	// TargetSelectors select further targets of the policy by their labels.
 	//
 	// +optional
 	TargetSelectors []TargetSelector `json:"targetSelectors,omitempty"`
 
-	// MergeType has the policy of a route or of a rule be merged onto that of the listener or Gateway above it. Unset, it takes its place whole.
+	// MergeType merges the policy of a route or rule into the policy of the listener or Gateway above it. If it is not set, the policy replaces that one completely.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self != 'Replace'",message="Replace is what is done without mergeType: leave it out"
@@ -70,73 +70,73 @@ type BackendTrafficPolicySpec struct {
 
 	Settings `json:",inline"`
 
-	// Protocols is of the API's first design.
+	// Protocols is a field of the first design of the API.
 	//
 	// +optional
 	Protocols *Protocols `json:"protocols,omitempty"`
 
-	// Unread is what was decoded and has no place here: no field of the API.
+	// Unread are decoded fields that the API does not have.
 	Unread Unread `json:"-"`
 }
 
-// Settings are all that is not about targets.
+// Settings are all fields except those about targets.
 type Settings struct {
-	// LoadBalancer is how an endpoint is chosen.
+	// LoadBalancer configures how endpoints are chosen.
 	//
 	// +optional
 	LoadBalancer *LoadBalancer `json:"loadBalancer,omitempty"`
 
-	// Retry says when a request is sent again. A rule's own retry is in force instead where it has one.
+	// Retry configures when a request is retried. If a rule has its own retry, that is used instead.
 	//
 	// +optional
 	Retry *Retry `json:"retry,omitempty"`
 
-	// ProxyProtocol has connections to backends begin with a PROXY header.
+	// ProxyProtocol sends a PROXY protocol header on connections to backends.
 	//
 	// +optional
 	ProxyProtocol *ProxyProtocol `json:"proxyProtocol,omitempty"`
 
-	// TCPKeepalive is that of connections to backends.
+	// TCPKeepalive configures TCP keepalive for connections to backends.
 	//
 	// +optional
 	TCPKeepalive *TCPKeepalive `json:"tcpKeepalive,omitempty"`
 
-	// HealthCheck says which endpoints are used.
+	// HealthCheck configures which endpoints are considered healthy.
 	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 
-	// CircuitBreaker bounds what is under way to a backend at a time.
+	// CircuitBreaker limits the connections and requests to a backend at a time.
 	//
 	// +optional
 	CircuitBreaker *CircuitBreaker `json:"circuitBreaker,omitempty"`
 
-	// Timeout is how long things may take.
+	// Timeout configures timeouts.
 	//
 	// +optional
 	Timeout *Timeout `json:"timeout,omitempty"`
 
-	// Connection is about buffers of connections to backends, and connections made in advance.
+	// Connection configures buffers of connections to backends, and connections that are opened in advance.
 	//
 	// +optional
 	Connection *BackendConnection `json:"connection,omitempty"`
 
-	// DNS is how external hostnames are resolved.
+	// DNS configures how external hostnames are resolved.
 	//
 	// +optional
 	DNS *DNS `json:"dns,omitempty"`
 
-	// HTTP2 is for connections to backends in HTTP/2.
+	// HTTP2 configures HTTP/2 connections to backends.
 	//
 	// +optional
 	HTTP2 *HTTP2Settings `json:"http2,omitempty"`
 
-	// RateLimit bounds requests.
+	// RateLimit limits the rate of requests.
 	//
 	// +optional
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// BandwidthLimit bounds bytes in time.
+	// BandwidthLimit limits the rate of bytes.
 	//
 	// +optional
 	BandwidthLimit *BandwidthLimit `json:"bandwidthLimit,omitempty"`
@@ -146,84 +146,84 @@ type Settings struct {
 	// +optional
 	FaultInjection *FaultInjection `json:"faultInjection,omitempty"`
 
-	// AdmissionControl turns requests away while too many of those before have failed.
+	// AdmissionControl rejects requests while too many earlier requests have failed.
 	//
 	// +optional
 	AdmissionControl *AdmissionControl `json:"admissionControl,omitempty"`
 
-	// UseClientProtocol has requests sent to backends in the version of HTTP that the client speaks.
+	// UseClientProtocol sends requests to backends with the HTTP version of the client.
 	//
 	// +optional
 	UseClientProtocol *bool `json:"useClientProtocol,omitempty"`
 
-	// Compression is compressor by its former name.
+	// Compression is the former name of compressor.
 	//
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	Compression []Compressor `json:"compression,omitempty" patchMergeKey:"type" patchStrategy:"merge"`
 
-	// Compressor are the encodings that responses are compressed with, the preferred one first.
+	// Compressor lists the encodings that responses may be compressed with, in order of preference.
 	//
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	Compressor []Compressor `json:"compressor,omitempty" patchMergeKey:"type" patchStrategy:"merge"`
 
-	// ResponseOverride are responses that take the place of others. The first that matches is sent.
+	// ResponseOverride replaces responses. The first override that matches is used.
 	//
 	// +optional
 	ResponseOverride []ResponseOverride `json:"responseOverride,omitempty"`
 
-	// HTTPUpgrade are the protocols that clients may switch to; unset is websocket.
+	// HTTPUpgrade lists the protocols that clients may switch to. Defaults to websocket.
 	//
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	HTTPUpgrade []ProtocolUpgrade `json:"httpUpgrade,omitempty" patchMergeKey:"type" patchStrategy:"merge"`
 
-	// RequestBuffer has the body of a request read whole before a backend hears of it.
+	// RequestBuffer reads the complete body of a request before the request is sent to a backend.
 	//
 	// +optional
 	RequestBuffer *RequestBuffer `json:"requestBuffer,omitempty"`
 
-	// Telemetry is how requests are traced and counted.
+	// Telemetry configures how requests are traced and counted.
 	//
 	// +optional
 	Telemetry *BackendTelemetry `json:"telemetry,omitempty"`
 
-	// RoutingType is whether requests are sent to endpoints, or to the address of their Service.
+	// RoutingType specifies whether requests are sent to endpoints, or to the address of their Service.
 	//
 	// +optional
 	RoutingType *RoutingType `json:"routingType,omitempty"`
 }
 
-// Protocols is about protocols, as in the API's first design.
+// Protocols configures protocols, as in the first design of the API.
 type Protocols struct {
-	// EnableIPv6 false is dns.lookupFamily IPv4, and true IPv4AndIPv6.
+	// EnableIPv6 false means dns.lookupFamily IPv4, and true means IPv4AndIPv6.
 	//
 	// +optional
 	EnableIPv6 *bool `json:"enableIPv6,omitempty"`
 }
 
-// MergeType is how a policy is merged onto another.
+// MergeType specifies how a policy is merged into another.
 //
 // +kubebuilder:validation:Enum=StrategicMerge;JSONMerge;Replace
 type MergeType string
 
-// The values of MergeType but for Replace, which cannot be asked for.
+// The values of MergeType except Replace, which cannot be set.
 const (
 	StrategicMerge MergeType = "StrategicMerge"
 	JSONMerge      MergeType = "JSONMerge"
 )
 
-// PolicyTargetReference names a target in the policy's own namespace.
+// PolicyTargetReference refers to a target in the namespace of the policy.
 //
 // +structType=atomic
 type PolicyTargetReference struct {
 	gwv1.LocalPolicyTargetReferenceWithSectionName `json:",inline"`
 
-	// Namespace is of the API's first design, and must be that of the policy.
+	// Namespace is a field of the first design of the API, and must be that of the policy.
 	//
 	// +optional
 	Namespace *gwv1.Namespace `json:"namespace,omitempty"`
@@ -233,50 +233,50 @@ type PolicyTargetReference struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.group) || self.group == 'gateway.networking.k8s.io'",message="group must be gateway.networking.k8s.io"
 type TargetSelector struct {
-	// Group is that of the targets.
+	// Group is the API group of the targets.
 	//
 	// +optional
 	// +kubebuilder:default:="gateway.networking.k8s.io"
 	Group *gwv1.Group `json:"group,omitempty"`
 
-	// Kind is that of the targets.
+	// Kind is the kind of the targets.
 	Kind gwv1.Kind `json:"kind"`
 
-	// Namespaces are where targets are looked for; unset is the policy's own. A ReferenceGrant there must let BackendTrafficPolicies of the policy's
-	// namespace refer to the kind.
+	// Namespaces are the namespaces of the targets. Defaults to that of the policy. A ReferenceGrant in each other namespace must allow BackendTrafficPolicies of the policy's
+	// namespace to refer to the kind.
 	//
 	// +optional
 	Namespaces *TargetSelectorNamespaces `json:"namespaces,omitempty"`
 
-	// MatchLabels are labels that a target has.
+	// MatchLabels are labels that targets must have.
 	//
 	// +optional
 	MatchLabels map[string]string `json:"matchLabels,omitempty"`
 
-	// MatchExpressions are about labels that a target has; all hold.
+	// MatchExpressions are requirements for the labels of targets, all of which must be met.
 	//
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
 }
 
-// TargetSelectorNamespaces are namespaces.
+// TargetSelectorNamespaces selects namespaces.
 //
 // +kubebuilder:validation:XValidation:rule="self.from != 'Selector' || has(self.selector)",message="selector must be set where from is Selector"
 type TargetSelectorNamespaces struct {
-	// From is which.
+	// From specifies which namespaces are selected.
 	//
 	// +kubebuilder:validation:Enum=Same;All;Selector
 	// +kubebuilder:default:=Same
 	From string `json:"from"`
 
-	// Selector selects them by their labels, where from is Selector.
+	// Selector selects namespaces by their labels, if from is Selector.
 	//
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// RoutingType is where requests are sent.
+// RoutingType specifies where requests are sent.
 //
 // +kubebuilder:validation:Enum=Service;Endpoint
 type RoutingType string

@@ -4,19 +4,19 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// HealthCheck says which endpoints are used.
+// HealthCheck configures which endpoints are considered healthy.
 type HealthCheck struct {
-	// Active has endpoints asked.
+	// Active checks endpoints with probes.
 	//
 	// +optional
 	Active *ActiveHealthCheck `json:"active,omitempty"`
 
-	// Passive has endpoints ejected by what comes of requests.
+	// Passive ejects endpoints depending on the results of requests (outlier detection).
 	//
 	// +optional
 	Passive *PassiveHealthCheck `json:"passive,omitempty"`
 
-	// PanicThreshold is the percentage of healthy endpoints below which health does not count; 0 is never, unset is 50.
+	// PanicThreshold is the percentage of healthy endpoints below which health is ignored. 0 disables this. Defaults to 50.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -24,47 +24,47 @@ type HealthCheck struct {
 	PanicThreshold *int32 `json:"panicThreshold,omitempty"`
 }
 
-// PassiveHealthCheck has endpoints ejected by what comes of requests.
+// PassiveHealthCheck ejects endpoints depending on the results of requests (outlier detection).
 type PassiveHealthCheck struct {
-	// SplitExternalLocalOriginErrors has failed connects, resets and timeouts counted apart from responses.
+	// SplitExternalLocalOriginErrors counts failed connection attempts, resets and timeouts separately from responses.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	SplitExternalLocalOriginErrors *bool `json:"splitExternalLocalOriginErrors,omitempty"`
 
-	// Interval is how often it is looked at what is ejected, and at percentages.
+	// Interval is how often ejections and percentages are evaluated.
 	//
 	// +optional
 	// +kubebuilder:default="3s"
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 
-	// ConsecutiveLocalOriginFailures is how many eject an endpoint, with splitExternalLocalOriginErrors.
+	// ConsecutiveLocalOriginFailures is the number of consecutive local failures after which an endpoint is ejected, if splitExternalLocalOriginErrors is set.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:default=5
 	ConsecutiveLocalOriginFailures *int32 `json:"consecutiveLocalOriginFailures,omitempty"`
 
-	// ConsecutiveGatewayErrors is how many responses with 502, 503 or 504 eject an endpoint; 0 and unset are none.
+	// ConsecutiveGatewayErrors is the number of consecutive responses with status 502, 503 or 504 after which an endpoint is ejected. Defaults to 0, which disables this.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ConsecutiveGatewayErrors *int32 `json:"consecutiveGatewayErrors,omitempty"`
 
-	// Consecutive5xxErrors is how many responses with 500 or more eject an endpoint; 0 is none.
+	// Consecutive5xxErrors is the number of consecutive responses with status 500 or higher after which an endpoint is ejected. 0 disables this.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:default=5
 	Consecutive5xxErrors *int32 `json:"consecutive5XxErrors,omitempty"`
 
-	// BaseEjectionTime is how long, times the number of ejections.
+	// BaseEjectionTime is the time of an ejection, multiplied by the number of times that the endpoint was ejected.
 	//
 	// +optional
 	// +kubebuilder:default="30s"
 	BaseEjectionTime *gwv1.Duration `json:"baseEjectionTime,omitempty"`
 
-	// MaxEjectionPercent is which percentage of endpoints can be ejected at a time.
+	// MaxEjectionPercent is the maximum percentage of endpoints that are ejected at a time.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -72,93 +72,93 @@ type PassiveHealthCheck struct {
 	// +kubebuilder:default=10
 	MaxEjectionPercent *int32 `json:"maxEjectionPercent,omitempty"`
 
-	// FailurePercentageThreshold is which percentage of failures ejects an endpoint; unset is none.
+	// FailurePercentageThreshold is the percentage of failures at which an endpoint is ejected. Disabled by default.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	FailurePercentageThreshold *int32 `json:"failurePercentageThreshold,omitempty"`
 
-	// AlwaysEjectOneEndpoint has one be ejected whatever maxEjectionPercent says.
+	// AlwaysEjectOneEndpoint allows that one endpoint is ejected, regardless of maxEjectionPercent.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	AlwaysEjectOneEndpoint *bool `json:"alwaysEjectOneEndpoint,omitempty"`
 }
 
-// ActiveHealthCheck has endpoints asked.
+// ActiveHealthCheck checks endpoints with probes.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'HTTP' ? has(self.http) : !has(self.http)",message="http must be set exactly where type is HTTP"
 // +kubebuilder:validation:XValidation:rule="self.type == 'TCP' ? has(self.tcp) : !has(self.tcp)",message="tcp must be set exactly where type is TCP"
 // +kubebuilder:validation:XValidation:rule="has(self.grpc) ? self.type == 'GRPC' : true",message="grpc can be set where type is GRPC"
 type ActiveHealthCheck struct {
-	// Timeout is how long an answer may take.
+	// Timeout is the time to wait for the result of a probe.
 	//
 	// +optional
 	// +kubebuilder:default="1s"
 	Timeout *gwv1.Duration `json:"timeout,omitempty"`
 
-	// Interval is the time between two checks.
+	// Interval is the time between probes.
 	//
 	// +optional
 	// +kubebuilder:default="3s"
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 
-	// InitialJitter is the longest time before the first.
+	// InitialJitter is the maximum random delay before the first probe.
 	//
 	// +optional
 	InitialJitter *gwv1.Duration `json:"initialJitter,omitempty"`
 
-	// UnhealthyThreshold is how many failures in a row make an endpoint unhealthy.
+	// UnhealthyThreshold is the number of consecutive failures after which an endpoint is unhealthy.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=3
 	UnhealthyThreshold *int32 `json:"unhealthyThreshold,omitempty"`
 
-	// HealthyThreshold is how many successes in a row make an endpoint healthy.
+	// HealthyThreshold is the number of consecutive successes after which an endpoint is healthy.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
 	HealthyThreshold *int32 `json:"healthyThreshold,omitempty"`
 
-	// Type is how they are asked.
+	// Type is the type of the probes.
 	//
 	// +kubebuilder:validation:Enum=HTTP;TCP;GRPC
 	Type string `json:"type"`
 
-	// HTTP is by a request.
+	// HTTP configures probes that send an HTTP request.
 	//
 	// +optional
 	HTTP *HTTPActiveHealthCheck `json:"http,omitempty"`
 
-	// TCP is by a connection.
+	// TCP configures probes that open a TCP connection.
 	//
 	// +optional
 	TCP *TCPActiveHealthCheck `json:"tcp,omitempty"`
 
-	// GRPC is by grpc.health.v1.
+	// GRPC configures probes that call grpc.health.v1.
 	//
 	// +optional
 	GRPC *GRPCActiveHealthCheck `json:"grpc,omitempty"`
 
-	// Overrides is where they are asked.
+	// Overrides changes where probes are sent.
 	//
 	// +optional
 	Overrides *HealthCheckOverrides `json:"overrides,omitempty"`
 
-	// HealthCheckLog logs what checks find.
+	// HealthCheckLog logs the results of probes.
 	//
 	// +optional
 	HealthCheckLog *HealthCheckLog `json:"healthCheckLog,omitempty"`
 }
 
-// HTTPActiveHealthCheck is by a request.
+// HTTPActiveHealthCheck configures probes that send an HTTP request.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.requestBody) || (has(self.method) && self.method.upperAscii() in ['POST','PUT'])",message="requestBody needs method POST or PUT"
 type HTTPActiveHealthCheck struct {
-	// Hostname is the request's host; unset is that of an XBackend, else of a route.
+	// Hostname is the host of the request. Defaults to that of an XBackend, otherwise to that of a route.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -166,84 +166,84 @@ type HTTPActiveHealthCheck struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Hostname *string `json:"hostname,omitempty"`
 
-	// Path is the request's.
+	// Path is the path of the request.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path"`
 
-	// Method is the request's; unset is GET.
+	// Method is the method of the request. Defaults to GET.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	Method *string `json:"method,omitempty"`
 
-	// ExpectedStatuses are those of a success; unset is 200.
+	// ExpectedStatuses are the statuses of a success. Defaults to 200.
 	//
 	// +optional
 	ExpectedStatuses []HTTPStatus `json:"expectedStatuses,omitempty"`
 
-	// RetriableStatuses are those of failures that count towards unhealthyThreshold.
+	// RetriableStatuses are the statuses of failures that count towards unhealthyThreshold.
 	//
 	// +optional
 	RetriableStatuses []HTTPStatus `json:"retriableStatuses,omitempty"`
 
-	// ExpectedResponse is what the body of a success contains.
+	// ExpectedResponse is a text that the body of a success must contain.
 	//
 	// +optional
 	ExpectedResponse *ActiveHealthCheckPayload `json:"expectedResponse,omitempty"`
 
-	// RequestBody is the request's.
+	// RequestBody is the body of the request.
 	//
 	// +optional
 	RequestBody *ActiveHealthCheckPayload `json:"requestBody,omitempty"`
 }
 
-// TCPActiveHealthCheck is by a connection.
+// TCPActiveHealthCheck configures probes that open a TCP connection.
 type TCPActiveHealthCheck struct {
-	// Send is what is sent.
+	// Send is sent on the connection.
 	//
 	// +optional
 	Send *ActiveHealthCheckPayload `json:"send,omitempty"`
 
-	// Receive is what an answer contains.
+	// Receive is what the answer must contain.
 	//
 	// +optional
 	Receive *ActiveHealthCheckPayload `json:"receive,omitempty"`
 }
 
-// GRPCActiveHealthCheck is by grpc.health.v1.
+// GRPCActiveHealthCheck configures probes that call grpc.health.v1.
 type GRPCActiveHealthCheck struct {
-	// Service is the name that is asked for; unset is the server as a whole.
+	// Service is the name of the service to check. By default the server as a whole is checked.
 	//
 	// +optional
 	Service *string `json:"service,omitempty"`
 }
 
-// ActiveHealthCheckPayload is bytes.
+// ActiveHealthCheckPayload is a sequence of bytes.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'Text' ? has(self.text) : !has(self.text)",message="text must be set exactly where type is Text"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Binary' ? has(self.binary) : !has(self.binary)",message="binary must be set exactly where type is Binary"
 type ActiveHealthCheckPayload struct {
-	// Type is how they are written.
+	// Type specifies whether the bytes are given as text or binary.
 	//
 	// +kubebuilder:validation:Enum=Text;Binary
 	Type string `json:"type"`
 
-	// Text is them as they are.
+	// Text is the bytes as text.
 	//
 	// +optional
 	Text *string `json:"text,omitempty"`
 
-	// Binary is them in base64.
+	// Binary is the bytes, encoded in base64.
 	//
 	// +optional
 	Binary []byte `json:"binary,omitempty"`
 }
 
-// HealthCheckOverrides is where endpoints are asked.
+// HealthCheckOverrides changes where probes are sent.
 type HealthCheckOverrides struct {
-	// Port is another than the endpoint's.
+	// Port is used instead of the port of the endpoint.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -251,15 +251,15 @@ type HealthCheckOverrides struct {
 	Port *int32 `json:"port,omitempty"`
 }
 
-// HealthCheckLog logs what checks find.
+// HealthCheckLog logs the results of probes.
 type HealthCheckLog struct {
-	// Sinks are where; unset is the standard output of the proxy.
+	// Sinks are the destinations of the log. Defaults to the standard output of the proxy.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=1
 	Sinks []HealthCheckLogSink `json:"sinks,omitempty"`
 
-	// Matches are what is logged; unset is everything.
+	// Matches are the events to log. By default all are logged.
 	//
 	// +optional
 	// +listType=set
@@ -268,21 +268,21 @@ type HealthCheckLog struct {
 	Matches []HealthCheckLogMatch `json:"matches,omitempty"`
 }
 
-// HealthCheckLogMatch is an event.
+// HealthCheckLogMatch selects an event.
 //
 // +kubebuilder:validation:Enum=Failure;FailureSeriesStart;Success;HealthyTransition
 type HealthCheckLogMatch string
 
-// HealthCheckLogSink is where events are logged.
+// HealthCheckLogSink is a destination of the log.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'File' ? has(self.file) : !has(self.file)",message="file must be set where type is File"
 type HealthCheckLogSink struct {
-	// Type is which kind of place.
+	// Type is the type of the destination.
 	//
 	// +kubebuilder:validation:Enum=File
 	Type string `json:"type"`
 
-	// File is a file.
+	// File writes the log to a file.
 	//
 	// +optional
 	File *HealthCheckLogFile `json:"file,omitempty"`
@@ -290,7 +290,7 @@ type HealthCheckLogSink struct {
 
 // HealthCheckLogFile is a file.
 type HealthCheckLogFile struct {
-	// Path is its path.
+	// Path is the path of the file.
 	//
 	// +kubebuilder:validation:MinLength=1
 	Path string `json:"path"`

@@ -5,36 +5,36 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// RateLimit bounds requests.
+// RateLimit limits the rate of requests.
 type RateLimit struct {
-	// Type is which of both is meant; unset is what is set.
+	// Type is Global or Local. By default it follows from the field that is set.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Global;Local
 	Type *string `json:"type,omitempty"`
 
-	// Global is for all proxies together.
+	// Global limits requests for all proxies together.
 	//
 	// +optional
 	Global *GlobalRateLimit `json:"global,omitempty"`
 
-	// Local is for each proxy.
+	// Local limits requests for each proxy.
 	//
 	// +optional
 	Local *LocalRateLimit `json:"local,omitempty"`
 }
 
-// GlobalRateLimit is for all proxies together.
+// GlobalRateLimit limits requests for all proxies together.
 type GlobalRateLimit struct {
-	// Rules are limits, all of which count.
+	// Rules are the limits. All that match a request apply.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	Rules []RateLimitRule `json:"rules"`
 }
 
-// LocalRateLimit is for each proxy.
+// LocalRateLimit limits requests for each proxy.
 type LocalRateLimit struct {
-	// Rules are limits, of which the strictest that matches counts.
+	// Rules are the limits. The strictest that matches a request applies.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
@@ -43,194 +43,194 @@ type LocalRateLimit struct {
 	Rules []RateLimitRule `json:"rules,omitempty"`
 }
 
-// RateLimitRule is a limit, and for which requests.
+// RateLimitRule is a limit and the requests that it applies to.
 type RateLimitRule struct {
-	// ClientSelectors say for which requests, all of them together; none are for all.
+	// ClientSelectors select the requests that the limit applies to; a request must match all. By default it applies to all requests.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
 	ClientSelectors []RateLimitSelectCondition `json:"clientSelectors,omitempty"`
 
-	// Limit is how many.
+	// Limit is the number of requests that are allowed.
 	Limit RateLimitValue `json:"limit"`
 
-	// Cost is for how many a request counts.
+	// Cost is how much a request adds to the count.
 	//
 	// +optional
 	Cost *RateLimitCost `json:"cost,omitempty"`
 
-	// Shared has the limit count for all routes of the policy together, not for each.
+	// Shared applies one limit to all routes of the policy together, instead of one to each.
 	//
 	// +optional
 	Shared *bool `json:"shared,omitempty"`
 
-	// ShadowMode counts and refuses nothing.
+	// ShadowMode counts requests over the limit, but does not reject them.
 	//
 	// +optional
 	ShadowMode *bool `json:"shadowMode,omitempty"`
 
-	// XRateLimitHeaders says whether responses tell what is left.
+	// XRateLimitHeaders specifies whether responses report the remaining requests.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Off;DraftVersion03
 	XRateLimitHeaders *string `json:"xRateLimitHeaders,omitempty"`
 }
 
-// RateLimitSelectCondition says for which requests.
+// RateLimitSelectCondition selects requests.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.headers) || has(self.methods) || has(self.path) || has(self.sourceCIDR) || has(self.queryParams)",message="one of headers, methods, path, sourceCIDR and queryParams must be set"
 type RateLimitSelectCondition struct {
-	// Headers are headers, all of them.
+	// Headers are conditions on headers, all of which must be met.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=128
 	Headers []HeaderMatch `json:"headers,omitempty"`
 
-	// Methods are methods, one of them.
+	// Methods are request methods, one of which must match.
 	//
 	// +optional
 	Methods []MethodMatch `json:"methods,omitempty"`
 
-	// Path is the path.
+	// Path is a condition on the path.
 	//
 	// +optional
 	Path *PathMatch `json:"path,omitempty"`
 
-	// SourceCIDR is where the client is.
+	// SourceCIDR is a condition on the address of the client.
 	//
 	// +optional
 	SourceCIDR *SourceMatch `json:"sourceCIDR,omitempty"`
 
-	// QueryParams are query parameters, all of them.
+	// QueryParams are conditions on query parameters, all of which must be met.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	QueryParams []QueryParamMatch `json:"queryParams,omitempty"`
 }
 
-// HeaderMatch is a header. Distinct gives each value a limit of its own.
+// HeaderMatch is a condition on a header. Distinct applies a separate limit to each value.
 type HeaderMatch struct {
-	// Type is how the value is compared.
+	// Type specifies how the value is compared.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;RegularExpression;Distinct
 	// +kubebuilder:default=Exact
 	Type *string `json:"type,omitempty"`
 
-	// Name is the header's.
+	// Name is the name of the header.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Name string `json:"name"`
 
-	// Value is what it is compared with.
+	// Value is the value to compare with.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Value *string `json:"value,omitempty"`
 
-	// Invert has all match that would not.
+	// Invert inverts the result.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// MethodMatch is a method.
+// MethodMatch is a condition on the method.
 type MethodMatch struct {
 	// Value is the method.
 	//
 	// +kubebuilder:validation:Enum=GET;HEAD;POST;PUT;DELETE;CONNECT;OPTIONS;TRACE;PATCH
 	Value string `json:"value"`
 
-	// Invert has all match that would not.
+	// Invert inverts the result.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// PathMatch is a path.
+// PathMatch is a condition on the path.
 type PathMatch struct {
-	// Type is how it is compared.
+	// Type specifies how the path is compared.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;PathPrefix;RegularExpression
 	// +kubebuilder:default=PathPrefix
 	Type *string `json:"type,omitempty"`
 
-	// Value is what it is compared with.
+	// Value is the value to compare with.
 	//
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:default="/"
 	Value string `json:"value"`
 
-	// Invert has all match that would not.
+	// Invert inverts the result.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// SourceMatch is where a client is. Distinct gives each address a limit of its own.
+// SourceMatch is a condition on the address of the client. Distinct applies a separate limit to each address.
 type SourceMatch struct {
-	// Type is how it is compared.
+	// Type specifies how the address is compared.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;Distinct
 	// +kubebuilder:default=Exact
 	Type *string `json:"type,omitempty"`
 
-	// Value is a range of addresses.
+	// Value is an address range.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Value string `json:"value"`
 
-	// Invert has all match that would not.
+	// Invert inverts the result.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// QueryParamMatch is a query parameter. Distinct gives each value a limit of its own.
+// QueryParamMatch is a condition on a query parameter. Distinct applies a separate limit to each value.
 type QueryParamMatch struct {
-	// Type is how the value is compared.
+	// Type specifies how the value is compared.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;RegularExpression;Distinct
 	// +kubebuilder:default=Exact
 	Type *string `json:"type,omitempty"`
 
-	// Name is the parameter's.
+	// Name is the name of the parameter.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Name string `json:"name"`
 
-	// Value is what it is compared with.
+	// Value is the value to compare with.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Value *string `json:"value,omitempty"`
 
-	// Invert has all match that would not.
+	// Invert inverts the result.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// RateLimitValue is how many in which time.
+// RateLimitValue is a number of requests for each unit of time.
 type RateLimitValue struct {
-	// Requests are how many.
+	// Requests is the number of requests.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	Requests int64 `json:"requests"`
 
-	// Unit is in which time.
+	// Unit is the unit of time.
 	//
 	// +kubebuilder:validation:Enum=Second;Minute;Hour;Day;Week;Month;Year
 	Unit string `json:"unit"`
@@ -241,38 +241,38 @@ type RateLimitValue struct {
 	FromMetadata *MetadataKey `json:"fromMetadata,omitempty"`
 }
 
-// MetadataKey is of a proxy's dynamic metadata, which Moongate does not have.
+// MetadataKey refers to dynamic metadata of a proxy, which Moongate does not have.
 type MetadataKey struct {
-	// Namespace is a namespace of metadata.
+	// Namespace is a namespace of the metadata.
 	Namespace string `json:"namespace"`
 
-	// Key is a key of it.
+	// Key is a key of the metadata.
 	Key string `json:"key"`
 }
 
-// RateLimitCost is for how many a request counts.
+// RateLimitCost is how much a request adds to the count.
 type RateLimitCost struct {
-	// Request is when it comes; unset is 1.
+	// Request is added when the request arrives. Defaults to 1.
 	//
 	// +optional
 	Request *RateLimitCostSpecifier `json:"request,omitempty"`
 
-	// Response is when it is answered; unset is 0.
+	// Response is added when the response is sent. Defaults to 0.
 	//
 	// +optional
 	Response *RateLimitCostSpecifier `json:"response,omitempty"`
 }
 
-// RateLimitCostSpecifier is a number.
+// RateLimitCostSpecifier is a cost.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.number) && has(self.metadata))",message="number and metadata cannot both be set"
 type RateLimitCostSpecifier struct {
-	// From is where it comes from.
+	// From is the source of the cost.
 	//
 	// +kubebuilder:validation:Enum=Number;Metadata
 	From string `json:"from"`
 
-	// Number is it.
+	// Number is the cost.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -284,56 +284,56 @@ type RateLimitCostSpecifier struct {
 	Metadata *MetadataKey `json:"metadata,omitempty"`
 }
 
-// BandwidthLimit bounds bytes in time.
+// BandwidthLimit limits the rate of bytes.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.request) || has(self.response)",message="one of request and response must be set"
 type BandwidthLimit struct {
-	// Request is for the bodies of requests.
+	// Request limits the bodies of requests.
 	//
 	// +optional
 	Request *BandwidthLimitDirection `json:"request,omitempty"`
 
-	// Response is for the bodies of responses.
+	// Response limits the bodies of responses.
 	//
 	// +optional
 	Response *BandwidthLimitResponse `json:"response,omitempty"`
 }
 
-// BandwidthLimitDirection is for one direction.
+// BandwidthLimitDirection limits one direction.
 type BandwidthLimitDirection struct {
-	// Limit is how many bytes.
+	// Limit is the rate.
 	Limit BandwidthLimitValue `json:"limit"`
 }
 
-// BandwidthLimitResponse is for responses.
+// BandwidthLimitResponse limits responses.
 type BandwidthLimitResponse struct {
-	// Limit is how many bytes.
+	// Limit is the rate.
 	Limit BandwidthLimitValue `json:"limit"`
 
-	// ResponseTrailers tell by how much a request and its response were held up.
+	// ResponseTrailers adds trailers that report how long a request and its response were delayed.
 	//
 	// +optional
 	ResponseTrailers *BandwidthLimitResponseTrailers `json:"responseTrailers,omitempty"`
 }
 
-// BandwidthLimitResponseTrailers are trailers.
+// BandwidthLimitResponseTrailers configures the trailers.
 type BandwidthLimitResponseTrailers struct {
-	// Prefix is what their names begin with, before a hyphen.
+	// Prefix is the prefix of their names, which a hyphen follows.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[^\r\n\x00]*$`
 	Prefix *string `json:"prefix,omitempty"`
 }
 
-// BandwidthLimitValue is bytes in time.
+// BandwidthLimitValue is a number of bytes for each unit of time.
 type BandwidthLimitValue struct {
-	// Value is how many bytes.
+	// Value is the number of bytes.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern="^[1-9]+[0-9]*([EPTGMK]i|[EPTGMk])?$"
 	Value resource.Quantity `json:"value"`
 
-	// Unit is in which time.
+	// Unit is the unit of time.
 	//
 	// +kubebuilder:validation:Enum=Second;Minute;Hour
 	Unit string `json:"unit"`
@@ -348,7 +348,7 @@ type FaultInjection struct {
 	// +optional
 	Delay *FaultInjectionDelay `json:"delay,omitempty"`
 
-	// Abort answers requests.
+	// Abort answers requests without a backend.
 	//
 	// +optional
 	Abort *FaultInjectionAbort `json:"abort,omitempty"`
@@ -356,112 +356,112 @@ type FaultInjection struct {
 
 // FaultInjectionDelay delays requests.
 type FaultInjectionDelay struct {
-	// FixedDelay is how long.
+	// FixedDelay is the length of the delay.
 	FixedDelay *gwv1.Duration `json:"fixedDelay"`
 
-	// Percentage is how many, to the ten thousandth.
+	// Percentage is the percentage of requests that are delayed, with up to four decimal places.
 	//
 	// +optional
 	// +kubebuilder:default=100
 	Percentage *float32 `json:"percentage,omitempty"`
 }
 
-// FaultInjectionAbort answers requests.
+// FaultInjectionAbort answers requests without a backend.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.httpStatus) != has(self.grpcStatus)",message="exactly one of httpStatus and grpcStatus must be set"
 type FaultInjectionAbort struct {
-	// HTTPStatus is the status code.
+	// HTTPStatus is the HTTP status code of the answer.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=200
 	// +kubebuilder:validation:Maximum=600
 	HTTPStatus *int32 `json:"httpStatus,omitempty"`
 
-	// GrpcStatus is the status of gRPC.
+	// GrpcStatus is the gRPC status code of the answer.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	GrpcStatus *int32 `json:"grpcStatus,omitempty"`
 
-	// Percentage is how many, to the ten thousandth.
+	// Percentage is the percentage of requests that are answered, with up to four decimal places.
 	//
 	// +optional
 	// +kubebuilder:default=100
 	Percentage *float32 `json:"percentage,omitempty"`
 }
 
-// AdmissionControl turns requests away while too many of those before have failed.
+// AdmissionControl rejects requests while too many earlier requests have failed.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.samplingWindow) || duration(self.samplingWindow) >= duration('1s')",message="samplingWindow must be at least 1s"
 type AdmissionControl struct {
-	// SamplingWindow is how long requests count; unset is 30s.
+	// SamplingWindow is how long requests are counted. Defaults to 30s.
 	//
 	// +optional
 	SamplingWindow *gwv1.Duration `json:"samplingWindow,omitempty"`
 
-	// MinSuccessRate is the percentage of successes below which requests are turned away; unset is 95.
+	// MinSuccessRate is the percentage of successes below which requests are rejected. Defaults to 95.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	MinSuccessRate *int32 `json:"minSuccessRate,omitempty"`
 
-	// RejectionAggression has more be turned away early the larger it is; unset is 1.
+	// RejectionAggression controls how quickly rejections increase: with a larger value more requests are rejected early. Defaults to 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	RejectionAggression *int32 `json:"rejectionAggression,omitempty"`
 
-	// MinRequestRate is how many requests a second there must be; unset is 0.
+	// MinRequestRate is the number of requests a second below which none are rejected. Defaults to 0.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinRequestRate *int32 `json:"minRequestRate,omitempty"`
 
-	// MaxRejectionPercent is which percentage is turned away at most; unset is 80.
+	// MaxRejectionPercent is the maximum percentage of requests that are rejected. Defaults to 80.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	MaxRejectionPercent *int32 `json:"maxRejectionPercent,omitempty"`
 
-	// SuccessCriteria is what a success is.
+	// SuccessCriteria defines which requests are successful.
 	//
 	// +optional
 	SuccessCriteria *AdmissionControlSuccessCriteria `json:"successCriteria,omitempty"`
 }
 
-// AdmissionControlSuccessCriteria is what a success is.
+// AdmissionControlSuccessCriteria defines which requests are successful.
 type AdmissionControlSuccessCriteria struct {
-	// HTTP is for HTTP; unset is every status below 500.
+	// HTTP is for HTTP requests. By default every status below 500 is a success.
 	//
 	// +optional
 	HTTP *HTTPSuccessCriteria `json:"http,omitempty"`
 
-	// GRPC is for gRPC; unset is every status that is not the server's fault.
+	// GRPC is for gRPC calls. By default every status that is not a fault of the server is a success.
 	//
 	// +optional
 	GRPC *GRPCSuccessCriteria `json:"grpc,omitempty"`
 }
 
-// HTTPSuccessCriteria is for HTTP.
+// HTTPSuccessCriteria defines which HTTP requests are successful.
 type HTTPSuccessCriteria struct {
-	// StatusCodes are those of successes.
+	// StatusCodes are the status codes of successes.
 	//
 	// +optional
 	StatusCodes []HTTPStatus `json:"statusCodes,omitempty"`
 }
 
-// GRPCSuccessCriteria is for gRPC.
+// GRPCSuccessCriteria defines which gRPC calls are successful.
 type GRPCSuccessCriteria struct {
-	// StatusCodes are those of successes.
+	// StatusCodes are the status codes of successes.
 	//
 	// +optional
 	StatusCodes []GRPCStatus `json:"statusCodes,omitempty"`
 }
 
-// GRPCStatus is a status of gRPC.
+// GRPCStatus is a gRPC status code.
 //
 // +kubebuilder:validation:Enum=Ok;Cancelled;Unknown;InvalidArgument;DeadlineExceeded;NotFound;AlreadyExists;PermissionDenied;ResourceExhausted;FailedPrecondition;Aborted;OutOfRange;Unimplemented;Internal;Unavailable;DataLoss;Unauthenticated
 type GRPCStatus string

@@ -5,7 +5,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// LoadBalancer is how an endpoint is chosen.
+// LoadBalancer configures how endpoints are chosen.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'ConsistentHash' ? has(self.consistentHash) : !has(self.consistentHash)",message="consistentHash must be set exactly where type is ConsistentHash"
 // +kubebuilder:validation:XValidation:rule="self.type == 'BackendUtilization' ? has(self.backendUtilization) : !has(self.backendUtilization)",message="backendUtilization must be set exactly where type is BackendUtilization"
@@ -15,17 +15,17 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.type == 'DynamicModule' ? !has(self.zoneAware) && !has(self.endpointOverride) : true",message="zoneAware and endpointOverride cannot be set where type is DynamicModule"
 // +kubebuilder:validation:XValidation:rule="has(self.zoneAware) ? !(has(self.zoneAware.preferLocal) && has(self.zoneAware.weightedZones)) : true",message="zoneAware.preferLocal and zoneAware.weightedZones cannot both be set"
 type LoadBalancer struct {
-	// Type is the algorithm.
+	// Type is the load balancing algorithm.
 	//
 	// +kubebuilder:validation:Enum=ConsistentHash;LeastRequest;Random;RoundRobin;BackendUtilization;DynamicModule
 	Type LoadBalancerType `json:"type"`
 
-	// ConsistentHash is what makes requests equal, which go to the same endpoint then.
+	// ConsistentHash specifies what is hashed. Requests with the same hash go to the same endpoint.
 	//
 	// +optional
 	ConsistentHash *ConsistentHash `json:"consistentHash,omitempty"`
 
-	// BackendUtilization weighs endpoints by what they report of themselves.
+	// BackendUtilization weights endpoints by the load that they report.
 	//
 	// +optional
 	BackendUtilization *BackendUtilization `json:"backendUtilization,omitempty"`
@@ -35,23 +35,23 @@ type LoadBalancer struct {
 	// +optional
 	DynamicModule *DynamicModuleLB `json:"dynamicModule,omitempty"`
 
-	// EndpointOverride has requests name their endpoint.
+	// EndpointOverride lets requests name their endpoint.
 	//
 	// +optional
 	EndpointOverride *EndpointOverride `json:"endpointOverride,omitempty"`
 
-	// SlowStart has the share of a new endpoint grow.
+	// SlowStart increases the share of a new endpoint gradually.
 	//
 	// +optional
 	SlowStart *SlowStart `json:"slowStart,omitempty"`
 
-	// ZoneAware has zones count.
+	// ZoneAware takes zones into account.
 	//
 	// +optional
 	ZoneAware *ZoneAware `json:"zoneAware,omitempty"`
 }
 
-// LoadBalancerType is an algorithm.
+// LoadBalancerType is a load balancing algorithm.
 type LoadBalancerType string
 
 // The values of LoadBalancerType.
@@ -64,39 +64,39 @@ const (
 	DynamicModuleLoadBalancer      LoadBalancerType = "DynamicModule"
 )
 
-// ConsistentHash is what makes requests equal.
+// ConsistentHash specifies what is hashed.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'Header' ? has(self.header) : !has(self.header)",message="header must be set exactly where type is Header"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Headers' ? has(self.headers) : !has(self.headers)",message="headers must be set exactly where type is Headers"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Cookie' ? has(self.cookie) : !has(self.cookie)",message="cookie must be set exactly where type is Cookie"
 // +kubebuilder:validation:XValidation:rule="self.type == 'QueryParams' ? has(self.queryParams) : !has(self.queryParams)",message="queryParams must be set exactly where type is QueryParams"
 type ConsistentHash struct {
-	// Type is what of a request.
+	// Type specifies which part of a request is hashed.
 	//
 	// +kubebuilder:validation:Enum=SourceIP;Header;Headers;Cookie;QueryParams
 	Type string `json:"type"`
 
-	// Header is one header. Write headers instead.
+	// Header is a header to hash. Deprecated: use headers.
 	//
 	// +optional
 	Header *Named `json:"header,omitempty"`
 
-	// Headers are headers, all of them together.
+	// Headers are headers that are hashed together.
 	//
 	// +optional
 	Headers []*Named `json:"headers,omitempty"`
 
-	// Cookie is a cookie, which clients that have none are sent.
+	// Cookie is a cookie to hash. Clients without the cookie are sent one.
 	//
 	// +optional
 	Cookie *Cookie `json:"cookie,omitempty"`
 
-	// QueryParams are query parameters, all of them together.
+	// QueryParams are query parameters that are hashed together.
 	//
 	// +optional
 	QueryParams []*Named `json:"queryParams,omitempty"`
 
-	// TableSize is that of Maglev's table, a prime.
+	// TableSize is the size of the Maglev table, a prime number.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=2
@@ -105,84 +105,84 @@ type ConsistentHash struct {
 	TableSize *int64 `json:"tableSize,omitempty"`
 }
 
-// Named is a header or a query parameter.
+// Named refers to a header or query parameter.
 type Named struct {
-	// Name is its name.
+	// Name is the name of the header or parameter.
 	Name string `json:"name"`
 }
 
 // Cookie is a cookie.
 type Cookie struct {
-	// Name is its name.
+	// Name is the name of the cookie.
 	Name string `json:"name"`
 
-	// TTL is its Max-Age; unset, it lasts until the client ends.
+	// TTL is the Max-Age of the cookie. By default it is a session cookie.
 	//
 	// +optional
 	TTL *gwv1.Duration `json:"ttl,omitempty"`
 
-	// Attributes are further ones.
+	// Attributes are further attributes of the cookie.
 	//
 	// +optional
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// BackendUtilization weighs endpoints by requests in time over utilization, as they report both (ORCA).
+// BackendUtilization weights endpoints by their request rate divided by their utilization, as reported by the endpoints (ORCA).
 type BackendUtilization struct {
-	// BlackoutPeriod is how long an endpoint has reported before that counts; unset is 10s.
+	// BlackoutPeriod is how long an endpoint must have reported before its reports are used. Defaults to 10s.
 	//
 	// +optional
 	BlackoutPeriod *gwv1.Duration `json:"blackoutPeriod,omitempty"`
 
-	// WeightExpirationPeriod is after which a report does not count any more; unset is 3m.
+	// WeightExpirationPeriod is the time after which a report is no longer used. Defaults to 3m.
 	//
 	// +optional
 	WeightExpirationPeriod *gwv1.Duration `json:"weightExpirationPeriod,omitempty"`
 
-	// WeightUpdatePeriod is how often weights are computed, at least 100ms; unset is 1s.
+	// WeightUpdatePeriod is how often weights are computed, at least 100ms. Defaults to 1s.
 	//
 	// +optional
 	WeightUpdatePeriod *gwv1.Duration `json:"weightUpdatePeriod,omitempty"`
 
-	// ErrorUtilizationPenaltyPercent is how much the share of errors adds to the utilization.
+	// ErrorUtilizationPenaltyPercent is how much the error rate adds to the utilization.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ErrorUtilizationPenaltyPercent *int32 `json:"errorUtilizationPenaltyPercent,omitempty"`
 
-	// MetricNamesForComputingUtilization are used where an endpoint reports no application_utilization.
+	// MetricNamesForComputingUtilization are used if an endpoint does not report application_utilization.
 	//
 	// +optional
 	MetricNamesForComputingUtilization []string `json:"metricNamesForComputingUtilization,omitempty"`
 
-	// KeepResponseHeaders has clients get the reports, too.
+	// KeepResponseHeaders passes the reports on to clients.
 	//
 	// +optional
 	// +kubebuilder:default=false
 	KeepResponseHeaders *bool `json:"keepResponseHeaders,omitempty"`
 
-	// OutOfBand has endpoints asked for reports by a stream of their own, and not read from responses.
+	// OutOfBand requests reports from endpoints over a separate stream instead of reading them from responses.
 	//
 	// +optional
 	OutOfBand *OutOfBandReporting `json:"outOfBand,omitempty"`
 }
 
-// OutOfBandReporting asks endpoints for reports.
+// OutOfBandReporting requests reports from endpoints over a separate stream.
 type OutOfBandReporting struct {
-	// ReportingPeriod is how often they report; unset is 10s.
+	// ReportingPeriod is the interval between reports. Defaults to 10s.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="reportingPeriod must be greater than 0s"
 	ReportingPeriod *gwv1.Duration `json:"reportingPeriod,omitempty"`
 
-	// Port is where; unset is the endpoint's own.
+	// Port is the port of the stream. Defaults to that of the endpoint.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
 
-	// Authority is what they are addressed by.
+	// Authority is the authority of the stream.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -193,55 +193,55 @@ type OutOfBandReporting struct {
 
 // DynamicModuleLB is not supported.
 type DynamicModuleLB struct {
-	// Name is that of a module.
+	// Name is the name of a module.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// LBPolicyName is what of the module.
+	// LBPolicyName is the name of a policy of the module.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	LBPolicyName string `json:"lbPolicyName"`
 
-	// Config is the module's.
+	// Config is the configuration of the module.
 	//
 	// +optional
 	Config *apiextensionsv1.JSON `json:"config,omitempty"`
 }
 
-// EndpointOverride has requests name their endpoint.
+// EndpointOverride lets requests name their endpoint.
 type EndpointOverride struct {
-	// ExtractFrom is where it is named; the first that names a usable endpoint counts.
+	// ExtractFrom lists where the endpoint is named. The first usable endpoint is used.
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=10
 	ExtractFrom []EndpointOverrideExtractFrom `json:"extractFrom"`
 }
 
-// EndpointOverrideExtractFrom is where an endpoint is named.
+// EndpointOverrideExtractFrom specifies where the endpoint is named.
 type EndpointOverrideExtractFrom struct {
-	// Header is a header of the request, with an IP address and port, or several with commas between.
+	// Header is a request header with an IP address and port, or several separated by commas.
 	//
 	// +optional
 	Header *string `json:"header,omitempty"`
 }
 
-// SlowStart has the share of a new endpoint grow.
+// SlowStart increases the share of a new endpoint gradually.
 type SlowStart struct {
-	// Window is how long.
+	// Window is the time until a new endpoint has its full share.
 	Window *gwv1.Duration `json:"window"`
 }
 
-// ZoneAware has zones count.
+// ZoneAware takes zones into account.
 type ZoneAware struct {
-	// PreferLocal has requests stay in the proxy's own zone.
+	// PreferLocal keeps requests in the zone of the proxy.
 	//
 	// +optional
 	PreferLocal *PreferLocalZone `json:"preferLocal,omitempty"`
 
-	// WeightedZones are shares of zones.
+	// WeightedZones assigns weights to zones.
 	//
 	// +optional
 	// +listType=map
@@ -249,20 +249,20 @@ type ZoneAware struct {
 	WeightedZones []WeightedZoneConfig `json:"weightedZones,omitempty"`
 }
 
-// PreferLocalZone has requests stay in the proxy's own zone.
+// PreferLocalZone keeps requests in the zone of the proxy.
 type PreferLocalZone struct {
-	// Force has all stay, while the zone has endpoints.
+	// Force keeps all requests in the zone, as long as it has endpoints.
 	//
 	// +optional
 	Force *ForceLocalZone `json:"force,omitempty"`
 
-	// MinEndpointsThreshold is with how few endpoints zones do not count; unset is 6.
+	// MinEndpointsThreshold is the number of endpoints below which zones are ignored. Defaults to 6.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinEndpointsThreshold *int64 `json:"minEndpointsThreshold,omitempty"`
 
-	// PercentageEnabled is for which percentage of requests zones count; unset is 100.
+	// PercentageEnabled is the percentage of requests for which zones are taken into account. Defaults to 100.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -270,21 +270,21 @@ type PreferLocalZone struct {
 	PercentageEnabled *int32 `json:"percentageEnabled,omitempty"`
 }
 
-// ForceLocalZone has all requests stay in the proxy's own zone.
+// ForceLocalZone keeps all requests in the zone of the proxy.
 type ForceLocalZone struct {
-	// MinEndpointsInZoneThreshold is how many endpoints the zone must have for that; unset is 1.
+	// MinEndpointsInZoneThreshold is the number of endpoints that the zone must have. Defaults to 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinEndpointsInZoneThreshold *int32 `json:"minEndpointsInZoneThreshold,omitempty"`
 }
 
-// WeightedZoneConfig is the share of a zone.
+// WeightedZoneConfig assigns a weight to a zone.
 type WeightedZoneConfig struct {
-	// Zone is the value of label topology.kubernetes.io/zone.
+	// Zone is the value of the label topology.kubernetes.io/zone.
 	Zone string `json:"zone"`
 
-	// Weight is its share beside the others'; that of zones which are not named is 1.
+	// Weight is the weight of the zone. Zones that are not listed have weight 1.
 	//
 	// +kubebuilder:validation:Minimum=0
 	Weight int32 `json:"weight"`

@@ -5,40 +5,40 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Retry says when a request is sent again.
+// Retry configures when a request is retried.
 type Retry struct {
-	// NumRetries is how often at most, after the first attempt.
+	// NumRetries is the maximum number of retries, not counting the first attempt.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:default=2
 	NumRetries *int32 `json:"numRetries,omitempty"`
 
-	// NumAttemptsPerPriority is how many attempts are made at endpoints of one priority before those of the next; 0 is all. All endpoints of a Service or
-	// XBackend have one priority.
+	// NumAttemptsPerPriority is the number of attempts at endpoints of one priority before those of the next; 0 means all. All endpoints of a Service or
+	// XBackend have the same priority.
 	//
 	// +optional
 	NumAttemptsPerPriority *int32 `json:"numAttemptsPerPriority,omitempty"`
 
-	// RetryOn are the failures after which that is done; unset is connect-failure, refused-stream, unavailable, cancelled, and status 503.
+	// RetryOn are the failures to retry. Defaults to connect-failure, refused-stream, unavailable, cancelled, and status 503.
 	//
 	// +optional
 	RetryOn *RetryOn `json:"retryOn,omitempty"`
 
-	// PerRetry is about each attempt.
+	// PerRetry configures each attempt.
 	//
 	// +optional
 	PerRetry *PerRetryPolicy `json:"perRetry,omitempty"`
 }
 
-// RetryOn are failures.
+// RetryOn selects failures.
 type RetryOn struct {
-	// Triggers are kinds of failures.
+	// Triggers are the kinds of failures to retry.
 	//
 	// +optional
 	Triggers []TriggerEnum `json:"triggers,omitempty"`
 
-	// HTTPStatusCodes are those of the trigger retriable-status-codes.
+	// HTTPStatusCodes are the status codes of the trigger retriable-status-codes.
 	//
 	// +optional
 	HTTPStatusCodes []HTTPStatus `json:"httpStatusCodes,omitempty"`
@@ -66,41 +66,41 @@ const (
 	Unavailable          TriggerEnum = "unavailable"
 )
 
-// HTTPStatus is a status code.
+// HTTPStatus is an HTTP status code.
 //
 // +kubebuilder:validation:Minimum=100
 // +kubebuilder:validation:Maximum=599
 type HTTPStatus int
 
-// PerRetryPolicy is about each attempt.
+// PerRetryPolicy configures each attempt.
 type PerRetryPolicy struct {
-	// Timeout is how long an attempt may take.
+	// Timeout is the time limit of an attempt.
 	//
 	// +optional
 	Timeout *gwv1.Duration `json:"timeout,omitempty"`
 
-	// BackOff is how long it is waited before a retry.
+	// BackOff is the time to wait before a retry.
 	//
 	// +optional
 	BackOff *BackOffPolicy `json:"backOff,omitempty"`
 }
 
-// BackOffPolicy is a random wait that grows from retry to retry.
+// BackOffPolicy is a random wait that grows with each retry.
 type BackOffPolicy struct {
-	// BaseInterval is the longest wait before the first retry; unset is 25ms.
+	// BaseInterval is the maximum wait before the first retry. Defaults to 25ms.
 	//
 	// +optional
 	BaseInterval *gwv1.Duration `json:"baseInterval,omitempty"`
 
-	// MaxInterval is the longest wait of all; unset is ten times baseInterval.
+	// MaxInterval is the maximum wait before any retry. Defaults to ten times baseInterval.
 	//
 	// +optional
 	MaxInterval *gwv1.Duration `json:"maxInterval,omitempty"`
 }
 
-// CircuitBreaker bounds what is under way to a backend at a time, in each proxy. What is beyond is answered 503.
+// CircuitBreaker limits the connections and requests to a backend at a time, in each proxy. Requests over a limit are answered with 503.
 type CircuitBreaker struct {
-	// MaxConnections bounds connections.
+	// MaxConnections limits connections.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -108,7 +108,7 @@ type CircuitBreaker struct {
 	// +kubebuilder:default=1024
 	MaxConnections *int64 `json:"maxConnections,omitempty"`
 
-	// MaxPendingRequests bounds requests that wait for a connection.
+	// MaxPendingRequests limits requests that are waiting for a connection.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -116,7 +116,7 @@ type CircuitBreaker struct {
 	// +kubebuilder:default=1024
 	MaxPendingRequests *int64 `json:"maxPendingRequests,omitempty"`
 
-	// MaxParallelRequests bounds requests.
+	// MaxParallelRequests limits requests.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -124,7 +124,7 @@ type CircuitBreaker struct {
 	// +kubebuilder:default=1024
 	MaxParallelRequests *int64 `json:"maxParallelRequests,omitempty"`
 
-	// MaxParallelRetries bounds retries, unless there is a retryBudget.
+	// MaxParallelRetries limits retries, unless retryBudget is set.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -132,27 +132,27 @@ type CircuitBreaker struct {
 	// +kubebuilder:default=1024
 	MaxParallelRetries *int64 `json:"maxParallelRetries,omitempty"`
 
-	// MaxRequestsPerConnection is how many requests a connection is used for at most.
+	// MaxRequestsPerConnection is the maximum number of requests over one connection.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MaxRequestsPerConnection *int64 `json:"maxRequestsPerConnection,omitempty"`
 
-	// PerEndpoint is for each endpoint.
+	// PerEndpoint are limits for each endpoint.
 	//
 	// +optional
 	PerEndpoint *PerEndpointCircuitBreakers `json:"perEndpoint,omitempty"`
 
-	// RetryBudget bounds retries by the requests that are under way.
+	// RetryBudget limits retries in proportion to the requests in flight.
 	//
 	// +optional
 	RetryBudget *RetryBudget `json:"retryBudget,omitempty"`
 }
 
-// PerEndpointCircuitBreakers are for each endpoint.
+// PerEndpointCircuitBreakers are limits for each endpoint.
 type PerEndpointCircuitBreakers struct {
-	// MaxConnections bounds connections.
+	// MaxConnections limits connections.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -161,111 +161,111 @@ type PerEndpointCircuitBreakers struct {
 	MaxConnections *int64 `json:"maxConnections,omitempty"`
 }
 
-// RetryBudget bounds retries by a share.
+// RetryBudget limits retries in proportion to requests.
 type RetryBudget struct {
-	// Percent is the share of requests under way or waiting that may be retries.
+	// Percent is the maximum share of retries among the requests in flight or waiting.
 	Percent gwv1.Fraction `json:"percent"`
 
-	// MinRetryConcurrency is how many retries there may be whatever the share is; unset is 3.
+	// MinRetryConcurrency is the number of retries that are always allowed. Defaults to 3.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinRetryConcurrency *int32 `json:"minRetryConcurrency,omitempty"`
 }
 
-// Timeout is how long things may take.
+// Timeout configures timeouts.
 type Timeout struct {
-	// TCP is for connections.
+	// TCP configures timeouts of connections.
 	//
 	// +optional
 	TCP *TCPTimeout `json:"tcp,omitempty"`
 
-	// HTTP is for HTTP.
+	// HTTP configures timeouts of HTTP.
 	//
 	// +optional
 	HTTP *HTTPTimeout `json:"http,omitempty"`
 }
 
-// TCPTimeout is for connections.
+// TCPTimeout configures timeouts of connections.
 type TCPTimeout struct {
-	// ConnectTimeout is for TCP and TLS together.
+	// ConnectTimeout is the time limit for establishing a connection, including TLS.
 	//
 	// +optional
 	ConnectTimeout *gwv1.Duration `json:"connectTimeout,omitempty"`
 }
 
-// HTTPTimeout is for HTTP. 0s is no limit.
+// HTTPTimeout configures timeouts of HTTP. 0s means no limit.
 type HTTPTimeout struct {
-	// ConnectionIdleTimeout is how long a connection to a backend is kept without a request.
+	// ConnectionIdleTimeout is how long an idle connection to a backend is kept.
 	//
 	// +optional
 	ConnectionIdleTimeout *gwv1.Duration `json:"connectionIdleTimeout,omitempty"`
 
-	// MaxConnectionDuration is how long a connection to a backend is used at most.
+	// MaxConnectionDuration is the maximum time that a connection to a backend is used.
 	//
 	// +optional
 	MaxConnectionDuration *gwv1.Duration `json:"maxConnectionDuration,omitempty"`
 
-	// RequestTimeout is for a request with all of its response. timeouts.request of an HTTPRoute's rule is in force instead where there is one.
+	// RequestTimeout is the time limit for a request and its complete response. If the rule of an HTTPRoute sets timeouts.request, that is used instead.
 	//
 	// +optional
 	RequestTimeout *gwv1.Duration `json:"requestTimeout,omitempty"`
 
-	// MaxStreamDuration is how long a request and its response may last where they are streams.
+	// MaxStreamDuration is the time limit for a streamed request and its response.
 	//
 	// +optional
 	MaxStreamDuration *gwv1.Duration `json:"maxStreamDuration,omitempty"`
 
-	// StreamIdleTimeout is how long a request and its response may go without a byte either way.
+	// StreamIdleTimeout is how long a request and its response may be idle in both directions.
 	//
 	// +optional
 	StreamIdleTimeout *gwv1.Duration `json:"streamIdleTimeout,omitempty"`
 }
 
-// TCPKeepalive has the system ask whether a silent peer is there still.
+// TCPKeepalive configures TCP keepalive probes.
 type TCPKeepalive struct {
-	// Probes is how many are not answered before the connection is given up; unset is the system's.
+	// Probes is the number of unanswered probes after which the connection is closed. Defaults to the setting of the operating system.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Probes *int32 `json:"probes,omitempty"`
 
-	// IdleTime is how long a connection is silent before the first, in whole seconds; unset is the system's.
+	// IdleTime is how long a connection is idle before the first probe, in whole seconds. Defaults to the setting of the operating system.
 	//
 	// +optional
 	IdleTime *gwv1.Duration `json:"idleTime,omitempty"`
 
-	// Interval is the time between two, in whole seconds; unset is the system's.
+	// Interval is the time between probes, in whole seconds. Defaults to the setting of the operating system.
 	//
 	// +optional
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 }
 
-// BackendConnection is about buffers of connections to backends, and connections made in advance.
+// BackendConnection configures buffers of connections to backends, and connections that are opened in advance.
 type BackendConnection struct {
-	// BufferLimit bounds what is kept of a request to send it again.
+	// BufferLimit limits how much of a request is kept for retries.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern="^[1-9]+[0-9]*([EPTGMK]i|[EPTGMk])?$"
 	BufferLimit *resource.Quantity `json:"bufferLimit,omitempty"`
 
-	// SocketBufferLimit is the size of the system's buffers of a connection.
+	// SocketBufferLimit is the size of the operating system's buffers of a connection.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern="^[1-9]+[0-9]*([EPTGMK]i|[EPTGMk])?$"
 	SocketBufferLimit *resource.Quantity `json:"socketBufferLimit,omitempty"`
 
-	// Preconnect has connections made before they are needed.
+	// Preconnect opens connections before they are needed.
 	//
 	// +optional
 	Preconnect *PreconnectPolicy `json:"preconnect,omitempty"`
 }
 
-// PreconnectPolicy has connections made before they are needed.
+// PreconnectPolicy opens connections before they are needed.
 type PreconnectPolicy struct {
-	// PerEndpointPercent is how many connections an endpoint has for 100 that are in use.
+	// PerEndpointPercent is the number of connections to an endpoint for every 100 that are in use.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=100
@@ -279,90 +279,90 @@ type PreconnectPolicy struct {
 	PredictivePercent *int32 `json:"predictivePercent,omitempty"`
 }
 
-// DNS is how external hostnames are resolved.
+// DNS configures how external hostnames are resolved.
 type DNS struct {
-	// DNSRefreshRate is how often a name is looked up where its TTL does not count.
+	// DNSRefreshRate is how often a hostname is resolved if its TTL is not used.
 	//
 	// +optional
 	DNSRefreshRate *gwv1.Duration `json:"dnsRefreshRate,omitempty"`
 
-	// RespectDNSTTL is whether a name is looked up again when its TTL has passed; unset is true.
+	// RespectDNSTTL resolves a hostname again when its TTL has expired. Defaults to true.
 	//
 	// +optional
 	RespectDNSTTL *bool `json:"respectDnsTtl,omitempty"`
 
-	// LookupFamily is which addresses are used.
+	// LookupFamily specifies which addresses are used.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6;IPv4Preferred;IPv6Preferred;IPv4AndIPv6
 	LookupFamily *string `json:"lookupFamily,omitempty"`
 }
 
-// HTTP2Settings are for connections to backends in HTTP/2.
+// HTTP2Settings configures HTTP/2 connections to backends.
 type HTTP2Settings struct {
-	// InitialStreamWindowSize is that of each stream.
+	// InitialStreamWindowSize is the initial window size of a stream.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern="^[1-9]+[0-9]*([EPTGMK]i|[EPTGMk])?$"
 	InitialStreamWindowSize *resource.Quantity `json:"initialStreamWindowSize,omitempty"`
 
-	// InitialConnectionWindowSize is that of a connection.
+	// InitialConnectionWindowSize is the initial window size of a connection.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern="^[1-9]+[0-9]*([EPTGMK]i|[EPTGMk])?$"
 	InitialConnectionWindowSize *resource.Quantity `json:"initialConnectionWindowSize,omitempty"`
 
-	// MaxConcurrentStreams is how many streams a connection has at most.
+	// MaxConcurrentStreams is the maximum number of concurrent streams of a connection.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	MaxConcurrentStreams *int64 `json:"maxConcurrentStreams,omitempty"`
 
-	// OnInvalidMessage is what follows a message that is malformed.
+	// OnInvalidMessage specifies what happens after a malformed message.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=TerminateConnection;TerminateStream
 	OnInvalidMessage *string `json:"onInvalidMessage,omitempty"`
 
-	// ConnectionKeepalive has PINGs sent.
+	// ConnectionKeepalive sends PING frames.
 	//
 	// +optional
 	ConnectionKeepalive *HTTP2ConnectionKeepalive `json:"connectionKeepalive,omitempty"`
 }
 
-// HTTP2ConnectionKeepalive has PINGs sent.
+// HTTP2ConnectionKeepalive sends PING frames.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.timeout) || !has(self.interval) || duration(self.timeout) < duration(self.interval)",message="timeout must be less than interval"
 type HTTP2ConnectionKeepalive struct {
-	// Interval is the time between two.
+	// Interval is the time between PING frames.
 	//
 	// +optional
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 
-	// Timeout is how long an answer may take before the connection is given up.
+	// Timeout is the time to wait for an answer before the connection is closed.
 	//
 	// +optional
 	Timeout *gwv1.Duration `json:"timeout,omitempty"`
 
-	// IntervalJitter is by which percentage an interval may be longer; unset is 15.
+	// IntervalJitter is the maximum percentage by which an interval is extended at random. Defaults to 15.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	IntervalJitter *int32 `json:"intervalJitter,omitempty"`
 
-	// IdleInterval is after which silence a PING precedes a new stream.
+	// IdleInterval is the idle time after which a PING frame is sent before a new stream.
 	//
 	// +optional
 	IdleInterval *gwv1.Duration `json:"idleInterval,omitempty"`
 }
 
-// ProxyProtocol is the PROXY header.
+// ProxyProtocol configures the PROXY protocol header.
 type ProxyProtocol struct {
-	// Version is that of the header.
+	// Version is the version of the PROXY protocol.
 	//
 	// +kubebuilder:validation:Enum=V1;V2
 	Version string `json:"version"`

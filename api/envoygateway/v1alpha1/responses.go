@@ -5,29 +5,29 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Compressor is an encoding that responses are compressed with. It is turned off where the block of its type is not there.
+// Compressor is an encoding for the compression of responses. It is enabled only if the field for its type is set.
 type Compressor struct {
-	// Type is which.
+	// Type is the type of the encoding.
 	//
 	// +kubebuilder:validation:Enum=Gzip;Brotli;Zstd
 	Type string `json:"type"`
 
-	// Brotli turns that type on.
+	// Brotli enables the type Brotli.
 	//
 	// +optional
 	Brotli *BrotliCompressor `json:"brotli,omitempty"`
 
-	// Gzip turns that type on.
+	// Gzip enables the type Gzip.
 	//
 	// +optional
 	Gzip *GzipCompressor `json:"gzip,omitempty"`
 
-	// Zstd turns that type on.
+	// Zstd enables the type Zstd.
 	//
 	// +optional
 	Zstd *ZstdCompressor `json:"zstd,omitempty"`
 
-	// MinContentLength is from how many bytes on; unset is 30.
+	// MinContentLength is the minimum length of a response to compress, in bytes. Defaults to 30.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -44,42 +44,42 @@ type GzipCompressor struct{}
 // ZstdCompressor has no settings.
 type ZstdCompressor struct{}
 
-// ResponseOverride is a response that takes the place of others.
+// ResponseOverride replaces responses.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.response) != has(self.redirect)",message="exactly one of response and redirect must be set"
 type ResponseOverride struct {
-	// Match is which others.
+	// Match selects the responses to replace.
 	Match CustomResponseMatch `json:"match"`
 
-	// Response is what is sent.
+	// Response is the response to send.
 	//
 	// +optional
 	Response *CustomResponse `json:"response,omitempty"`
 
-	// Redirect is where clients are sent.
+	// Redirect redirects clients.
 	//
 	// +optional
 	Redirect *CustomRedirect `json:"redirect,omitempty"`
 
-	// Source is whose responses: Local are those of the proxy itself; unset is All.
+	// Source selects responses by their source. Local means responses of the proxy itself. Defaults to All.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=All;Local;Backend
 	Source *string `json:"source,omitempty"`
 }
 
-// CustomResponseMatch is which responses.
+// CustomResponseMatch selects responses.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.statusCodes) || has(self.responseHeaders)",message="one of statusCodes and responseHeaders must be set"
 type CustomResponseMatch struct {
-	// StatusCodes are status codes, one of them.
+	// StatusCodes are status codes, one of which must match.
 	//
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
 	StatusCodes []StatusCodeMatch `json:"statusCodes,omitempty"`
 
-	// ResponseHeaders are headers, all of them.
+	// ResponseHeaders are conditions on headers, all of which must be met.
 	//
 	// +optional
 	// +kubebuilder:validation:MinItems=1
@@ -87,12 +87,12 @@ type CustomResponseMatch struct {
 	ResponseHeaders []ResponseHeaderMatch `json:"responseHeaders,omitempty"`
 }
 
-// StatusCodeMatch is a status code, or a range.
+// StatusCodeMatch is a status code or a range.
 //
 // +kubebuilder:validation:XValidation:rule="(!has(self.type) || self.type == 'Value') ? has(self.value) : true",message="value must be set where type is Value"
 // +kubebuilder:validation:XValidation:rule="(has(self.type) && self.type == 'Range') ? has(self.range) : true",message="range must be set where type is Range"
 type StatusCodeMatch struct {
-	// Type is which of both.
+	// Type specifies whether it is a code or a range.
 	//
 	// +kubebuilder:validation:Enum=Value;Range
 	// +kubebuilder:default=Value
@@ -109,60 +109,60 @@ type StatusCodeMatch struct {
 	Range *StatusCodeRange `json:"range,omitempty"`
 }
 
-// StatusCodeRange is a range, both ends included.
+// StatusCodeRange is a range of status codes, including both ends.
 //
 // +kubebuilder:validation:XValidation:rule="self.end > self.start",message="end must be greater than start"
 type StatusCodeRange struct {
-	// Start is the first.
+	// Start is the first code.
 	Start int `json:"start"`
 
-	// End is the last.
+	// End is the last code.
 	End int `json:"end"`
 }
 
-// ResponseHeaderMatch is a header.
+// ResponseHeaderMatch is a condition on a header.
 type ResponseHeaderMatch struct {
-	// Name is its name.
+	// Name is the name of the header.
 	Name gwv1.HTTPHeaderName `json:"name"`
 
-	// Value is what it is compared with.
+	// Value is the value to compare with.
 	Value StringMatch `json:"value"`
 }
 
-// StringMatch is what a string is compared with.
+// StringMatch compares a string.
 type StringMatch struct {
-	// Type is how.
+	// Type specifies how the string is compared.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Exact;Prefix;Suffix;RegularExpression
 	// +kubebuilder:default=Exact
 	Type *string `json:"type,omitempty"`
 
-	// Value is with what.
+	// Value is the value to compare with.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Value string `json:"value"`
 }
 
-// CustomResponse is what is sent.
+// CustomResponse is the response to send.
 type CustomResponse struct {
-	// ContentType is that of the body.
+	// ContentType is the content type of the body.
 	//
 	// +optional
 	ContentType *string `json:"contentType,omitempty"`
 
-	// StatusCode is the code; unset is that of the other.
+	// StatusCode is the status code. Defaults to that of the original response.
 	//
 	// +optional
 	StatusCode *int `json:"statusCode,omitempty"`
 
-	// Body is the body; unset is that of the other.
+	// Body is the body. Defaults to that of the original response.
 	//
 	// +optional
 	Body *CustomResponseBody `json:"body,omitempty"`
 
-	// Header are headers that are set and added.
+	// Header are headers to set and add.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.remove) || size(self.remove) == 0",message="header.remove is not supported"
@@ -175,7 +175,7 @@ type CustomResponse struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.type) && self.type == 'ValueRef') ? has(self.valueRef) : true",message="valueRef must be set where type is ValueRef"
 // +kubebuilder:validation:XValidation:rule="has(self.valueRef) ? self.valueRef.kind == 'ConfigMap' : true",message="valueRef must be to a ConfigMap"
 type CustomResponseBody struct {
-	// Type is where it is.
+	// Type specifies where the body comes from.
 	//
 	// +kubebuilder:validation:Enum=Inline;ValueRef
 	// +kubebuilder:default=Inline
@@ -186,37 +186,37 @@ type CustomResponseBody struct {
 	// +optional
 	Inline *string `json:"inline,omitempty"`
 
-	// ValueRef is a ConfigMap in the policy's namespace that has it under key response.body, or else under its first.
+	// ValueRef refers to a ConfigMap in the policy's namespace that has the body under the key response.body, or else under its first key.
 	//
 	// +optional
 	ValueRef *gwv1.LocalObjectReference `json:"valueRef,omitempty"`
 }
 
-// CustomRedirect is where clients are sent. What is unset is as in the request.
+// CustomRedirect redirects clients. Parts of the URL that are not set are those of the request.
 type CustomRedirect struct {
-	// Scheme is that of the location.
+	// Scheme is the scheme of the location.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=http;https
 	Scheme *string `json:"scheme,omitempty"`
 
-	// Hostname is that of the location.
+	// Hostname is the hostname of the location.
 	//
 	// +optional
 	Hostname *gwv1.PreciseHostname `json:"hostname,omitempty"`
 
-	// Path is that of the location.
+	// Path is the path of the location.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.type == 'ReplaceFullPath'",message="only ReplaceFullPath is supported"
 	Path *gwv1.HTTPPathModifier `json:"path,omitempty"`
 
-	// Port is that of the location.
+	// Port is the port of the location.
 	//
 	// +optional
 	Port *gwv1.PortNumber `json:"port,omitempty"`
 
-	// StatusCode is the code.
+	// StatusCode is the status code of the redirect.
 	//
 	// +optional
 	// +kubebuilder:default=302
@@ -228,26 +228,26 @@ type CustomRedirect struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.connect) || self.type == 'CONNECT'",message="connect can be set where type is CONNECT"
 type ProtocolUpgrade struct {
-	// Type is its name, such as websocket, or CONNECT.
+	// Type is the name of the protocol, such as websocket, or CONNECT.
 	Type string `json:"type"`
 
-	// Connect is for CONNECT.
+	// Connect configures CONNECT.
 	//
 	// +optional
 	Connect *ConnectConfig `json:"connect,omitempty"`
 }
 
-// ConnectConfig is for CONNECT.
+// ConnectConfig configures CONNECT.
 type ConnectConfig struct {
-	// Terminate has the tunnel end here, and its bytes go to the backend without HTTP.
+	// Terminate ends the tunnel in the proxy, which sends its bytes to the backend without HTTP.
 	//
 	// +optional
 	Terminate *bool `json:"terminate,omitempty"`
 }
 
-// RequestBuffer has the body of a request read whole.
+// RequestBuffer reads the complete body of a request before the request is sent to a backend.
 type RequestBuffer struct {
-	// Limit is how many bytes at most; more are answered 413.
+	// Limit is the maximum length of the body. Longer requests are answered with 413.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -255,115 +255,115 @@ type RequestBuffer struct {
 	Limit resource.Quantity `json:"limit,omitempty"`
 }
 
-// BackendTelemetry is how requests are traced and counted.
+// BackendTelemetry configures how requests are traced and counted.
 type BackendTelemetry struct {
-	// Tracing is about spans.
+	// Tracing configures traces.
 	//
 	// +optional
 	Tracing *Tracing `json:"tracing,omitempty"`
 
-	// Metrics is about metrics.
+	// Metrics configures metrics.
 	//
 	// +optional
 	Metrics *BackendMetrics `json:"metrics,omitempty"`
 }
 
-// Tracing is about spans.
+// Tracing configures traces.
 type Tracing struct {
-	// SamplingFraction is the share that is recorded of the requests that bring no decision.
+	// SamplingFraction is the fraction of requests without a sampling decision that is recorded.
 	//
 	// +optional
 	SamplingFraction *gwv1.Fraction `json:"samplingFraction,omitempty"`
 
-	// ClientSamplingFraction is the share that is recorded of the requests whose client asks for it.
+	// ClientSamplingFraction is the fraction of requests whose client asks to be traced that is recorded.
 	//
 	// +optional
 	ClientSamplingFraction *gwv1.Fraction `json:"clientSamplingFraction,omitempty"`
 
-	// OverallSamplingFraction is the share that is recorded of all requests that would be by the others.
+	// OverallSamplingFraction is the fraction of the requests selected by the other fields that is recorded.
 	//
 	// +optional
 	OverallSamplingFraction *gwv1.Fraction `json:"overallSamplingFraction,omitempty"`
 
-	// CustomTags are attributes in the way that was there before Tags, which are in force where both have a name.
+	// CustomTags are attributes of spans in an older format. If tags has the same name, that is used.
 	//
 	// +optional
 	CustomTags map[string]CustomTag `json:"customTags,omitempty"`
 
-	// Tags are attributes of spans, whose values may have operators such as %REQ(X-User)%.
+	// Tags are attributes of spans. Values may contain operators such as %REQ(X-User)%.
 	//
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 
-	// SpanName is what spans are called.
+	// SpanName configures the names of spans.
 	//
 	// +optional
 	SpanName *TracingSpanName `json:"spanName,omitempty"`
 }
 
-// TracingSpanName is what spans are called. The names may have operators such as %REQ(:METHOD)%.
+// TracingSpanName configures the names of spans. They may contain operators such as %REQ(:METHOD)%.
 type TracingSpanName struct {
 	// Client is the name of the spans of requests.
 	Client string `json:"client"`
 
-	// Server is the name of spans of what is sent to backends.
+	// Server is the name of the spans of requests to backends.
 	Server string `json:"server"`
 }
 
-// CustomTag is an attribute.
+// CustomTag is an attribute of spans.
 type CustomTag struct {
-	// Type is where its value comes from.
+	// Type specifies where the value comes from.
 	//
 	// +kubebuilder:validation:Enum=Literal;Environment;RequestHeader
 	Type string `json:"type"`
 
-	// Literal is a value.
+	// Literal is a fixed value.
 	//
 	// +optional
 	Literal *LiteralCustomTag `json:"literal,omitempty"`
 
-	// Environment is a variable of the proxy's: HOSTNAME, NODE_NAME, POD_IP, POD_NAME or POD_NAMESPACE.
+	// Environment is an environment variable of the proxy: HOSTNAME, NODE_NAME, POD_IP, POD_NAME or POD_NAMESPACE.
 	//
 	// +optional
 	Environment *EnvironmentCustomTag `json:"environment,omitempty"`
 
-	// RequestHeader is a header.
+	// RequestHeader is a request header.
 	//
 	// +optional
 	RequestHeader *RequestHeaderCustomTag `json:"requestHeader,omitempty"`
 }
 
-// LiteralCustomTag is a value.
+// LiteralCustomTag is a fixed value.
 type LiteralCustomTag struct {
-	// Value is it.
+	// Value is the value.
 	Value string `json:"value"`
 }
 
-// EnvironmentCustomTag is a variable.
+// EnvironmentCustomTag is an environment variable.
 type EnvironmentCustomTag struct {
-	// Name is the variable's.
+	// Name is the name of the variable.
 	Name string `json:"name"`
 
-	// DefaultValue is used where it is not set.
+	// DefaultValue is used if the variable is not set.
 	//
 	// +optional
 	DefaultValue *string `json:"defaultValue,omitempty"`
 }
 
-// RequestHeaderCustomTag is a header.
+// RequestHeaderCustomTag is a request header.
 type RequestHeaderCustomTag struct {
-	// Name is the header's.
+	// Name is the name of the header.
 	Name string `json:"name"`
 
-	// DefaultValue is used where it is not there.
+	// DefaultValue is used if the header is not present.
 	//
 	// +optional
 	DefaultValue *string `json:"defaultValue,omitempty"`
 }
 
-// BackendMetrics is about metrics.
+// BackendMetrics configures metrics.
 type BackendMetrics struct {
-	// RouteStatName is what requests of a route are counted by, with the operators %ROUTE_NAME%, %ROUTE_NAMESPACE%, %ROUTE_KIND% and %ROUTE_RULE_NAME%.
+	// RouteStatName is the name under which requests of a route are counted. It may contain the operators %ROUTE_NAME%, %ROUTE_NAMESPACE%, %ROUTE_KIND% and %ROUTE_RULE_NAME%.
 	//
 	// +optional
 	RouteStatName *string `json:"routeStatName,omitempty"`

@@ -5,9 +5,9 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// XBackendTrafficPolicy says how traffic to backends is handled: how often failed requests are tried again (GEP-3388), and which requests of
-// a client go to the same endpoint (GEP-1619). It has the fields of Gateway API v1.7.0, and those of session persistence that versions
-// before had.
+// XBackendTrafficPolicy configures how traffic to backends is handled: how often failed requests are retried (GEP-3388), and which requests of
+// a client go to the same endpoint (GEP-1619). It has the fields of Gateway API v1.7.0, and the fields for session persistence of earlier
+// versions.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -19,15 +19,15 @@ type XBackendTrafficPolicy struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is asked for.
+	// Spec defines the desired behavior.
 	Spec BackendTrafficPolicySpec `json:"spec"`
 
-	// Status says what became of it.
+	// Status defines the observed state.
 	// +optional
 	Status gwv1.PolicyStatus `json:"status,omitempty"`
 }
 
-// XBackendTrafficPolicyList is a list of them.
+// XBackendTrafficPolicyList is a list of XBackendTrafficPolicies.
 //
 // +kubebuilder:object:root=true
 type XBackendTrafficPolicyList struct {
@@ -36,9 +36,9 @@ type XBackendTrafficPolicyList struct {
 	Items           []XBackendTrafficPolicy `json:"items"`
 }
 
-// BackendTrafficPolicySpec is what an XBackendTrafficPolicy asks for.
+// BackendTrafficPolicySpec defines the desired behavior of an XBackendTrafficPolicy.
 type BackendTrafficPolicySpec struct {
-	// TargetRefs name the backends, in the policy's own namespace. Of several policies for a backend the oldest is in force.
+	// TargetRefs refer to the backends, in the namespace of the policy. If several policies target a backend, the oldest is used.
 	//
 	// +listType=map
 	// +listMapKey=group
@@ -48,36 +48,36 @@ type BackendTrafficPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	TargetRefs []gwv1.LocalPolicyTargetReference `json:"targetRefs"`
 
-	// RetryConstraint bounds how many requests are tried again that failed, by all routes together that ask for it with retry. Where
-	// more would be, the client is answered 503.
+	// RetryConstraint limits the number of retries, for all routes together that configure retry. If a retry
+	// would exceed the limit, the client is answered with 503.
 	//
 	// +optional
 	RetryConstraint *RetryConstraint `json:"retryConstraint,omitempty"`
 
-	// SessionPersistence has the requests of a session go to one endpoint.
+	// SessionPersistence sends the requests of a session to the same endpoint.
 	//
 	// +optional
 	SessionPersistence *SessionPersistence `json:"sessionPersistence,omitempty"`
 }
 
-// RetryConstraint bounds retries. A retry is sent if either the budget or the minimum rate allows it.
+// RetryConstraint limits retries. A retry is sent if either the budget or the minimum rate allows it.
 type RetryConstraint struct {
-	// Budget is the share of requests that may be tried again.
+	// Budget is the share of requests that may be retried.
 	//
 	// +optional
 	// +kubebuilder:default={percent: 20, interval: "10s"}
 	Budget *BudgetDetails `json:"budget,omitempty"`
 
-	// MinRetryRate is how many retries there may be whatever the budget says, so that few requests can be tried again at all.
+	// MinRetryRate is the rate of retries that is always allowed, so that retries are possible when there are few requests.
 	//
 	// +optional
 	// +kubebuilder:default={count: 10, interval: "1s"}
 	MinRetryRate *RequestRate `json:"minRetryRate,omitempty"`
 }
 
-// BudgetDetails is the share of requests that may be tried again.
+// BudgetDetails is the share of requests that may be retried.
 type BudgetDetails struct {
-	// Percent is how many retries there may be for each 100 requests of clients.
+	// Percent is the maximum number of retries for every 100 requests of clients.
 	//
 	// +optional
 	// +kubebuilder:default=20
@@ -85,7 +85,7 @@ type BudgetDetails struct {
 	// +kubebuilder:validation:Maximum=100
 	Percent *int `json:"percent,omitempty"`
 
-	// Interval is for how long before a retry both are counted.
+	// Interval is the period over which requests and retries are counted.
 	//
 	// +optional
 	// +kubebuilder:default="10s"
@@ -93,23 +93,23 @@ type BudgetDetails struct {
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 }
 
-// RequestRate is a number of requests in a time.
+// RequestRate is a number of requests in an interval.
 type RequestRate struct {
-	// Count is the number; 10 if it is absent.
+	// Count is the number of requests. Defaults to 10.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	Count *int `json:"count,omitempty"`
 
-	// Interval is the time; 1 s if it is absent.
+	// Interval is the length of the interval. Defaults to 1s.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:message="above 0s and at most 1h",rule="!(duration(self) == duration('0s') || duration(self) > duration('1h'))"
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 }
 
-// SessionPersistence has the requests of a session go to one endpoint. Gateway API v1.7.0 names the session in cookie or header; versions before it did so
+// SessionPersistence sends the requests of a session to the same endpoint. In Gateway API v1.7.0 the name of the session is in cookie or header; in earlier versions it is
 // in sessionName.
 //
 // +kubebuilder:validation:XValidation:message="AbsoluteTimeout must be specified when cookie lifetimeType is Permanent",rule="!has(self.cookie) || !has(self.cookie.lifetimeType) || self.cookie.lifetimeType != 'Permanent' || has(self.absoluteTimeout)"
@@ -119,47 +119,47 @@ type RequestRate struct {
 // +kubebuilder:validation:XValidation:message="header must be nil if type is not Header",rule="!has(self.header) || self.type == 'Header'"
 // +kubebuilder:validation:XValidation:message="cookie and header replace sessionName, idleTimeout and cookieConfig",rule="!has(self.cookie) && !has(self.header) || !has(self.sessionName) && !has(self.idleTimeout) && !has(self.cookieConfig)"
 type SessionPersistence struct {
-	// SessionName is the name of the cookie or header, in the form before Gateway API v1.7.0.
+	// SessionName is the name of the cookie or header, as in versions before Gateway API v1.7.0.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	SessionName *string `json:"sessionName,omitempty"`
 
-	// AbsoluteTimeout is for how long a session lasts at most.
+	// AbsoluteTimeout is the maximum duration of a session.
 	//
 	// +optional
 	AbsoluteTimeout *gwv1.Duration `json:"absoluteTimeout,omitempty"`
 
-	// IdleTimeout is for how long a session lasts without a request, in the form before Gateway API v1.7.0.
+	// IdleTimeout is the time without requests after which a session ends, as in versions before Gateway API v1.7.0.
 	//
 	// +optional
 	IdleTimeout *gwv1.Duration `json:"idleTimeout,omitempty"`
 
-	// Type is what carries the session.
+	// Type specifies whether the session uses a cookie or a header.
 	//
 	// +optional
 	// +kubebuilder:default=Cookie
 	Type *gwv1.SessionPersistenceType `json:"type,omitempty"`
 
-	// CookieConfig says how long clients keep the cookie, in the form before Gateway API v1.7.0.
+	// CookieConfig configures the lifetime of the cookie, as in versions before Gateway API v1.7.0.
 	//
 	// +optional
 	CookieConfig *FormerCookieConfig `json:"cookieConfig,omitempty"`
 
-	// Cookie describes the cookie.
+	// Cookie configures the cookie.
 	//
 	// +optional
 	Cookie *gwv1.CookieConfig `json:"cookie,omitempty"`
 
-	// Header describes the header.
+	// Header configures the header.
 	//
 	// +optional
 	Header *gwv1.HeaderConfig `json:"header,omitempty"`
 }
 
-// FormerCookieConfig is what could be said of the cookie before Gateway API v1.7.0.
+// FormerCookieConfig configures the cookie as in versions before Gateway API v1.7.0.
 type FormerCookieConfig struct {
-	// LifetimeType says whether clients keep the cookie for absoluteTimeout (Permanent), or until they end their own session.
+	// LifetimeType specifies whether clients keep the cookie for absoluteTimeout (Permanent), or until the end of their own session.
 	//
 	// +optional
 	// +kubebuilder:default=Session

@@ -5,8 +5,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// XListenerSet is a set of listeners that a Gateway takes beside its own. It is what ListenerSet was before Gateway API v1.5.0, and means the
-// same; use that in new manifests.
+// XListenerSet is a set of listeners to attach to a Gateway. It is the predecessor of ListenerSet in versions before Gateway API v1.5.0, and has the same
+// meaning. Use ListenerSet in new manifests.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -19,16 +19,16 @@ type XListenerSet struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is asked for.
+	// Spec defines the desired state.
 	Spec ListenerSetSpec `json:"spec"`
 
-	// Status says what became of it.
+	// Status defines the observed state.
 	// +kubebuilder:default={conditions: {{type: "Accepted", status: "Unknown", reason:"Pending", message:"Waiting for controller", lastTransitionTime: "1970-01-01T00:00:00Z"},{type: "Programmed", status: "Unknown", reason:"Pending", message:"Waiting for controller", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	// +optional
 	Status ListenerSetStatus `json:"status,omitempty"`
 }
 
-// XListenerSetList is a list of them.
+// XListenerSetList is a list of XListenerSets.
 //
 // +kubebuilder:object:root=true
 type XListenerSetList struct {
@@ -37,12 +37,12 @@ type XListenerSetList struct {
 	Items           []XListenerSet `json:"items"`
 }
 
-// ListenerSetSpec is what an XListenerSet asks for.
+// ListenerSetSpec defines the desired state of an XListenerSet.
 type ListenerSetSpec struct {
-	// ParentRef names the Gateway that takes the listeners. It must allow the namespace in spec.allowedListeners.
+	// ParentRef refers to the Gateway to attach the listeners to. It must allow the namespace in spec.allowedListeners.
 	ParentRef gwv1.ParentGatewayReference `json:"parentRef"`
 
-	// Listeners are the listeners. Those of the Gateway come first, then those of the oldest set; of two in conflict the first is served.
+	// Listeners are the listeners. The Gateway's own take precedence, then those of the oldest set; if two conflict, the first is served.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -55,69 +55,69 @@ type ListenerSetSpec struct {
 	Listeners []ListenerEntry `json:"listeners"`
 }
 
-// ListenerEntry is one of the listeners.
+// ListenerEntry is a listener.
 type ListenerEntry struct {
-	// Name is unique in the set. Routes name it in sectionName.
+	// Name is the name of the listener, which must be unique in the set. Routes refer to it in sectionName.
 	Name gwv1.SectionName `json:"name"`
 
-	// Hostname is the host that is served, also with a wildcard as its first label; every one where it is absent.
+	// Hostname is the hostname to serve, which may have a wildcard as its first label. By default all hostnames are served.
 	// +optional
 	Hostname *gwv1.Hostname `json:"hostname,omitempty"`
 
-	// Port is where clients connect to.
+	// Port is the port to listen on.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 
-	// Protocol is what clients speak.
+	// Protocol is the protocol of clients.
 	Protocol gwv1.ProtocolType `json:"protocol"`
 
-	// TLS is what becomes of TLS, for protocols HTTPS and TLS.
+	// TLS configures TLS, for protocols HTTPS and TLS.
 	// +optional
 	TLS *GatewayTLSConfig `json:"tls,omitempty"`
 
-	// AllowedRoutes says which routes may attach; those of the set's namespace where it is absent.
+	// AllowedRoutes specifies which routes may attach. Defaults to those of the set's namespace.
 	// +kubebuilder:default={namespaces:{from: Same}}
 	// +optional
 	AllowedRoutes *gwv1.AllowedRoutes `json:"allowedRoutes,omitempty"`
 }
 
-// GatewayTLSConfig says what becomes of TLS.
+// GatewayTLSConfig configures TLS.
 //
 // +kubebuilder:validation:XValidation:message="certificateRefs or options must be specified when mode is Terminate",rule="self.mode == 'Terminate' ? size(self.certificateRefs) > 0 || size(self.options) > 0 : true"
 type GatewayTLSConfig struct {
-	// Mode says who ends TLS: the Gateway (Terminate) or the backend (Passthrough).
+	// Mode specifies whether TLS is terminated by the Gateway (Terminate) or by the backend (Passthrough).
 	// +kubebuilder:default=Terminate
 	// +optional
 	Mode *gwv1.TLSModeType `json:"mode,omitempty"`
 
-	// CertificateRefs are the Secrets with the certificates that clients are shown.
+	// CertificateRefs refer to the Secrets with the certificates to present to clients.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	CertificateRefs []gwv1.SecretObjectReference `json:"certificateRefs,omitempty"`
 
-	// FrontendValidation asks clients for certificates. It is not supported for one listener: a listener with it is not accepted. Gateways have it for
+	// FrontendValidation requests certificates from clients. This is not supported for a single listener: a listener that sets it is not accepted. Gateways support it for
 	// their ports, in spec.tls.frontend.
 	// +optional
 	FrontendValidation *FrontendTLSValidation `json:"frontendValidation,omitempty"`
 
-	// Options are further options, by the implementation's domain.
+	// Options are further options, specific to an implementation.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	Options map[gwv1.AnnotationKey]gwv1.AnnotationValue `json:"options,omitempty"`
 }
 
-// FrontendTLSValidation is what certificates of clients are verified by.
+// FrontendTLSValidation specifies how certificates of clients are validated.
 type FrontendTLSValidation struct {
-	// CACertificateRefs are objects with certificates of authorities.
+	// CACertificateRefs refer to objects with CA certificates.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:MinItems=1
 	CACertificateRefs []gwv1.ObjectReference `json:"caCertificateRefs,omitempty"`
 }
 
-// ListenerSetStatus says what became of an XListenerSet.
+// ListenerSetStatus defines the observed state of an XListenerSet.
 type ListenerSetStatus struct {
 	// Conditions are Accepted and Programmed.
 	// +listType=map
@@ -127,7 +127,7 @@ type ListenerSetStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Listeners says it of each listener.
+	// Listeners is the status of each listener.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
@@ -135,25 +135,25 @@ type ListenerSetStatus struct {
 	Listeners []ListenerEntryStatus `json:"listeners,omitempty"`
 }
 
-// ListenerEntryStatus says what became of a listener.
+// ListenerEntryStatus is the status of a listener.
 type ListenerEntryStatus struct {
-	// Name is that of the listener.
+	// Name is the name of the listener.
 	Name gwv1.SectionName `json:"name"`
 
-	// Port is where it listens.
+	// Port is the port of the listener.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 
-	// SupportedKinds are the kinds of route that it takes.
+	// SupportedKinds are the kinds of routes that the listener supports.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	SupportedKinds []gwv1.RouteGroupKind `json:"supportedKinds"`
 
-	// AttachedRoutes is how many routes are attached.
+	// AttachedRoutes is the number of attached routes.
 	AttachedRoutes int32 `json:"attachedRoutes"`
 
-	// Conditions are those of a listener of a Gateway.
+	// Conditions are the same as those of a listener of a Gateway.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8

@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"bytes"
+
 	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -61,6 +63,14 @@ func (l *loggedHeaders) note(first int, names []string, h *message.Fields) {
 			l.values[at], l.memory[at] = notNil(value), value
 		}
 	}
+}
+
+// compact gives up the memory of earlier requests, and keeps the values in no more than they need.
+func (l *loggedHeaders) compact() {
+	for i, v := range l.values {
+		l.values[i] = bytes.Clone(v)
+	}
+	clear(l.memory)
 }
 
 // notNil tells an empty value from none.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -108,14 +109,24 @@ func (x *Exchange) detachRequest() {
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 }
 
-// keepRecorded makes copies of those bytes of the request that are recorded.
+// keepRecorded makes copies of those bytes of the request that are recorded, without what the access log does not show: they may be kept for hours.
 func (x *Exchange) keepRecorded() {
 	r := &x.rec
-	for _, b := range [...]*[]byte{&r.Method, &r.Host, &r.Target, &r.UserAgent, &r.RequestID} {
-		*b = bytes.Clone(*b)
+	for _, f := range [...]struct {
+		value *[]byte
+		limit int
+	}{
+		{&r.Method, accesslog.MaxMethod}, {&r.Host, accesslog.MaxHost}, {&r.Target, accesslog.MaxTarget},
+		{&r.UserAgent, accesslog.MaxUserAgent}, {&r.RequestID, accesslog.MaxRequestID},
+	} {
+		v := *f.value
+		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one more than is shown, as in note
 	}
 	if x.seldom != nil {
 		x.seldom.span.Detach()
+		if x.rec.Headers != nil {
+			x.seldom.logged.compact()
+		}
 	}
 }
 
