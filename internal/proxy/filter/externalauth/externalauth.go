@@ -8,6 +8,7 @@
 package externalauth
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -81,6 +82,9 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 	if x.Engine == nil {
 		return x.Fail(failed)
 	}
+	if len(a.requestHeaders) > 0 {
+		x.Request.Header.RemoveIf(a.unseen)
+	}
 	if a.maxBody == 0 {
 		return ask(x, nil)
 	}
@@ -145,6 +149,20 @@ func (a *auth) pathOf(path []byte) []byte {
 // gateway alone, and whose own route asks it again, does not go round for ever.
 func (a *auth) sendsHTTP(n []byte) bool {
 	return message.EqualFold(n, "authorization") || message.EqualFold(n, "cdn-loop") || has(a.requestHeaders, n)
+}
+
+// unseen reports whether a field is one that the server is not sent, and that CGI-like servers take for one which it is: the backend would go by what nobody has
+// judged.
+func (a *auth) unseen(f *message.Field) bool {
+	if bytes.IndexByte(f.Name, '_') < 0 || has(a.requestHeaders, f.Name) {
+		return false
+	}
+	for _, n := range a.requestHeaders {
+		if message.EqualFoldHyphens(f.Name, []byte(n)) {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether a list of names in lower case has the name.

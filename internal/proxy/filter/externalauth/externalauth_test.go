@@ -127,6 +127,22 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// TestUnseen: a field that a backend may take for one that the server was sent does not reach it beside that.
+func TestUnseen(t *testing.T) {
+	for _, grpc := range []bool{false, true} {
+		c := &config.ExternalAuth{Grpc: grpc, RequestHeaders: []string{"x-api-key", "x_own"}}
+		if grpc {
+			c.Authority = "a"
+		}
+		f := compile(t, c)
+		x := filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Api-Key: forged\nx_api_key: forged\nX_Own: 1\nX_Other: 2\n")
+		x.Engine = &engine{answer: func(c *filter.Call) error { return errors.New("no") }}
+		f.Request(x)
+		want := filtertest.Request(filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Own: 1\nX_Other: 2\n"))
+		filtertest.Same(t, "request", filtertest.Request(x), want)
+	}
+}
+
 // TestConnect: a CONNECT cannot be asked about by HTTP, and does not pass; the server is not asked, so that it does not count as one that fails.
 func TestConnect(t *testing.T) {
 	f := compile(t, &config.ExternalAuth{})
