@@ -2,12 +2,17 @@ package provision
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -63,4 +68,29 @@ func TestPlaceOfRoutability(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}
+}
+
+// TestRefusedAddressIsUnassigned has the API server refuse the Service of an address within the cluster: that is why the address is not assigned, and
+// what the Gateway is served without.
+func TestRefusedAddressIsUnassigned(t *testing.T) {
+	s := newServer(t)
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb != "get" && object == "services/shop/web-moongate-2" {
+			return apiserver.Failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "not in the valid range")
+		}
+		return nil
+	}
+	r := startReplica(t, s)
+	change := specOf(web, func(p *translate.ProxySpec) {
+		p.Addresses = append(addressesOf(""), addressesOf("10.1.2.3")...)
+		p.Addresses[1].Routability = gwv1.GatewayAddressRoutabilityCluster
+	})
+	if err := r.settle(t, s, change); err == nil {
+		t.Error("no error")
+	}
+	const want = "Service shop/web-moongate-2 is refused: not in the valid range"
+	testkit.Eventually(t, want, func() bool {
+		i := r.last("shop/web").infrastructure
+		return i != nil && strings.HasPrefix(i.Unassigned, want) && i.Lagging == i.Unassigned && !strings.Contains(i.Waiting, want)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
@@ -118,7 +119,7 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 		g.Parameters = parameters.Merge(c.Parameters, own)
 		if wrong == nil && c.Problem == nil {
-			wrong = together(g)
+			wrong = together(g.Parameters.Service, g)
 		}
 		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		if infra := gw.Spec.Infrastructure; infra != nil && !g.ParametersUnknown {
@@ -129,6 +130,13 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 			}
 		}
 	} else {
+		if wrong == nil && c.Problem == nil { // it is served, and would not be in a cluster
+			own, _ := parameters.Unlocked(c.Parameters, own)
+			merged := parameters.Merge(c.Parameters, own)
+			if p := together(merged.Service, g); p != nil {
+				g.Notes = append(g.Notes, p.String())
+			}
+		}
 		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil || g.Unaddressed()
 	}
 	if wrong != nil {
@@ -137,8 +145,8 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 }
 
 // together returns what is wrong with the parameters of a Gateway and its class together, each of which is valid alone; nil for nothing.
-func together(g *gateway.Gateway) *condition.Problem {
-	p := parameters.DualStack(g.Parameters.Service)
+func together(service *v1alpha1.Service, g *gateway.Gateway) *condition.Problem {
+	p := parameters.DualStack(service)
 	if p == nil {
 		return nil
 	}

@@ -2,7 +2,6 @@ package parameters_test
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -135,30 +134,6 @@ func TestCheck(t *testing.T) {
 		}
 		if !slices.Equal(fields, c.fields) {
 			t.Errorf("%s: problems of %q, want %q", c.spec, fields, c.fields)
-		}
-	}
-}
-
-// TestPages checks the GatewayParameters that pages of docs show.
-func TestPages(t *testing.T) {
-	for page, least := range map[string]int{"gatewayparameters.md": 5, "access-log.md": 1} {
-		text, err := os.ReadFile("../../../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := strings.Split(string(text), "```yaml\n")[1:]
-		if len(blocks) < least {
-			t.Errorf("%s has %d blocks", page, len(blocks))
-		}
-		for _, block := range blocks {
-			block, _, _ = strings.Cut(block, "```")
-			var p v1alpha1.GatewayParameters
-			if err := yaml.UnmarshalStrict([]byte(block), &p); err != nil {
-				t.Errorf("%s: %v in\n%s", page, err, block)
-			}
-			for _, problem := range parameters.Check(&p.Spec) {
-				t.Errorf("%s: %+v in\n%s", page, problem, block)
-			}
 		}
 	}
 }
