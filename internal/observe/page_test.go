@@ -21,7 +21,7 @@ func TestAccessLogPage(t *testing.T) {
 	const file = "../../docs/access-log.md"
 	const begin, end = "<!-- members: made by go test ./internal/observe -run TestAccessLogPage -update -->\n", "<!-- end of members -->\n"
 	var b strings.Builder
-	for presence, title := range []string{"In every line", "Where there is something to say", "Where it is chosen"} {
+	for presence, title := range []string{"In every line", "Only if they have a value", "Only if they are listed"} {
 		b.WriteString("\n### " + title + "\n\n| member | meaning |\n|---|---|\n")
 		for _, m := range accesslog.Members {
 			if int(m.Presence) == presence {

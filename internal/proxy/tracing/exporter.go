@@ -3,13 +3,17 @@ package tracing
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -28,9 +32,13 @@ type exporter struct {
 	send      Send
 	authority []byte
 	headers   []message.Field // beside those of gRPC
+
+	notBefore time.Time // when the collector may be sent a message again; the SDK exports one batch at a time
 }
 
 var exportPath = []byte("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+
+const statusDetails = "grpc-status-details-bin"
 
 func newExporter(t *Tracer, c *config.Tracing, send Send) sdktrace.SpanExporter {
 	e := &exporter{t: t, send: send, authority: []byte(c.Authority)}
@@ -52,7 +60,7 @@ var (
 	errExhausted = errors.New("the collector has refused spans: RESOURCE_EXHAUSTED")
 )
 
-// UploadTraces implements otlptrace.Client. While the collector cannot be reached it tries again, as long as ctx goes on.
+// UploadTraces implements otlptrace.Client. While the collector cannot be reached, or asks for a delay, it tries again, as long as ctx goes on.
 func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpans) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,24 +96,43 @@ func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans,
 	if err != nil {
 		return n, err
 	}
-	for {
-		refused, again, err := e.upload(ctx, export)
-		switch {
-		case err == nil:
+	for pause := sendPause; ; pause = min(2*pause, maxSendPause) {
+		if waitErr := e.wait(ctx); waitErr != nil {
+			return n, cmp.Or(err, waitErr)
+		}
+		refused, next, uploadErr := e.upload(ctx, export)
+		if uploadErr == nil {
 			return int(min(refused, int64(n))), nil
-		case !again:
+		}
+		err = uploadErr
+		halves := err == errExhausted && next.delay == 0 // the message may be too large
+		if !next.again && !(halves && n > 1) {
 			return n, err
 		}
-		select {
-		case <-ctx.Done():
-			return n, err
-		case <-time.After(sendPause): // before halves, too: it may have enough to do, and not too large a message
+		if next.delay > 0 {
+			e.notBefore = time.Now().Add(next.delay + rand.N(next.delay/10+1))
+		} else {
+			e.notBefore = time.Now().Add(pause/2 + rand.N(pause)) // before halves, too: it may have enough to do, and not too large a message
 		}
-		if err == errExhausted && n > 1 {
+		if halves {
 			first, err1 := e.uploadAll(ctx, part(list, 0, n/2), n/2)
 			second, err2 := e.uploadAll(ctx, part(list, n/2, n), n-n/2)
 			return first + second, cmp.Or(err1, err2)
 		}
+	}
+}
+
+// wait returns once the collector may be sent a message again, or fails when ctx ends.
+func (e *exporter) wait(ctx context.Context) error {
+	d := time.Until(e.notBefore)
+	if d <= 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }
 
@@ -128,25 +155,52 @@ func part(list []*tracepb.ResourceSpans, from, to int) (out []*tracepb.ResourceS
 	return out
 }
 
-// upload makes one attempt; again tells that another one may succeed, and rejected how many spans the collector has not taken of a batch that it has.
-func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, again bool, err error) {
+// retry says what may follow an attempt that has failed.
+type retry struct {
+	again bool
+	delay time.Duration // that the collector has asked for; 0 is none
+}
+
+// upload makes one attempt; rejected is how many spans the collector has not taken of a batch that it has.
+func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, _ retry, err error) {
 	call := filter.NewGRPC(e.t.backend, e.authority, exportPath, export)
 	for _, h := range e.headers {
 		call.Request.Header.Append(h)
 	}
 	if err := e.send(ctx, e.t.identity, call); err != nil {
-		return 0, true, err
+		return 0, retry{again: true}, err
 	}
 	switch call.GRPCStatus() {
 	case "0":
 		answer, _ := call.GRPCMessage()
-		return rejectedSpans(answer), false, nil
-	case "8": // RESOURCE_EXHAUSTED
-		return 0, true, errExhausted
+		return rejectedSpans(answer), retry{}, nil
+	case "8": // RESOURCE_EXHAUSTED, which may pass only where the collector says when
+		delay := retryDelay(call)
+		return 0, retry{delay > 0, delay}, errExhausted
 	case "1", "4", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
-		return 0, true, errRefused
+		return 0, retry{true, retryDelay(call)}, errRefused
 	}
-	return 0, false, errRefused
+	return 0, retry{}, errRefused
+}
+
+// retryDelay reads the RetryInfo of a status (https://opentelemetry.io/docs/specs/otlp/#otlpgrpc-throttling); 0 is none.
+func retryDelay(c *filter.Call) time.Duration {
+	value, ok := c.Trailer.Get(statusDetails)
+	if !ok {
+		value, _ = c.Header.Get(statusDetails)
+	}
+	encoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(string(value), "="))
+	var status statuspb.Status
+	if err != nil || proto.Unmarshal(encoded, &status) != nil {
+		return 0
+	}
+	for _, detail := range status.Details {
+		var info errdetails.RetryInfo
+		if detail.MessageIs(&info) && detail.UnmarshalTo(&info) == nil {
+			return min(max(info.RetryDelay.AsDuration(), 0), maxRetryDelay)
+		}
+	}
+	return 0
 }
 
 // rejectedSpans reads partial_success.rejected_spans of an ExportTraceServiceResponse; what is no such message is 0.

@@ -22,8 +22,10 @@ const (
 	batch           = 512                    // spans of one call
 	batchDelay      = time.Second            // until fewer are sent
 	sendTimeout     = 10 * time.Second       // for a batch, all attempts included
-	sendPause       = 500 * time.Millisecond // between these
-	openFor         = time.Minute            // how long a retired tracer waits for spans that have not ended, which may be of tunnels
+	sendPause       = 500 * time.Millisecond // between the first two of these, without jitter; doubled with each
+	maxSendPause    = 4 * time.Second
+	maxRetryDelay   = 5 * time.Minute // that a collector may ask for
+	openFor         = time.Minute     // how long a retired tracer waits for spans that have not ended, which may be of tunnels
 	// maxAttributes has room for those of every span, for 96 of an XTelemetryPolicy, and for 32 of a rule.
 	maxAttributes = 160
 	maxValue      = 1024 // bytes of an attribute that clients choose
