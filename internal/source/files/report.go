@@ -74,7 +74,7 @@ func unused(files []*file) []Problem {
 				kinds[key{u.APIVersion, u.ID.Kind}] = k
 				p := Problem{Position: Position{File: f.path, Line: u.Line}, Reason: Ignored, Ignored: true, Object: u.ID, Remedy: unserved(u.APIVersion, u.ID.Kind)}
 				if p.Warning = p.Remedy != ""; !p.Warning {
-					p.Remedy = cmp.Or(makesManifests(u.APIVersion, u.ID.Kind), "nothing needs to be done")
+					p.Remedy = cmp.Or(replaced(u.APIVersion, u.ID.Kind), "nothing needs to be done")
 				}
 				list = append(list, p)
 			}
