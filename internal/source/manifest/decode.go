@@ -119,6 +119,11 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
 		return
 	}
+	if apiVersion == "" && !slices.ContainsFunc([]string{"apiVersion", "kind", "metadata", "spec"}, func(name string) bool { _, has := obj[name]; return has }) {
+		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object of Kubernetes: it has neither apiVersion nor kind", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
+		d.Problems[len(d.Problems)-1].Reason = Foreign
+		return
+	}
 	for _, f := range []struct {
 		name string
 		to   *string
