@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -81,11 +82,12 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		}
 		objects, off.status = shown, status
 	}
-	if off.count == 0 && len(off.status.Items)+len(off.status.Problems) == 0 && off.source != nil {
+	nothing := !slices.ContainsFunc(off.status.Problems, func(p admin.Problem) bool { return !ofOtherProgram(p) })
+	if off.count == 0 && len(off.status.Items) == 0 && nothing && off.source != nil {
 		// What was to be checked, as the output of a template that failed, would else seem to be right.
 		return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into moongate check -")
 	}
-	complaints, mistakes, ignored, warnings := 0, 0, 0, 0
+	complaints, mistakes, ignored, documents, warnings := 0, 0, 0, 0, 0
 	for _, o := range objects {
 		for _, c := range o.Complaints() {
 			if !c.Follows { // one cause is one problem
@@ -97,6 +99,8 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		switch {
 		case p.Warning:
 			warnings++
+		case ofOtherProgram(p):
+			documents++
 		case p.Ignored:
 			ignored++
 		default:
@@ -127,6 +131,9 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		if ignored > 0 {
 			summary += fmt.Sprintf(", %s ignored", count(ignored, "kind"))
 		}
+		if documents > 0 {
+			summary += fmt.Sprintf(", %s ignored", count(documents, "document"))
+		}
 		if _, err := fmt.Fprintln(w, summary); err != nil {
 			return err
 		}
@@ -139,6 +146,9 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	}
 	return nil
 }
+
+// ofOtherProgram reports whether a problem is that a document in a folder is not an object of Kubernetes.
+func ofOtherProgram(p admin.Problem) bool { return p.Ignored && p.Object == "" }
 
 func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
 	if len(objects) > 0 {

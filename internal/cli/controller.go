@@ -201,6 +201,13 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	case defaultLogFormat:
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	case jsonLogFormat:
+		// As in text, and not a number of nanoseconds, which nobody can tell from one of seconds.
+		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+			if a.Value.Kind() == slog.KindDuration {
+				a.Value = slog.StringValue(a.Value.Duration().String())
+			}
+			return a
+		}
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
 	return nil, usage("--log-format %q is not a format; use text or json", format)

@@ -127,10 +127,10 @@ func (r *references) find(objects []files.Object) []admin.Problem {
 			}
 		case *egv1.BackendTrafficPolicy:
 			if ref := typed.Spec.TargetRef; ref != nil {
-				r.policyTarget(o, "spec.targetRef", ref.LocalPolicyTargetReferenceWithSectionName)
+				r.trafficTarget(o, "spec.targetRef", ref)
 			}
-			for i, ref := range typed.Spec.TargetRefs {
-				r.policyTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref.LocalPolicyTargetReferenceWithSectionName)
+			for i := range typed.Spec.TargetRefs {
+				r.trafficTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), &typed.Spec.TargetRefs[i])
 			}
 		case *apisx.XTelemetryPolicy:
 			for i, ref := range typed.Spec.TargetRefs {
@@ -190,6 +190,16 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 				"name a Gateway: parentRefs: [{name: my-gateway}]")
 		}
 	}
+}
+
+// trafficTarget checks that the target of a BackendTrafficPolicy is there, and in the namespace of the policy: its status is of no Gateway otherwise.
+func (r *references) trafficTarget(o files.Object, field string, ref *egv1.PolicyTargetReference) {
+	if ref.Namespace != nil && string(*ref.Namespace) != o.ID.Namespace {
+		r.add(o, field+".namespace", fmt.Sprintf("a policy is for objects of its own namespace, %s, so it has no effect on %s %s/%s", o.ID.Namespace, ref.Kind, *ref.Namespace, ref.Name),
+			fmt.Sprintf("remove \"namespace\", or put the policy into namespace %s", *ref.Namespace))
+		return
+	}
+	r.policyTarget(o, field, ref.LocalPolicyTargetReferenceWithSectionName)
 }
 
 // policyTarget checks that what a policy is for is there. Kinds that are not read may be anywhere.

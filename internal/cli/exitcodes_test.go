@@ -30,6 +30,11 @@ spec:
   rules: [{backendRefs: [{name: web, port: 80}]}]
 `)
 	garbage, empty := write("garbage.yaml", "\tno yaml"), write("empty.yaml", "")
+	others := filepath.Join(dir, "others")
+	if err := os.Mkdir(others, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("others/values.yaml", "replicas: 3\n")
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
@@ -54,6 +59,8 @@ spec:
 		{"check --strict " + base + " " + right, exitOK},
 		{"check " + base + " " + warned, exitOK},
 		{"check " + base + " " + empty, exitOK},
+		{"check " + base + " " + others, exitOK},
+		{"check " + others, exitUsage},
 		{"diff -f " + base + " --from " + base, exitOK},
 		{"diff " + base + " --from " + base, exitOK},
 		{"explain -f " + base + " -f " + right + url, exitOK},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestLogFormat: what is logged is text for people or an object for collectors, and another format is refused with what there is.
@@ -17,15 +18,16 @@ func TestLogFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.Debug("not at this level")
-		log.Info("listening", "port", 80)
+		log.Info("listening", "port", 80, "timeout", 30*time.Second)
 		var line struct {
 			Level, Msg string
 			Port       int
+			Timeout    string
 		}
 		switch err := json.Unmarshal(out.Bytes(), &line); {
-		case format == "json" && (err != nil || line.Level != "INFO" || line.Msg != "listening" || line.Port != 80):
+		case format == "json" && (err != nil || line.Level != "INFO" || line.Msg != "listening" || line.Port != 80 || line.Timeout != "30s"):
 			t.Errorf("%q: %s: %v", format, &out, err)
-		case format != "json" && !strings.HasSuffix(out.String(), " level=INFO msg=listening port=80\n"):
+		case format != "json" && !strings.HasSuffix(out.String(), " level=INFO msg=listening port=80 timeout=30s\n"):
 			t.Errorf("%q: %s", format, &out)
 		}
 	}

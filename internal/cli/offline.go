@@ -86,7 +86,7 @@ func translated(in *objects, cluster bool) *offline {
 			off.refused[p.Object.String()] = true
 		}
 	}
-	off.lint(in.Objects)
+	off.lint(in.Objects, in.Problems)
 	for _, u := range result.Untold {
 		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(in.source, positions[u.Object], u.Field)))
 	}
@@ -183,7 +183,13 @@ func statusAddresses(bind []netip.Addr) []string {
 }
 
 // lint adds warnings about what is probably not intended.
-func (o *offline) lint(objects []files.Object) {
+func (o *offline) lint(objects []files.Object, problems []files.Problem) {
+	var refused []kind.ObjectKey
+	for _, p := range problems {
+		if o.refused[p.Object.String()] {
+			refused = append(refused, p.Object)
+		}
+	}
 	typed := make([]metav1.Object, len(objects))
 	var older []lint.Finding
 	for i, object := range objects {
@@ -192,7 +198,7 @@ func (o *offline) lint(objects []files.Object) {
 			older = append(older, lint.OlderVersion(object.ID, object.Older))
 		}
 	}
-	for _, f := range append(older, lint.Lint(typed, time.Now())...) {
+	for _, f := range append(older, lint.Lint(typed, refused, time.Now())...) {
 		at := fieldPosition(o.source, o.positions[f.Object], f.Field)
 		o.status.Problems = append(o.status.Problems, admin.Problem{File: at.File, Line: at.Line, Object: f.Object.String(), Field: f.Field, Message: f.Message, Remedy: f.Remedy, Warning: true})
 	}

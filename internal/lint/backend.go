@@ -74,7 +74,7 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 	list := l.slices[at]
 	if len(list) == 0 {
 		// A cluster makes those of Services with a selector.
-		if len(s.Spec.Selector) == 0 {
+		if len(s.Spec.Selector) == 0 && !l.slicesRefused(s.Namespace) {
 			l.add(s, "", "no EndpointSlice is for this Service, so requests to it are answered 503",
 				fmt.Sprintf("add one with the label %s: %s", discoveryv1.LabelServiceName, s.Name))
 		}
@@ -117,6 +117,13 @@ func quoted(names []string) string {
 	return strings.Join(list, ", ")
 }
 
+// slicesRefused reports whether an EndpointSlice of a namespace is not valid; which Service it is for is then not known.
+func (l *linter) slicesRefused(namespace string) bool {
+	return slices.ContainsFunc(l.refused, func(k kind.ObjectKey) bool {
+		return k.Kind == kind.EndpointSlice.Name && k.Group == kind.EndpointSlice.Group && k.Namespace == namespace
+	})
+}
+
 // endpointSlice looks for one that belongs to no Service.
 func (l *linter) endpointSlice(o *discoveryv1.EndpointSlice) {
 	const field = "metadata.labels"
@@ -128,7 +135,7 @@ func (l *linter) endpointSlice(o *discoveryv1.EndpointSlice) {
 		l.add(o, field, "it does not have the label "+discoveryv1.LabelServiceName+", so it belongs to no Service", "add the label with the Service's name")
 		return
 	}
-	if l.services[key{o.Namespace, name}] != nil {
+	if l.services[key{o.Namespace, name}] != nil || slices.Contains(l.refused, kind.Service.Key(o.Namespace, name)) {
 		return
 	}
 	var names []string

@@ -30,10 +30,11 @@ type Finding struct {
 // Soon is how long before its end a certificate is warned of.
 const Soon = 14 * 24 * time.Hour
 
-// Lint looks through objects, typed as package kind has them; it ignores others. now is what certificates are compared with. The findings are sorted by object
+// Lint looks through objects, typed as package kind has them; it ignores others. refused are objects that are there and not valid: that they are missing is not
+// found. now is what certificates are compared with. The findings are sorted by object
 // and field.
-func Lint(objects []metav1.Object, now time.Time) []Finding {
-	l := &linter{now: now, secrets: map[key]*corev1.Secret{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
+func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Finding {
+	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
 	var httpRoutes []*gwv1.HTTPRoute
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -81,6 +82,7 @@ func Lint(objects []metav1.Object, now time.Time) []Finding {
 
 type linter struct {
 	now      time.Time
+	refused  []kind.ObjectKey
 	secrets  map[key]*corev1.Secret
 	services map[key]*corev1.Service
 	slices   map[key][]*discoveryv1.EndpointSlice // by Service

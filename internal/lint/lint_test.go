@@ -46,7 +46,7 @@ func objectsOf(t *testing.T, text string) (objects []metav1.Object) {
 
 func linted(t *testing.T, objects []metav1.Object, now time.Time) (lines []string) {
 	t.Helper()
-	for _, f := range lint.Lint(objects, now) {
+	for _, f := range lint.Lint(objects, nil, now) {
 		if f.Remedy == "" {
 			t.Errorf("%s %s has no remedy", f.Object, f.Message)
 		}

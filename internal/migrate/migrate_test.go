@@ -175,7 +175,7 @@ spec:
 	for _, p := range in.Problems {
 		lines = append(lines, p.String())
 	}
-	for i, want := range []string{"list.yaml:10: apiVersion: extensions/v1beta1 of Ingress is not read", "list.yaml:14: is no valid Ingress: unknown field \"spec.ruls\"", "list.yaml:18: is not YAML"} {
+	for i, want := range []string{"list.yaml:10: apiVersion: extensions/v1beta1 of Ingress is not read", "list.yaml:17: Ingress default/wrong: is no valid Ingress: unknown field \"spec.ruls\"", "list.yaml:18: is not YAML"} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
 			t.Errorf("the problems are\n%s\nwant one that begins with %q", strings.Join(lines, "\n"), want)
 		}
@@ -1144,5 +1144,31 @@ spec:
 		for _, e := range out.Report {
 			t.Log(e)
 		}
+	}
+}
+
+// TestOlderBackend checks what is said of an Ingress of networking.k8s.io/v1 with the backend of v1beta1.
+func TestOlderBackend(t *testing.T) {
+	in := new(Input)
+	in.Read("a.yaml", []byte(`apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: a
+  namespace: shop
+spec:
+  rules:
+  - host: a.test
+    http:
+      paths:
+      - path: /
+        pathType: Prefix
+        backend:
+          serviceName: web
+          servicePort: 80
+`))
+	const want = `a.yaml:14: Ingress shop/a: is no valid Ingress: unknown field "spec.rules[0].http.paths[0].backend.serviceName"; ` +
+		`write service: {name: NAME, port: {number: PORT}}, as networking.k8s.io/v1 has it; serviceName and servicePort are of v1beta1`
+	if len(in.Problems) != 1 || in.Problems[0].String() != want {
+		t.Errorf("got  %v\nwant %s", in.Problems, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
@@ -82,12 +84,18 @@ func (in *Input) problem(file string, line int, field, message, remedy string) {
 	in.Problems = append(in.Problems, manifest.Problem{Position: manifest.Position{File: file, Line: line}, Reason: manifest.Malformed, Field: field, Message: message, Remedy: remedy})
 }
 
+var (
+	unknownField   = regexp.MustCompile(`unknown field "([^"]+)"`)
+	ofOlderVersion = regexp.MustCompile(`\.service(Name|Port)$`)
+)
+
 // add takes one object or list in; offset is the line before the chunk.
 func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
 	var head struct {
 		APIVersion string `yaml:"apiVersion"`
 		Kind       string `yaml:"kind"`
 		Items      []yaml.Node
+		Metadata   struct{ Namespace, Name string }
 	}
 	if n.Kind != yaml.MappingNode || n.Decode(&head) != nil {
 		return // whatever it is, it is no Ingress
@@ -105,7 +113,17 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
 	case head.Kind == "Ingress" && head.APIVersion == "networking.k8s.io/v1":
 		i := &ingress{Ingress: new(networkingv1.Ingress), at: manifest.Position{File: file, Line: line}, lines: map[string]int{}, text: content}
 		if err := in.decode(n, i.Ingress); err != nil {
-			in.problem(file, line, "", "is no valid Ingress: "+err.Error(), "compare it with the documentation of Ingress")
+			remedy := "compare it with the documentation of Ingress"
+			if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
+				if ofOlderVersion.MatchString(m[1]) {
+					remedy = "write service: {name: NAME, port: {number: PORT}}, as networking.k8s.io/v1 has it; serviceName and servicePort are of v1beta1"
+				}
+				if !in.served {
+					line = manifest.Locate(content, line, m[1])
+				}
+			}
+			in.problem(file, line, "", "is no valid Ingress: "+err.Error(), remedy)
+			in.Problems[len(in.Problems)-1].Object = kind.ObjectKey{Group: group, Kind: head.Kind, Namespace: cmp.Or(head.Metadata.Namespace, "default"), Name: head.Metadata.Name}
 			return
 		}
 		if i.Namespace == "" {

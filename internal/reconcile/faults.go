@@ -17,7 +17,7 @@ import (
 // cannot be bound, and addresses that are not here; and what the proxy does not reach.
 type faults struct {
 	log       *slog.Logger
-	listeners map[string]string // message by config.Listener.key
+	listeners map[string]portFault // by config.Listener.key
 	addresses map[gatewayAddress]bool
 	// unavailable are the RateLimitServices that the proxy does not reach, each with a sentence.
 	unavailable map[config.ID]string
@@ -37,14 +37,14 @@ func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 
 // reports whether anything does. served returns a listener that the proxy has. An address that is not on this host is the
 // Gateway's fault, all else the listener's.
 func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]error) bool {
-	listeners, addresses := map[string]string{}, map[gatewayAddress]bool{}
+	listeners, addresses := map[string]portFault{}, map[gatewayAddress]bool{}
 	for key, err := range failed {
 		l := served(key)
 		if l == nil {
 			continue
 		}
 		if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(l.Addresses) == 0 {
-			listeners[key] = portMessage(l.Port, err)
+			listeners[key] = faultOfPort(l.Port, err)
 			continue
 		}
 		for _, address := range l.Addresses {
@@ -57,12 +57,12 @@ func (f *faults) report(t *translate.Translator, served func(key string) *config
 	return f.reportAddresses(t, addresses) || news
 }
 
-func (f *faults) reportListeners(t *translate.Translator, now map[string]string) bool {
+func (f *faults) reportListeners(t *translate.Translator, now map[string]portFault) bool {
 	news := false
-	for key, message := range now {
-		if f.listeners[key] != message {
-			f.log.Warn("cannot listen, trying again every few seconds", "listener", key, "error", message)
-			t.SetListenerFault(key, &translate.ListenerFault{Message: message})
+	for key, fault := range now {
+		if f.listeners[key] != fault {
+			f.log.Warn("cannot listen, trying again every few seconds", "listener", key, "error", fault.message)
+			t.SetListenerFault(key, &translate.ListenerFault{Message: fault.message, Remedy: fault.remedy})
 			news = true
 		}
 	}
@@ -126,13 +126,20 @@ func onThisHost(address string) bool {
 	return ln.Close() == nil
 }
 
-// portMessage says why a listener cannot be bound.
-func portMessage(port uint32, err error) string {
+// portFault is why a listener cannot be bound. remedy is "" where it is to free the port.
+type portFault struct{ message, remedy string }
+
+func faultOfPort(port uint32, err error) portFault {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("port %d is taken by another process", port)
+		return portFault{message: fmt.Sprintf("port %d is taken by another process", port)}
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Sprintf("port %d may not be opened by this user (ports below 1024 need CAP_NET_BIND_SERVICE)", port)
+		return portFault{fmt.Sprintf("port %d may not be opened by this user (ports below 1024 need CAP_NET_BIND_SERVICE)", port),
+			"grant that capability, or use a port of at least 1024"}
+	case errors.Is(err, syscall.EADDRNOTAVAIL): // of a listener without spec.addresses
+		return portFault{"an address of --bind is not an address of this host: " + err.Error(), "correct --bind, or add the address to an interface"}
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return portFault{"no descriptor is free for the port: " + err.Error(), "raise the limit of open files of the process"}
 	}
-	return err.Error()
+	return portFault{message: err.Error()}
 }

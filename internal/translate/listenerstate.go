@@ -136,7 +136,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	case fault.Refused:
 		refused = condition.NewProblem(gwv1.ListenerReasonInvalid, l.Field, "see the proxy's log", "%s", fault.Message)
 	default:
-		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
+		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", cmp.Or(fault.Remedy, "free the port or use another"), "%s", fault.Message)
 	}
 	program := l.Programmed(refused, servable, st.infrastructure.waits(v, k, l))
 	if fault.Others && program.Status == metav1.ConditionTrue {

@@ -49,6 +49,8 @@ const (
 // because its port is taken.
 type ListenerFault struct {
 	Message string
+	// Remedy says what to do where the port cannot be had; "" stands for what is usual of a port that is taken.
+	Remedy string
 	// Others says that other proxies serve the listener. Then it stays accepted and programmed, with the message.
 	Others bool
 	// Refused says that the listener itself cannot be carried out, whatever its port.

@@ -17,8 +17,12 @@ func unserved(apiVersion, kind string) (remedy string) {
 	return ""
 }
 
-// makesManifests returns the remedy for a kind that is not applied, but read by a tool that makes manifests of it; "" for any other.
-func makesManifests(apiVersion, kind string) (remedy string) {
+// replaced returns the remedy for a kind that is not applied, but read by a tool that makes manifests of it, or of which a cluster makes objects that are read; ""
+// for any other.
+func replaced(apiVersion, kind string) (remedy string) {
+	if apiVersion == "v1" && kind == "Endpoints" {
+		return "the addresses of a Service are read from EndpointSlices, which a cluster makes of Endpoints; in files, write an EndpointSlice"
+	}
 	if group, _, _ := strings.Cut(apiVersion, "/"); kind == "Kustomization" && group == "kustomize.config.k8s.io" {
 		return "to check what it makes: kubectl kustomize FOLDER | moongate check -"
 	}

@@ -161,3 +161,23 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		t.Errorf("a folder called dir.yaml: %v", got)
 	}
 }
+
+// Folders hold files of other programs too; a file that is named is meant to be a manifest.
+func TestFilesOfOtherProgramsAreIgnoredInFolders(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "values.yaml", "replicas: 3\nimage: {tag: x}\n")
+	write(t, "half.yaml", "kind: Service\nmetadata: {name: a}\n")
+	write(t, "named.yaml", "services: {web: {image: nginx}}\n")
+	var got []string
+	for _, p := range source(t, ".", "named.yaml").Load().Problems {
+		got = append(got, p.String()+" "+string(p.Reason))
+	}
+	want := []string{
+		`half.yaml:1: Service default/a: apiVersion: required field is missing or not a string; add "apiVersion" Malformed`,
+		`named.yaml:1: is not an object of Kubernetes: it has neither apiVersion nor kind; begin with "apiVersion:", "kind:" and "metadata:" Foreign`,
+		"values.yaml:1: ignored: is not an object of Kubernetes: it has neither apiVersion nor kind; nothing needs to be done Ignored",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
 // report keeps the list of all problems. Each file has its own; all are put
@@ -74,7 +75,7 @@ func unused(files []*file) []Problem {
 				kinds[key{u.APIVersion, u.ID.Kind}] = k
 				p := Problem{Position: Position{File: f.path, Line: u.Line}, Reason: Ignored, Ignored: true, Object: u.ID, Remedy: unserved(u.APIVersion, u.ID.Kind)}
 				if p.Warning = p.Remedy != ""; !p.Warning {
-					p.Remedy = cmp.Or(makesManifests(u.APIVersion, u.ID.Kind), "nothing needs to be done")
+					p.Remedy = cmp.Or(replaced(u.APIVersion, u.ID.Kind), "nothing needs to be done")
 				}
 				list = append(list, p)
 			}
@@ -105,6 +106,10 @@ func (c *catalog) problemsOf(f *file) []Problem {
 	}
 	for _, p := range f.found {
 		p.Kept = c.kept(f, p)
+		if p.Reason == manifest.Foreign && !p.Kept && !slices.Contains(c.paths, f.path) {
+			// Folders also hold values of Helm and the configuration of other programs. Nobody asked for this file.
+			p.Reason, p.Ignored, p.Message, p.Remedy = Ignored, true, "ignored: "+p.Message, "nothing needs to be done"
+		}
 		list = append(list, p)
 	}
 	return append(list, f.duplicates()...)
@@ -112,7 +117,7 @@ func (c *catalog) problemsOf(f *file) []Problem {
 
 // kept says that an earlier version of what p is about is still served.
 func (c *catalog) kept(f *file, p Problem) bool {
-	if p.Reason == Malformed {
+	if p.Reason == Malformed || p.Reason == manifest.Foreign {
 		for d := range f.gone {
 			if d.good.Entry != nil {
 				return true

@@ -119,6 +119,11 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
 		return
 	}
+	if apiVersion == "" && !slices.ContainsFunc([]string{"apiVersion", "kind", "metadata", "spec"}, func(name string) bool { _, has := obj[name]; return has }) {
+		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object of Kubernetes: it has neither apiVersion nor kind", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
+		d.Problems[len(d.Problems)-1].Reason = Foreign
+		return
+	}
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -264,24 +269,28 @@ func withoutConsequences(violations []schema.Violation) []schema.Violation {
 			if missingConfig.MatchString(v.Message) && v.Field == cause.Field && strings.Contains(cause.Message, "must be nil if the filter.type is not") {
 				return true // the type does not fit what is set
 			}
-			i := strings.LastIndexByte(cause.Field, '.')
-			if i < 0 {
-				return false
+			parent, name, prefix := "", cause.Field, ""
+			if i := strings.LastIndexByte(cause.Field, '.'); i >= 0 {
+				parent, name, prefix = cause.Field[:i], cause.Field[i+1:], cause.Field[:i+1]
 			}
-			parent, name := cause.Field[:i], cause.Field[i+1:]
 			if wrong, ok := strings.CutPrefix(cause.Message, "unsupported value "); ok && name == "type" {
 				// The configuration of a filter that the route has not.
-				return v.Message == schema.UnknownFieldMessage && strings.EqualFold(strconv.Quote(strings.TrimPrefix(v.Field, parent+".")), wrong)
+				return v.Message == schema.UnknownFieldMessage && strings.EqualFold(strconv.Quote(strings.TrimPrefix(v.Field, prefix)), wrong)
 			}
 			if cause.Message != schema.UnknownFieldMessage {
 				return false
+			}
+			if beside := cause.Parent(); beside != "" && v.Message != schema.UnknownFieldMessage {
+				if v.Field == prefix+beside && strings.HasPrefix(v.Remedy, "add ") || v.Field == parent && strings.Contains(v.Remedy, strconv.Quote(beside)) {
+					return true // it is there, at the wrong level
+				}
 			}
 			if v.Field == parent && emptyObject.MatchString(v.Message) {
 				return true
 			}
 			meant, ok := strings.CutPrefix(cause.Remedy, "did you mean ")
 			meant = strings.TrimSuffix(meant, "?") // in quotes
-			return ok && (v.Field == parent || strconv.Quote(strings.TrimPrefix(v.Field, parent+".")) == meant) && strings.Contains(v.Remedy, "add "+meant)
+			return ok && (v.Field == parent || strconv.Quote(strings.TrimPrefix(v.Field, prefix)) == meant) && strings.Contains(v.Remedy, "add "+meant)
 		})
 		if !follows {
 			causes = append(causes, v)

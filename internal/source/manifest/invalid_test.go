@@ -41,7 +41,7 @@ func TestInvalidDocuments(t *testing.T) {
 		{"unknown metadata", strings.Replace(route, "  name: web", "  name: web\n  label: {a: b}", 1) + "  hostnames: [a.b]\n",
 			`f.yaml:5: HTTPRoute default/web: metadata.label: unknown field; did you mean "labels"?`},
 		{"bad name", strings.Replace(route, "web", "Web_1", 1) + "  hostnames: [a.b]\n",
-			`f.yaml:4: HTTPRoute default/Web_1: metadata.name: "Web_1" is not valid: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character; rename it, for example to example.com`},
+			`f.yaml:4: HTTPRoute default/Web_1: metadata.name: "Web_1" is not valid: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character; rename it, for example to web-1`},
 		{"yes is a boolean", strings.Replace(route, "  name: web", "  name: web\n  labels: {public: yes}", 1) + "  hostnames: [a.b]\n",
 			`f.yaml:5: HTTPRoute default/web: metadata.labels[public]: is the boolean true, must be a string; put it in quotes: "yes"`},
 		{"time", strings.Replace(route, "  name: web", "  name: web\n  creationTimestamp: yesterday", 1) + "  hostnames: [a.b]\n",

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -70,12 +71,36 @@ func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 					line = min(line+1, bytes.Count(bytes.TrimSpace(text), []byte("\n"))+1)
 				}
 			}
-			return nil, &syntaxError{line: line, reason: "not valid YAML: " + message, remedy: yamlRemedy(message)}
+			failed := &syntaxError{line: line, reason: "not valid YAML: " + message, remedy: yamlRemedy(message)}
+			if at := dashes.FindIndex(text); at != nil {
+				failed.line, failed.remedy = lineAt(text, at[0]), `write three dashes, "---", between two objects`
+			} else if at := invalidUTF8(text); at >= 0 && strings.Contains(message, "UTF-8") {
+				failed.line, failed.remedy = lineAt(text, at), "save the file in the encoding UTF-8"
+			}
+			return nil, failed
 		}
 		if len(doc.Content) == 1 && doc.Content[0].ShortTag() != "!!null" {
 			roots = append(roots, doc.Content[0])
 		}
 	}
+}
+
+// dashes is a line that was meant to separate two documents.
+var dashes = regexp.MustCompile(`(?m)^(?:--|-{4,})[ \t]*\r?$`)
+
+// lineAt counts from 1.
+func lineAt(text []byte, at int) int { return bytes.Count(text[:at], []byte("\n")) + 1 }
+
+// invalidUTF8 returns where the first byte is that is not of UTF-8, or -1.
+func invalidUTF8(text []byte) int {
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size == 1 {
+			return at
+		}
+		at += size
+	}
+	return -1
 }
 
 func yamlRemedy(message string) string {
@@ -90,6 +115,8 @@ func yamlRemedy(message string) string {
 		return "check the indentation of this and the previous line"
 	case strings.Contains(message, "unexpected end of stream"):
 		return "close the quote or bracket that begins here"
+	case strings.Contains(message, "control characters"):
+		return "remove the control characters; a manifest is text"
 	case strings.Contains(message, "unknown anchor"):
 		return "define the anchor in the same document, or put a value that begins with * in quotes"
 	}

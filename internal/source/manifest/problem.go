@@ -30,6 +30,7 @@ type Reason string
 const (
 	Unreadable Reason = "Unreadable" // a file or folder cannot be read or watched
 	Malformed  Reason = "Malformed"  // not YAML or JSON, or not recognisable as an object
+	Foreign    Reason = "Foreign"    // nothing in it is of an object of Kubernetes, as in the configuration of another program
 	Invalid    Reason = "Invalid"    // an API server would refuse the object
 	Duplicate  Reason = "Duplicate"  // the object is defined elsewhere already
 	Ignored    Reason = "Ignored"    // a kind that is not used

@@ -3,7 +3,10 @@ package schema
 import (
 	"context"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -59,7 +62,7 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 		}
 	}
 	var wrong, broken []string
-	for _, e := range errs {
+	for _, e := range withoutSummaries(errs) {
 		if e.Type == field.ErrorTypeTypeInvalid {
 			wrong = append(wrong, e.Field)
 		}
@@ -105,10 +108,51 @@ func withoutConsequences(found []Violation, wrong, broken []string) []Violation 
 		rest, ok := strings.CutPrefix(path, parent)
 		return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
 	}
+	// Of several patterns of one value the last is the narrowest: a type's own comes first.
+	pattern := map[string]int{}
+	for i, v := range found {
+		if strings.Contains(v.Message, "must match '") {
+			pattern[v.Field] = i
+		}
+	}
+	i := -1
 	return slices.DeleteFunc(slices.Clone(found), func(v Violation) bool {
+		if i++; strings.Contains(v.Message, "must match '") && pattern[v.Field] != i {
+			return true
+		}
 		return slices.ContainsFunc(wrong, func(w string) bool { return below(v.Field, w) }) ||
 			slices.Contains(broken, v.Field) && slices.ContainsFunc(found, func(o Violation) bool { return below(o.Field, v.Field) })
 	})
+}
+
+// summary is what the validator says of a value that fits no branch of its schema, beside what is wrong in the branches, or of a number beside its wrong
+// format. It has the path in its text only.
+var summary = regexp.MustCompile(`^"([^"]+)" must (?:not )?validate .* ?schemas?\b|^Checked value must be of type .* in (\S+)$`)
+
+// withoutSummaries leaves out what only repeats that something below is wrong, and gives the others their field.
+func withoutSummaries(errs field.ErrorList) (rest field.ErrorList) {
+	path := func(e *field.Error) string {
+		if m := summary.FindStringSubmatch(e.Detail); m != nil {
+			return m[1] + m[2]
+		}
+		return ""
+	}
+	for _, e := range errs {
+		at := path(e)
+		if at == "" {
+			rest = append(rest, e)
+			continue
+		}
+		told := slices.ContainsFunc(errs, func(o *field.Error) bool {
+			tail, ok := strings.CutPrefix(strings.TrimPrefix(o.Field, "."), at)
+			return ok && path(o) == "" && (tail == "" || tail[0] == '.' || tail[0] == '[')
+		})
+		if !told {
+			e.Field = at
+			rest = append(rest, e)
+		}
+	}
+	return rest
 }
 
 func blocksCEL(errs field.ErrorList) bool {
@@ -124,13 +168,56 @@ func blocksCEL(errs field.ErrorList) bool {
 // unknownField names a field that the schema does not have, and the nearest that it has.
 func unknownField(path string, root *structural.Structural) Violation {
 	parent, name := splitLast(path)
-	var known []string
-	if s := at(root, parent); s != nil {
-		for n := range s.Properties {
-			known = append(known, n)
+	s := at(root, parent)
+	if s == nil {
+		return UnknownField(path, name, nil)
+	}
+	known := slices.Collect(maps.Keys(s.Properties))
+	v := UnknownField(path, name, known)
+	if slices.Contains(everywhere, name) || Nearest(name, known) != "" {
+		return v
+	}
+	if child := childWith(s, name); child != "" {
+		v.Remedy = misplaced + strconv.Quote(child) + "; move it there"
+		return v
+	}
+	for parent != "" {
+		inner := parent
+		if strings.HasSuffix(parent, "]") {
+			parent = parent[:strings.LastIndexByte(parent, '[')]
+		}
+		parent, _ = splitLast(parent)
+		if s := at(root, parent); s != nil && parent != "" {
+			if _, ok := s.Properties[name]; ok {
+				_, beside := splitLast(inner)
+				beside, _, _ = strings.Cut(beside, "[")
+				v.Remedy = fmt.Sprintf("it is a field of %s; move it there, beside %q", parent, beside)
+				return v
+			}
 		}
 	}
-	return UnknownField(path, name, known)
+	return v
+}
+
+// everywhere are the names of fields that too many objects have to tell which of them was meant.
+var everywhere = []string{"group", "kind", "name", "namespace", "port", "sectionName", "type", "value"}
+
+// childWith returns the only property of s that has a field of a name, itself or in its items; "" for none or several.
+func childWith(s *structural.Structural, name string) string {
+	found := ""
+	for n, child := range s.Properties {
+		if child.Items != nil {
+			child = *child.Items
+		}
+		if _, ok := child.Properties[name]; !ok {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = n
+	}
+	return found
 }
 
 // at finds the schema of a path as the pruner writes it: a.b[2].c.

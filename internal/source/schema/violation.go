@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -20,6 +21,22 @@ const IntegerOrString = "integer or string"
 
 // UnknownFieldMessage is the message of the Violation for an unknown field.
 const UnknownFieldMessage = "unknown field"
+
+// misplaced begins the remedy for a field that is known, but elsewhere; what follows is where, in quotes.
+const misplaced = "it is a field of "
+
+// Parent is the field, beside an unknown one, that the remedy names as the one to which the unknown field belongs; "" for none.
+func (v Violation) Parent() string {
+	quoted, ok := strings.CutPrefix(v.Remedy, misplaced)
+	if quoted, _, _ = strings.Cut(quoted, ";"); !ok {
+		return ""
+	}
+	name, err := strconv.Unquote(quoted)
+	if err != nil {
+		return ""
+	}
+	return name
+}
 
 // UnknownField is the Violation for a field that none of the known is.
 func UnknownField(path, name string, known []string) Violation {
@@ -121,7 +138,7 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	}
 	if rule, regex, ok := strings.Cut(e.Detail, " (e.g. "); ok && strings.Contains(regex, "regex used for validation") {
 		example, _, _ := strings.Cut(strings.TrimPrefix(regex, "'"), "'")
-		return Violation{Field: path, Message: quoted(e.BadValue) + " is not valid: " + rule, Remedy: "rename it, for example to " + example}
+		return Violation{Field: path, Message: quoted(e.BadValue) + " is not valid: " + rule, Remedy: "rename it, for example to " + nameLike(e.BadValue, rule, example)}
 	}
 	message := schemaMessage(path, e.Detail)
 	if strings.HasPrefix(message, "must ") && !strings.HasPrefix(message, "must have ") {
@@ -135,13 +152,42 @@ func violation(e *field.Error, obj map[string]any) Violation {
 		}
 	}
 	what := remedy(e.Detail, message)
-	if value, ok := e.BadValue.(string); ok && strings.Contains(message, "must match '^") {
-		if _, host, isURL := strings.Cut(value, "://"); isURL && strings.Contains(strings.ToLower(path), "hostname") {
-			host, _, _ = strings.Cut(host, "/")
-			what = "it is a URL; write the name alone, as in " + Show(host)
-		}
+	if value, ok := e.BadValue.(string); ok && strings.Contains(message, "must match '^") && strings.Contains(strings.ToLower(path), "hostname") {
+		what = cmp.Or(hostnameRemedy(value), what)
 	}
 	return Violation{Field: path, Message: message, Remedy: what}
+}
+
+// hostnameRemedy says how to make a DNS name of what is more than one; "" where it is not known.
+func hostnameRemedy(value string) string {
+	if _, host, isURL := strings.Cut(value, "://"); isURL {
+		host, _, _ = strings.Cut(host, "/")
+		return "it is a URL; write the name alone, as in " + Show(host)
+	}
+	if host, _, ok := strings.Cut(value, "/"); ok && host != "" {
+		return "it has a path; write the name alone, as in " + Show(host)
+	}
+	if host, ok := strings.CutSuffix(value, "."); ok && host != "" {
+		return "write it without the dot at the end: " + Show(host)
+	}
+	return ""
+}
+
+// notInName are the characters that no name of an object has.
+var notInName = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// nameLike returns a name that is valid and looks like a value, or other where there is none.
+func nameLike(value any, rule string, other string) string {
+	s, _ := value.(string)
+	s = strings.Trim(notInName.ReplaceAllString(strings.ToLower(s), "-"), "-.")
+	valid := validation.IsDNS1123Subdomain
+	if strings.Contains(rule, "label") {
+		valid = validation.IsDNS1123Label
+	}
+	if strings.Contains(rule, "RFC 1123") && len(valid(s)) == 0 {
+		return s
+	}
+	return other
 }
 
 // schemaMessage drops the "<path> in body" that a schema error repeats.
@@ -166,6 +212,16 @@ func wrongType(path string, e *field.Error, obj map[string]any) Violation {
 	value, ok := lookup(obj, path)
 	if !ok {
 		value = e.BadValue
+	}
+	switch want {
+	case "int32", "int64": // formats of an integer
+		v := WrongType(path, value, "integer")
+		if _, isNumber := value.(float64); isNumber {
+			v.Remedy = "write a whole number"
+		}
+		return v
+	case "ipv4", "ipv6": // a field that has one of these formats takes the other as well
+		return Violation{Field: path, Message: "is " + describe(value) + ", must be an IP address", Remedy: "write an IP address, such as 192.0.2.1"}
 	}
 	return WrongType(path, value, want)
 }
