@@ -90,6 +90,14 @@ var (
 
 	descLeading = desc("controller_leading", "1 where this replica of the controller leads, else 0.")
 	descHeld    = desc("controller_statuses_held", "Statuses that wait until proxies serve what they speak of, in the replica that leads.")
+	descObjects = desc("controller_objects", "Objects whose status the replica that leads writes, by a condition that they are to have; kind is Listener for the listeners of Gateways and ListenerSets. An object with several parents that differ is counted for each status.", "kind", "condition", "status")
+
+	descStatusWrites   = desc("controller_status_writes_total", "Statuses that were written.", "kind")
+	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, or Unreachable where it has not answered. Conflicts with another writer are not counted.", "kind", "reason")
+
+	descAway             = desc("controller_api_server_away_seconds", "For how long the API server has not answered, 0 while it does; operation is read for the objects, and write for statuses that there are to write.", "operation")
+	descReconcileErrors  = desc("controller_reconcile_errors_total", "Attempts to make what runs for Gateways (part provision) or the Services of XBackends (part select) what it should be that failed.", "part")
+	descReconcileFailing = desc("controller_reconcile_failing", "Gateways (part provision) or XBackends (part select) for which that has failed and not succeeded since, in the replica that leads.", "part")
 
 	descScarce     = desc("memory_scarce", "1 while new connections and requests are refused because memory is scarce (reason overloaded), else 0.")
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
@@ -100,13 +108,14 @@ var (
 	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "When the certificate expires.", "certificate")
 	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
 	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched though the API server answers.", "kind")
+	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects that cannot be decoded and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because too many rules are there.`)
 )
 
 var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries, descStatRequests, descStatDuration,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
-	descProxies, descLeading, descHeld, descOverLimit, descRedisUp, descUndecided, descUncharged,
+	descProxies, descLeading, descHeld, descObjects, descStatusWrites, descStatusFailures, descAway, descReconcileErrors, descReconcileFailing, descProblems, descOverLimit, descRedisUp, descUndecided, descUncharged,
 	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
 	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
@@ -161,9 +170,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		})
 	}
 	if report := c.m.controller.Load(); report != nil {
-		leading, held := (*report)()
-		e.gauge(descLeading, oneIf(leading))
-		e.gauge(descHeld, float64(held))
+		e.controller((*report)())
+	}
+	if report := c.m.sourceProblems.Load(); report != nil {
+		for kind, n := range (*report)() {
+			e.gauge(descProblems, float64(n), kind)
+		}
 	}
 	e.counter(descLogDropped, c.m.log.Dropped())
 	e.counter(descLogErrors, c.m.log.WriteErrors())

@@ -104,6 +104,7 @@ type Provisioner struct {
 	specs     map[gatewayName]*translate.ProxySpec
 	problems  map[gatewayName]problem
 	failures  map[gatewayName]string    // why the last try failed, as it was logged
+	errors    uint64                    // tries that failed, since New
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
 	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects   map[gatewayName]map[objectName]*history
@@ -601,8 +602,24 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	case err == nil:
 		delete(p.failures, g)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
-	case p.failures[g] != err.Error():
-		p.failures[g] = err.Error()
-		p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+	default:
+		p.errors++
+		if p.failures[g] != err.Error() {
+			p.failures[g] = err.Error()
+			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+		}
 	}
+}
+
+// Failures returns how many tries to provision a Gateway have failed since New, and how many Gateways are not as they should be because of that.
+func (p *Provisioner) Failures() (errors uint64, failing int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failing = len(p.failures)
+	for g, problem := range p.problems {
+		if _, counted := p.failures[g]; !counted && problem.failed != "" {
+			failing++
+		}
+	}
+	return p.errors, failing
 }

@@ -194,4 +194,11 @@ func TestFailureOnceInLog(t *testing.T) {
 			t.Errorf("step %d: %d lines, want %d: %s", i, n, c.lines, &log)
 		}
 	}
+	if errors, failing := p.Failures(); errors != 7 || failing != 2 {
+		t.Errorf("%d tries have failed, of which those of %d Gateways last; want 7 and 2", errors, failing)
+	}
+	p.noteFailure(g, nil)
+	if errors, failing := p.Failures(); errors != 7 || failing != 1 {
+		t.Errorf("after one has succeeded: %d, %d; want 7 and 1", errors, failing)
+	}
 }

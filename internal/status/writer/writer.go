@@ -85,7 +85,10 @@ type Writer struct {
 	classes map[kind.ObjectKey]string
 	users   map[string]int
 	swept   bool
-	away    bool // the API server did not answer last time
+	// awaySince is since when the API server does not answer; zero while it does.
+	awaySince time.Time
+	writes    map[string]uint64 // by kind
+	failures  map[Failure]uint64
 }
 
 // entry is what is known of one object.
@@ -119,6 +122,7 @@ func New(options Options) (*Writer, error) {
 	return &Writer{
 		options: options, client: c,
 		entries: map[kind.ObjectKey]*entry{}, classes: map[kind.ObjectKey]string{}, users: map[string]int{},
+		writes: map[string]uint64{}, failures: map[Failure]uint64{},
 	}, nil
 }
 
@@ -272,7 +276,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.entries)
-	w.unsettled, w.swept = 0, false
+	w.unsettled, w.swept, w.awaySince = 0, false, time.Time{}
 	return nil
 }
 
