@@ -80,6 +80,9 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 		if subresource != nil {
 			a.stored, a.storedOf, a.storedAt = statusText(after), revision, after.GetGeneration()
 			w.noteWrite(change.Key)
+			if w.options.Written != nil {
+				w.options.Written(object, after)
+			}
 		}
 	}
 	return newerWait // only a next Run comes to it

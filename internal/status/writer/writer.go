@@ -62,6 +62,9 @@ type Options struct {
 	GatewaysUnread func() bool
 	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
 	Version func(group, kind string) string
+	// Written is called with an object as it was and as it is after its status was written, of which nothing may be modified; nil is not
+	// called. It must not block.
+	Written func(before, after metav1.Object)
 	// Workers is how many objects are written at a time; 0: 8.
 	Workers int
 	// Logger gets what cannot be written; nil: nobody does.
