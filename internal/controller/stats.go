@@ -17,6 +17,7 @@ func (c *Controller) Stats() observe.ControllerStats {
 		r.Errors, r.Failing = failures()
 		s.Reconciled[part] = r
 	}
+	s.EventsWritten, s.EventsDropped = c.events.Stats()
 	if !s.Leading {
 		return s
 	}

@@ -95,6 +95,9 @@ var (
 	descStatusWrites   = desc("controller_status_writes_total", "Statuses that were written.", "kind")
 	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, or Unreachable where it has not answered. Conflicts with another writer are not counted.", "kind", "reason")
 
+	descEventsWritten = desc("controller_events_written_total", "Events of objects that were written, repetitions among them.")
+	descEventsDropped = desc("controller_events_dropped_total", "Events that were not written; reason is queue_full where too many waited, object_limit where one object had too many, and failed where the API server has not taken one. Statuses say the same.", "reason")
+
 	descAway             = desc("controller_api_server_away_seconds", "For how long the API server has not answered, 0 while it does; operation is read for the objects, and write for statuses that there are to write.", "operation")
 	descReconcileErrors  = desc("controller_reconcile_errors_total", "Attempts to make what runs for Gateways (part provision) or the Services of XBackends (part select) what it should be that failed.", "part")
 	descReconcileFailing = desc("controller_reconcile_failing", "Gateways (part provision) or XBackends (part select) for which that has failed and not succeeded since, in the replica that leads.", "part")
@@ -115,7 +118,7 @@ var (
 var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries, descStatRequests, descStatDuration,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
-	descProxies, descLeading, descHeld, descObjects, descStatusWrites, descStatusFailures, descAway, descReconcileErrors, descReconcileFailing, descProblems, descOverLimit, descRedisUp, descUndecided, descUncharged,
+	descProxies, descLeading, descHeld, descObjects, descStatusWrites, descStatusFailures, descAway, descReconcileErrors, descReconcileFailing, descEventsWritten, descEventsDropped, descProblems, descOverLimit, descRedisUp, descUndecided, descUncharged,
 	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
 	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,

@@ -15,6 +15,9 @@ type ControllerStats struct {
 	StatusFailures map[StatusFailure]uint64
 	// Reconciled are the parts that make objects of the cluster what they should be, by name.
 	Reconciled map[string]ReconcileStats
+	// EventsWritten and EventsDropped count Events, the latter by why they were not written.
+	EventsWritten uint64
+	EventsDropped map[string]uint64
 	// Conditions counts objects by their conditions; nil while the replica does not lead.
 	Conditions map[ObjectCondition]int
 }
@@ -52,6 +55,10 @@ func (e emitter) controller(s ControllerStats) {
 	for part, r := range s.Reconciled {
 		e.counter(descReconcileErrors, r.Errors, part)
 		e.gauge(descReconcileFailing, float64(r.Failing), part)
+	}
+	e.counter(descEventsWritten, s.EventsWritten)
+	for reason, n := range s.EventsDropped {
+		e.counter(descEventsDropped, n, reason)
 	}
 	for c, n := range s.Conditions {
 		e.gauge(descObjects, float64(n), c.Kind, c.Type, c.Status)

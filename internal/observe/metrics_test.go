@@ -570,6 +570,8 @@ var exampleController = ControllerStats{
 	StatusWrites:   map[string]uint64{"HTTPRoute": 5},
 	StatusFailures: map[StatusFailure]uint64{{"Gateway", "Forbidden"}: 2},
 	Reconciled:     map[string]ReconcileStats{"provision": {Errors: 7, Failing: 1}},
+	EventsWritten:  8,
+	EventsDropped:  map[string]uint64{"failed": 6},
 	Conditions:     map[ObjectCondition]int{{"Gateway", "Programmed", "False"}: 4},
 }
 
@@ -590,6 +592,8 @@ func TestController(t *testing.T) {
 		"moongate_controller_reconcile_errors_total":      {"part=provision": 7},
 		"moongate_controller_reconcile_failing":           {"part=provision": 1},
 		"moongate_controller_objects":                     {"condition=Programmed,kind=Gateway,status=False": 4},
+		"moongate_controller_events_written_total":        {"": 8},
+		"moongate_controller_events_dropped_total":        {"reason=failed": 6},
 		"moongate_source_problems":                        {"kind=HTTPRoute": 1, "": 2},
 	} {
 		want(t, m, name, series)

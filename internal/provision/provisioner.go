@@ -50,8 +50,11 @@ type Options struct {
 	Pods func(namespace, name string, uids map[string]string)
 	// Zones takes the zones of the nodes that the pods of a Gateway run on, by the pods' names, whenever they changed and before Pods takes the pods;
 	// those whose zone is not known are left out. Nil is not called.
-	Zones  func(namespace, name string, zones map[string]string)
-	Logger *slog.Logger // nil discards
+	Zones func(namespace, name string, zones map[string]string)
+	// Problem takes why what runs for a Gateway cannot be made what it should be whenever that changed, "" once it can, before Report takes it; what may pass
+	// by itself is none. It must neither block nor call the Provisioner. Nil is not called.
+	Problem func(namespace, name, what string)
+	Logger  *slog.Logger // nil discards
 }
 
 // namespaces are those that are watched, each once; "" alone is all.
@@ -103,6 +106,7 @@ type Provisioner struct {
 	specified bool
 	specs     map[gatewayName]*translate.ProxySpec
 	problems  map[gatewayName]problem
+	refused   map[gatewayName]string    // what Options.Problem was called with last
 	failures  map[gatewayName]string    // why the last try failed, as it was logged
 	errors    uint64                    // tries that failed, since New
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
@@ -162,7 +166,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 func (p *Provisioner) forget() {
 	p.work, p.specified = nil, false
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
-	p.failures = map[gatewayName]string{}
+	p.failures, p.refused = map[gatewayName]string{}, map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
@@ -319,6 +323,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 		if change.Spec == nil {
 			delete(p.specs, g)
 			delete(p.problems, g)
+			delete(p.refused, g)
 			delete(p.objects, g)
 		} else {
 			p.specs[g] = change.Spec
