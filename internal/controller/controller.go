@@ -98,6 +98,7 @@ type Controller struct {
 	// leading is for health and metrics.
 	mu      sync.Mutex
 	leading bool
+	said    map[[2]string][]string // see inherit
 	// authority is there once the API server has answered; nil before.
 	authority *auth.Authority
 }

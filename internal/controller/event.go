@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,17 +52,19 @@ func (c *Controller) noteProblem(namespace, name, what string) {
 	c.noteGateway(namespace, name, actionProvision, what, reasonProvisioningFailed, reasonProvisioned, "everything that runs for the Gateway is as it should be")
 }
 
-// noteGateway records what is wrong with a Gateway, or that it is over, unless the status that is stored says it: then a leader before this one has.
+// noteGateway records what is wrong with a Gateway, or that it is over. What its status said when this replica began to lead is not recorded: the leader before
+// has done that.
 func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over string) {
+	if what != "" && c.inherited(namespace, name, what) {
+		return
+	}
 	e := event.Event{Warning: what != "", Reason: bad, Action: action, Note: what}
 	if what == "" {
 		e.Reason, e.Note = good, over
 	}
+	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: kindGateway, Namespace: namespace, Name: name}
 	e.Regarding = corev1.ObjectReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Namespace: namespace, Name: name}
-	if o, ok := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: kindGateway, Namespace: namespace, Name: name}); ok {
-		if what != "" && says(o.(*gwv1.Gateway), what) {
-			return
-		}
+	if o, ok := c.source.Get(key); ok {
 		e.Regarding = c.reference(o)
 	}
 	c.events.Record(e)
@@ -69,14 +72,38 @@ func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over 
 
 const kindGateway = "Gateway"
 
-// says reports whether a condition of a Gateway has a text in its message.
-func says(gw *gwv1.Gateway, text string) bool {
-	for _, condition := range gw.Status.Conditions {
-		if strings.Contains(condition.Message, text) {
-			return true
+// inherit notes what the statuses of Gateways say as this replica begins to lead, before it writes any.
+func (c *Controller) inherit() {
+	messages := map[[2]string][]string{}
+	for _, key := range c.objects.all() {
+		o, _ := c.source.Get(key)
+		gw, ok := o.(*gwv1.Gateway)
+		if !ok {
+			continue
+		}
+		for _, condition := range gw.Status.Conditions {
+			if condition.Message != "" {
+				at := [2]string{gw.Namespace, gw.Name}
+				messages[at] = append(messages[at], condition.Message)
+			}
 		}
 	}
-	return false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = messages
+}
+
+// inherited reports whether the status of a Gateway had a text as this replica began to lead. It does so once: later the same is news.
+func (c *Controller) inherited(namespace, name, text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := [2]string{namespace, name}
+	i := slices.IndexFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
+	if i < 0 {
+		return false
+	}
+	c.said[at] = slices.DeleteFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
+	return true
 }
 
 // reference is what Events regard, as "kubectl describe" looks for it.

@@ -156,10 +156,16 @@ func TestGatewayEvents(t *testing.T) {
 		"Warning ProxiesLag Gateway gw: proxy pod-1 has not acknowledged its configuration",
 	}
 	testkit.Eventually(t, "all are written", func() bool { return slices.Equal(s.events(t), want) })
-	gw := gatewayOf("gw", "moongate", 1)
-	gw.Status.Conditions = []metav1.Condition{{Type: "Programmed", Message: "waits: Service n/gw is forbidden: quota"}}
-	if !says(gw, "Service n/gw is forbidden: quota") || says(gw, "Deployment") {
-		t.Error("what a status says is not found in it, or something else is")
+	// Another leader has said so, and this one not yet.
+	c.said = map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}}
+	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
+	c.noteProblem("n", "gw", "")
+	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
+	want = append(want[:3:3], "Warning ProvisioningFailed Gateway gw: Service n/gw is forbidden: other quota", want[3])
+	slices.Sort(want)
+	testkit.Eventually(t, "what is news is written", func() bool { return len(s.events(t)) >= len(want) })
+	if got := s.events(t); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

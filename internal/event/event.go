@@ -35,6 +35,8 @@ const (
 	seriesInterval = 6 * time.Minute
 	// maxKnown bounds the objects and the series that are remembered.
 	maxKnown = 4096
+	// flush is how long what waits is still written at the end.
+	flush = 2 * time.Second
 	// timeout bounds one write.
 	timeout = 10 * time.Second
 	// What the API server allows, in bytes.
@@ -133,20 +135,33 @@ func (r *Recorder) drop(reason string) {
 	r.dropped[reason]++
 }
 
-// Run writes what is recorded until ctx ends. The error is always nil.
+// Run writes what is recorded until ctx ends, and then for a short while what waits: nobody else would. The error is always nil.
 func (r *Recorder) Run(ctx context.Context) error {
+	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() { time.AfterFunc(flush, stop) })
 	for {
 		select {
+		case e := <-r.queue:
+			r.write(writing, e)
+			continue
+		default:
+		}
+		select {
+		case e := <-r.queue:
+			r.write(writing, e)
 		case <-ctx.Done():
 			return nil
-		case e := <-r.queue:
-			r.write(ctx, e)
 		}
 	}
 }
 
 // write writes one Event, as one more of a series where it was written a short while ago.
 func (r *Recorder) write(ctx context.Context, e recorded) {
+	if ctx.Err() != nil {
+		r.drop(reasonFailed)
+		return
+	}
 	r.forget(e.at)
 	key := e.Event
 	key.Regarding.ResourceVersion = "" // the object may have changed meanwhile
@@ -159,8 +174,9 @@ func (r *Recorder) write(ctx context.Context, e recorded) {
 		r.drop(reasonObject)
 		return
 	}
-	if r.limit.Wait(ctx) != nil {
-		return // ctx has ended
+	if r.limit.Wait(ctx) != nil { // ctx has ended
+		r.drop(reasonFailed)
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -29,6 +29,7 @@ type site struct {
 	*Recorder
 	cluster *fake.Clientset
 	log     testkit.Log
+	end     func()
 }
 
 // newSite starts a Recorder until the test ends; call it in a bubble of synctest.
@@ -44,7 +45,8 @@ func newSite(t *testing.T) *site {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
+	s.end = func() { stop(); <-done }
+	t.Cleanup(s.end)
 	return s
 }
 
@@ -169,6 +171,45 @@ func TestBounds(t *testing.T) {
 		}
 		if len(s.objects) > maxKnown || len(s.series) > maxKnown {
 			t.Errorf("%d objects and %d series are remembered", len(s.objects), len(s.series))
+		}
+	})
+}
+
+// TestEnd: what waits at the end is written, unless the API server does not answer.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		held := make(chan struct{})
+		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			<-held
+			return false, nil, nil
+		})
+		for i := range 5 {
+			s.Record(about(fmt.Sprint(i), "R", ""))
+		}
+		synctest.Wait()
+		go s.end()
+		synctest.Wait()
+		close(held)
+		synctest.Wait()
+		if written, dropped := s.Stats(); written != 5 || len(dropped) != 0 {
+			t.Errorf("%d written, dropped %v", written, dropped)
+		}
+		s = newSite(t)
+		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(flush)
+			return true, nil, errors.New("no answer")
+		})
+		for i := range 5 {
+			s.Record(about(fmt.Sprint(i), "R", ""))
+		}
+		begin := time.Now()
+		s.end()
+		if took := time.Since(begin); took > 2*flush {
+			t.Errorf("the end took %v", took)
+		}
+		if _, dropped := s.Stats(); dropped[reasonFailed] != 5 {
+			t.Errorf("dropped %v", dropped)
 		}
 	})
 }
