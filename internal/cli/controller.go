@@ -175,10 +175,8 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	}
 	metrics.SetUnreadKinds(c.UnreadKinds)
 	metrics.SetProxies(c.Proxies)
-	metrics.SetController(func() (leading bool, held int) {
-		d := c.Deliveries()
-		return d.Leading, d.Held
-	})
+	metrics.SetController(c.Stats)
+	metrics.SetSourceProblems(c.SourceProblems)
 	go newScavenger().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }

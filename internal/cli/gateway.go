@@ -81,6 +81,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 		return nil, err
 	}
 	g.unserved = g.objects.unserved
+	g.metrics.SetSourceProblems(g.objects.problemsByKind)
 	g.conditions = &conditionLog{log: g.log, objects: g.objects, source: g.source}
 	err = g.listen(admin.Options{
 		Address: o.AdminAddress,

@@ -50,6 +50,23 @@ func (s *objectStore) change(c files.Change) {
 	s.problems.Store(&problems)
 }
 
+// problemsByKind counts what cannot be used of the manifests by the kind of the object: "" where it has none, "(other)" where it is not known.
+func (s *objectStore) problemsByKind() map[string]int {
+	counts := map[string]int{}
+	if problems := s.problems.Load(); problems != nil {
+		for _, p := range *problems {
+			switch {
+			case p.Ignored != p.Warning: // nothing is missing without the object
+			case p.Object.Kind == "" || kind.Named(p.Object.Kind) != nil:
+				counts[p.Object.Kind]++
+			default:
+				counts["(other)"]++
+			}
+		}
+	}
+	return counts
+}
+
 // publish merges new statuses into the objects.
 func (s *objectStore) publish(changes []translate.StatusChange) {
 	now := time.Now()

@@ -26,6 +26,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
+	"github.com/moongate-dev/moongate/internal/event"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/provision"
@@ -89,7 +90,7 @@ type Controller struct {
 	verifier    *auth.Verifier
 	objects     *inventory
 	tickets     reconcile.Tickets
-	troubles    chan trouble // to be written as Events
+	events      *event.Recorder
 
 	// read is closed once everything but Secrets was read and translated for the first time; full once those were as well, or could
 	// not be for secretsLimit.
@@ -97,6 +98,7 @@ type Controller struct {
 	// leading is for health and metrics.
 	mu      sync.Mutex
 	leading bool
+	said    map[[2]string][]string // see inherit
 	// authority is there once the API server has answered; nil before.
 	authority *auth.Authority
 }
@@ -106,7 +108,7 @@ func New(o Options) (*Controller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{o: o, log: o.Logger, objects: newInventory(), read: make(chan struct{}), full: make(chan struct{}), troubles: make(chan trouble, 256)}
+	c := &Controller{o: o, log: o.Logger, objects: newInventory(), read: make(chan struct{}), full: make(chan struct{})}
 	c.tickets = reconcile.Tickets{Secret: c.ticketSecret, Logger: c.log}
 	var err error
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
@@ -121,6 +123,7 @@ func New(o Options) (*Controller, error) {
 	c.writer, err = writer.New(writer.Options{
 		Config: o.Config, ControllerName: gwv1.GatewayController(o.ControllerName),
 		Objects: objectsOf{c.source}, Watched: o.watches, Unknown: c.parentUnknown, GatewaysUnread: c.gatewaysUnread, Version: c.objects.version, Logger: o.Logger,
+		Written: c.noteStatus,
 	})
 	if err != nil {
 		return nil, err
@@ -132,6 +135,8 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Apart from c.clients, whose rate is bounded: Events must not keep the Lease from being renewed.
+	c.events = event.New(event.Options{Client: services.EventsV1(), Controller: reportingController, Instance: o.Identity, Logger: o.Logger})
 	c.selectors = selector.New(selector.Options{Client: services, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{
@@ -155,7 +160,7 @@ func New(o Options) (*Controller, error) {
 	c.provisioner, err = provision.New(provision.Options{
 		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
 		ControllerAddress: net.JoinHostPort(c.serviceName(), port), LogFormat: o.LogFormat,
-		CAPEM: c.caPEM, Report: c.loop.SetInfrastructure, Pods: c.remote.SetPods, Zones: c.remote.SetZones, Unread: c.unread, Logger: o.Logger,
+		CAPEM: c.caPEM, Report: c.loop.SetInfrastructure, Pods: c.remote.SetPods, Zones: c.remote.SetZones, Unread: c.unread, Problem: c.noteProblem, Logger: o.Logger,
 	})
 	return c, err
 }
@@ -220,7 +225,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	})
 	run("rotating ticket keys", c.rotate)
-	run("writing Events", c.writeEvents)
+	run("writing Events", c.events.Run)
 	run("leading", c.elect)
 	<-ctx.Done()
 	c.loop.Close()

@@ -1,88 +1,120 @@
 package controller
 
 import (
-	"context"
+	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/flowcontrol"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/event"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// The Events of a Gateway.
+// The Events of a Gateway that are not of its conditions.
 const (
-	reasonProxiesLag   = "ProxiesLag"
-	reasonProxiesServe = "ProxiesServe"
+	reasonProxiesLag         = "ProxiesLag"
+	reasonProxiesServe       = "ProxiesServe"
+	reasonProvisioningFailed = "ProvisioningFailed"
+	reasonProvisioned        = "Provisioned"
 )
 
+// What the controller did when an Event came about.
 const (
-	// eventRate and eventBurst bound how many Events are written; more are dropped, since the status has the truth.
-	eventRate, eventBurst = 1, 50
-	// eventTimeout bounds one write.
-	eventTimeout = 10 * time.Second
+	actionDeliver      = "Deliver"
+	actionProvision    = "Provision"
+	actionUpdateStatus = "UpdateStatus"
 )
-
-// trouble is what is wrong with the proxies of a Gateway, "" once it is over.
-type trouble struct{ namespace, name, what string }
-
-// noteTrouble has an Event written. It never blocks.
-func (c *Controller) noteTrouble(namespace, name, what string) {
-	select {
-	case c.troubles <- trouble{namespace, name, what}:
-	default: // the API server does not answer, and the status says it too
-	}
-}
-
-// writeEvents writes the Events of what noteTrouble is called with, until ctx ends.
-func (c *Controller) writeEvents(ctx context.Context) error {
-	limit := flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case t := <-c.troubles:
-			if !limit.TryAccept() {
-				continue
-			}
-			if err := c.writeEvent(ctx, t); err != nil && ctx.Err() == nil {
-				c.log.Warn("an Event cannot be written", "gateway", t.namespace+"/"+t.name, "message", t.what, "error", err)
-			}
-		}
-	}
-}
-
-func (c *Controller) writeEvent(ctx context.Context, t trouble) error {
-	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
-	defer cancel()
-	now := metav1.Now()
-	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, GenerateName: "moongate-"},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: gwv1.GroupVersion.String(), Kind: "Gateway", Namespace: t.namespace, Name: t.name,
-		},
-		Type: corev1.EventTypeWarning, Reason: reasonProxiesLag, Message: t.what,
-		Source:              corev1.EventSource{Component: leaseName},
-		ReportingController: reportingController, ReportingInstance: c.o.Identity, Action: "Deliver",
-		FirstTimestamp: now, LastTimestamp: now, EventTime: metav1.NewMicroTime(now.Time), Count: 1,
-	}
-	if t.what == "" {
-		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, reasonProxiesServe, "every proxy serves what is current"
-	}
-	if gateway, ok := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: t.namespace, Name: t.name}); ok {
-		e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion = gateway.GetUID(), gateway.GetResourceVersion()
-	}
-	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxEventMessage)], "") // the cut may split a character
-	_, err := c.clients.CoreV1().Events(t.namespace).Create(ctx, e, metav1.CreateOptions{})
-	return err
-}
 
 // reportingController is a qualified name, with one slash at most; the name by which classes select the controller may have more.
 const reportingController = v1alpha1.GroupName + "/" + leaseName
 
-// maxEventMessage is what the API server allows, in bytes.
-const maxEventMessage = 1024
+// noteStatus records what a status that was written says that it did not say before. What it says since an earlier leader has written it was recorded then.
+func (c *Controller) noteStatus(before, after metav1.Object) {
+	if after.GetNamespace() == "" { // a GatewayClass, whose Events would be in a namespace where nobody looks for them
+		return
+	}
+	for _, t := range status.Transitions(kind.StatusOf(before), kind.StatusOf(after), gwv1.GatewayController(c.o.ControllerName)) {
+		c.events.Record(event.Event{Regarding: c.reference(after), Warning: t.Bad, Reason: t.Reason, Action: actionUpdateStatus, Note: t.Message})
+	}
+}
+
+// noteTrouble records what is wrong with the proxies of a Gateway, "" once it is over. It never blocks.
+func (c *Controller) noteTrouble(namespace, name, what string) {
+	c.noteGateway(namespace, name, actionDeliver, what, reasonProxiesLag, reasonProxiesServe, "every proxy serves what is current")
+}
+
+// noteProblem records why what runs for a Gateway is not as it should be, "" once it is. It never blocks.
+func (c *Controller) noteProblem(namespace, name, what string) {
+	c.noteGateway(namespace, name, actionProvision, what, reasonProvisioningFailed, reasonProvisioned, "everything that runs for the Gateway is as it should be")
+}
+
+// noteGateway records what is wrong with a Gateway, or that it is over. What its status said when this replica began to lead is not recorded: the leader before
+// has done that.
+func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over string) {
+	if what != "" && c.inherited(namespace, name, what) {
+		return
+	}
+	e := event.Event{Warning: what != "", Reason: bad, Action: action, Note: what}
+	if what == "" {
+		e.Reason, e.Note = good, over
+	}
+	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: kindGateway, Namespace: namespace, Name: name}
+	e.Regarding = corev1.ObjectReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Namespace: namespace, Name: name}
+	if o, ok := c.source.Get(key); ok {
+		e.Regarding = c.reference(o)
+	}
+	c.events.Record(e)
+}
+
+const kindGateway = "Gateway"
+
+// inherit notes what the statuses of Gateways say as this replica begins to lead, before it writes any.
+func (c *Controller) inherit() {
+	messages := map[[2]string][]string{}
+	for _, key := range c.objects.all() {
+		o, _ := c.source.Get(key)
+		gw, ok := o.(*gwv1.Gateway)
+		if !ok {
+			continue
+		}
+		for _, condition := range gw.Status.Conditions {
+			if condition.Message != "" {
+				at := [2]string{gw.Namespace, gw.Name}
+				messages[at] = append(messages[at], condition.Message)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = messages
+}
+
+// inherited reports whether the status of a Gateway had a text as this replica began to lead. It does so once: later the same is news.
+func (c *Controller) inherited(namespace, name, text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := [2]string{namespace, name}
+	i := slices.IndexFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
+	if i < 0 {
+		return false
+	}
+	c.said[at] = slices.DeleteFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
+	return true
+}
+
+// reference is what Events regard, as "kubectl describe" looks for it.
+func (c *Controller) reference(o metav1.Object) corev1.ObjectReference {
+	ref := corev1.ObjectReference{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+	if k := kind.Of(o); k != nil {
+		version := c.objects.version(k.Group, k.Name)
+		if version == "" {
+			version = k.Versions[0]
+		}
+		ref.APIVersion, ref.Kind = k.Group+"/"+version, k.Name
+	}
+	return ref
+}

@@ -2,62 +2,183 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes/fake"
-	clientgotesting "k8s.io/client-go/testing"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 )
 
-// TestEvents checks that what is wrong with a Gateway's proxies, and that it is over, becomes an Event of the Gateway; and that
-// however much of it there is, the number of Events is bounded, and nobody waits.
-func TestEvents(t *testing.T) {
+// recordEvents has a replica write Events until the test ends.
+func (c *campaigner) recordEvents(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.events.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+}
+
+// events are "Type Reason Kind name: note" of the Events that were created, as the server has got them.
+func (s *statusServer) events(t *testing.T) (all []string) {
+	t.Helper()
+	for _, ref := range s.Refs() {
+		if ref.Group != eventsv1.GroupName || ref.Namespace != "n" {
+			continue
+		}
+		var e eventsv1.Event
+		text, err := json.Marshal(s.Server.Get(ref))
+		if err == nil {
+			err = json.Unmarshal(text, &e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems := validation.IsQualifiedName(e.ReportingController); len(problems) > 0 || e.EventTime.IsZero() || e.Action == "" || e.ReportingInstance == "" {
+			t.Errorf("an API server would refuse %+v: %v", e, problems)
+		}
+		all = append(all, fmt.Sprintf("%s %s %s %s: %s", e.Type, e.Reason, e.Regarding.Kind, e.Regarding.Name, e.Note))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// one reports whether exactly one of the Events begins so.
+func one(events []string, beginning string) bool {
+	n := 0
+	for _, e := range events {
+		if strings.HasPrefix(e, beginning) {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// TestStatusEvents: what a status says newly is an Event, also by a new leader, who says nothing again that one before it has.
+func TestStatusEvents(t *testing.T) {
+	server := newStatusServer(t)
+	s := &site{t: t, statusServer: server, replicas: [2]*campaigner{newCampaigner(t, server, "a"), newCampaigner(t, server, "b")}}
+	a, b := s.replicas[0], s.replicas[1]
+	a.recordEvents(t)
+	b.recordEvents(t)
+	route := routeTo("web", "gw")
+	route.Spec.Rules = []gwv1.HTTPRouteRule{{BackendRefs: []gwv1.HTTPBackendRef{{BackendRef: gwv1.BackendRef{BackendObjectReference: gwv1.BackendObjectReference{Name: "absent", Port: new(gwv1.PortNumber(80))}}}}}}
+	s.apply(className(), gatewayOf("gw", "moongate", 1), route, routeTo("lost", "nowhere"))
+	s.reached("gw", "192.0.2.1")
+	a.begin(t)
+	const broken = "Warning BackendNotFound HTTPRoute web: "
+	testkit.Eventually(t, "the backend that is missing is an Event", func() bool { return one(s.events(t), broken) })
+	testkit.Eventually(t, "a has written all", a.writer.Idle)
+	a.stop()
+
+	b.begin(t)
+	mended := routeTo("web", "gw")
+	mended.Generation = 2
+	s.apply(mended)
+	testkit.Eventually(t, "that it is mended is an Event", func() bool { return one(s.events(t), "Normal ResolvedRefs HTTPRoute web: ") })
+	testkit.Eventually(t, "b has written all", b.writer.Idle)
+	b.stop()
+
+	before := s.events(t)
+	a.begin(t)
+	s.apply(gatewayOf("marker", "moongate", 1), func() *gwv1.HTTPRoute {
+		marker := routeTo("marker", "marker")
+		marker.Spec.ParentRefs[0].SectionName = new(gwv1.SectionName("nothing"))
+		return marker
+	}())
+	testkit.Eventually(t, "the next leader's first Event is there", func() bool { return one(s.events(t), "Warning NoMatchingParent HTTPRoute marker: ") })
+	testkit.Eventually(t, "a has written all again", a.writer.Idle)
+	for _, e := range s.events(t) {
+		if !slices.Contains(before, e) && !strings.Contains(e, "marker") {
+			t.Errorf("told again: %s", e)
+		}
+	}
+	if all := s.events(t); !one(all, broken) || slices.ContainsFunc(all, func(e string) bool { return strings.Contains(e, "GatewayClass") || strings.Contains(e, "Pending") }) {
+		t.Errorf("%q", all)
+	}
+}
+
+// TestEventsThatFail: an API server that takes no Events, or does not answer them, keeps no status from being written.
+func TestEventsThatFail(t *testing.T) {
+	server := newStatusServer(t)
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	server.Intercept = func(r *apiserver.Request) *metav1.Status {
+		if r.Resource == "events" {
+			asked <- struct{}{}
+			<-answer
+			return apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no role")
+		}
+		return nil
+	}
+	s := &site{t: t, statusServer: server, replicas: [2]*campaigner{newCampaigner(t, server, "a"), newCampaigner(t, server, "b")}}
+	a := s.replicas[0]
+	a.recordEvents(t)
+	defer close(answer)
+	s.apply(className(), routeTo("first", "gw"), gatewayOf("gw", "moongate", 1))
+	a.begin(t)
+	testkit.Eventually(t, "everything has its status", func() bool {
+		return strings.Contains(s.statusText(keyOf("HTTPRoute", "first")), "Accepted") && a.writer.Idle()
+	})
+	unattached := routeTo("second", "gw")
+	unattached.Spec.ParentRefs[0].SectionName = new(gwv1.SectionName("nothing"))
+	s.apply(unattached)
+	<-asked // and is not answered
+	third := routeTo("third", "gw")
+	third.Spec.ParentRefs[0].SectionName = new(gwv1.SectionName("nothing"))
+	s.apply(third)
+	testkit.Eventually(t, "another status is written meanwhile", func() bool {
+		return strings.Contains(s.statusText(keyOf("HTTPRoute", "third")), "NoMatchingParent")
+	})
+}
+
+// TestGatewayEvents: what is wrong with a Gateway's proxies, or with what runs for it, and that it is over, becomes an Event of the Gateway, unless its stored
+// status says it.
+func TestGatewayEvents(t *testing.T) {
 	s := newStatusServer(t)
 	c := newCampaigner(t, s, "a")
-	cluster := fake.NewClientset()
-	c.clients = cluster
-	c.o.ControllerName = "example.org/team/x" // which no field of an Event can have
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = c.writeEvents(ctx) }()
-	written := func() (out []corev1.Event) {
-		for _, a := range cluster.Actions() {
-			if create, ok := a.(clientgotesting.CreateAction); ok {
-				out = append(out, *create.GetObject().(*corev1.Event))
-			}
-		}
-		return out
+	c.recordEvents(t)
+	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration")
+	c.noteTrouble("n", "gw", "")
+	c.noteProblem("n", "gw", "Service n/gw is forbidden: quota")
+	c.noteProblem("n", "gw", "")
+	want := []string{ // sorted
+		"Normal Provisioned Gateway gw: everything that runs for the Gateway is as it should be",
+		"Normal ProxiesServe Gateway gw: every proxy serves what is current",
+		"Warning ProvisioningFailed Gateway gw: Service n/gw is forbidden: quota",
+		"Warning ProxiesLag Gateway gw: proxy pod-1 has not acknowledged its configuration",
 	}
-	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration;; "+strings.Repeat("\u00fc", 2000)) // whose bytes the limit splits
-	testkit.Eventually(t, "an Event is written", func() bool { return len(written()) == 1 })
-	e := written()[0]
-	if e.InvolvedObject.Kind != "Gateway" || e.InvolvedObject.Name != "gw" || e.Namespace != "n" || e.Type != corev1.EventTypeWarning ||
-		e.Reason != reasonProxiesLag || !strings.Contains(e.Message, "pod-1") || len(e.Message) > maxEventMessage {
-		t.Errorf("%+v", e)
+	testkit.Eventually(t, "all are written", func() bool { return slices.Equal(s.events(t), want) })
+	// Another leader has said so, and this one not yet.
+	c.said = map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}}
+	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
+	c.noteProblem("n", "gw", "")
+	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
+	want = append(want[:3:3], "Warning ProvisioningFailed Gateway gw: Service n/gw is forbidden: other quota", want[3])
+	slices.Sort(want)
+	testkit.Eventually(t, "what is news is written", func() bool { return len(s.events(t)) >= len(want) })
+	if got := s.events(t); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
-	if len(e.Message) < maxEventMessage-4 || !utf8.ValidString(e.Message) {
-		t.Errorf("the message has %d bytes, %q at its end", len(e.Message), e.Message[len(e.Message)-4:])
+}
+
+// TestReference: an Event regards the object in the version that the cluster serves.
+func TestReference(t *testing.T) {
+	c := newCampaigner(t, newStatusServer(t), "a")
+	route := routeTo("web", "gw")
+	route.UID, route.ResourceVersion = "1", "7"
+	if ref := c.reference(route); ref.APIVersion != "gateway.networking.k8s.io/v1" || ref.Kind != "HTTPRoute" || ref.Namespace != "n" || ref.Name != "web" || ref.UID != "1" || ref.ResourceVersion != "7" {
+		t.Errorf("%+v", ref)
 	}
-	if problems := validation.IsQualifiedName(e.ReportingController); len(problems) > 0 {
-		t.Errorf("reported by %q: %v", e.ReportingController, problems)
-	}
-	c.noteTrouble("n", "other", "")
-	testkit.Eventually(t, "its end is written", func() bool { return len(written()) == 2 })
-	if e := written()[1]; e.Type != corev1.EventTypeNormal || e.Reason != reasonProxiesServe {
-		t.Errorf("%+v", e)
-	}
-	for range 10 * cap(c.troubles) {
-		c.noteTrouble("n", "gw", "again")
-	}
-	testkit.Eventually(t, "all has been looked at", func() bool { return len(c.troubles) == 0 })
-	stop()
-	<-done
-	if n := len(written()); n > 2*eventBurst {
-		t.Errorf("%d Events were written", n)
+	c.objects.change(&kube.Change{Installed: &kube.Installed{Kinds: []kube.Served{{Group: gwv1.GroupName, Kind: "HTTPRoute", Version: "v1beta1"}}}})
+	if ref := c.reference(route); ref.APIVersion != "gateway.networking.k8s.io/v1beta1" {
+		t.Errorf("%+v", ref)
 	}
 }

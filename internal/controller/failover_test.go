@@ -30,7 +30,8 @@ func newStatusServer(t *testing.T) *statusServer {
 		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gatewayclasses", Kind: "GatewayClass", ClusterScoped: true},
 		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gateways", Kind: "Gateway"},
 		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "httproutes", Kind: "HTTPRoute"},
-		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "listenersets", Kind: "ListenerSet"})
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "listenersets", Kind: "ListenerSet"},
+		apiserver.Kind{Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event"})
 	s.Strict = true
 	s.Listen(t)
 	return &statusServer{s}
@@ -98,14 +99,14 @@ type campaigner struct {
 // newCampaigner makes a Controller that reads what the test tells, and writes statuses for real.
 func newCampaigner(t *testing.T, s *statusServer, identity string) *campaigner {
 	t.Helper()
-	config := &rest.Config{Host: s.URL()}
+	config := &rest.Config{Host: s.URL(), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	c, err := New(Options{Config: config, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system", Identity: identity,
 		Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.writer, err = writer.New(writer.Options{Config: config, ControllerName: "moongate.dev/gateway-controller", Objects: s,
-		Version: c.objects.version, Logger: slog.New(slog.DiscardHandler)})
+		Version: c.objects.version, Written: c.noteStatus, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,6 +139,7 @@ func (c *Controller) lead(ctx context.Context) {
 	epoch := rand.Text()
 	c.log.Info("leading", "epoch", epoch)
 	c.setLeading(true)
+	c.inherit()
 	c.loop.Lead(epoch)
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -90,6 +90,17 @@ var (
 
 	descLeading = desc("controller_leading", "Whether this replica of the controller leads: 1 or 0.")
 	descHeld    = desc("controller_statuses_held", "Statuses that the leading controller holds back until proxies serve what they describe.")
+	descObjects = desc("controller_objects", "Objects whose status the replica that leads writes, by a condition that they are to have; kind is Listener for the listeners of Gateways and ListenerSets. An object with several parents that differ is counted for each status.", "kind", "condition", "status")
+
+	descStatusWrites   = desc("controller_status_writes_total", "Statuses that were written.", "kind")
+	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, or Unreachable where it has not answered. Conflicts with another writer are not counted.", "kind", "reason")
+
+	descEventsWritten = desc("controller_events_written_total", "Events of objects that were written, repetitions among them.")
+	descEventsDropped = desc("controller_events_dropped_total", "Events that were not written; reason is queue_full where too many waited, object_limit where one object had too many, and failed where the API server has not taken one. Statuses say the same.", "reason")
+
+	descAway             = desc("controller_api_server_away_seconds", "For how long the API server has not answered, 0 while it does; operation is read for the objects, and write for statuses that there are to write.", "operation")
+	descReconcileErrors  = desc("controller_reconcile_errors_total", "Attempts to make what runs for Gateways (part provision) or the Services of XBackends (part select) what it should be that failed.", "part")
+	descReconcileFailing = desc("controller_reconcile_failing", "Gateways (part provision) or XBackends (part select) for which that has failed and not succeeded since, in the replica that leads.", "part")
 
 	descScarce     = desc("memory_scarce", "Whether new connections and requests are refused because memory is scarce (reason overloaded): 1 or 0.")
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written; reason is buffer_full if the destination did not keep up, write_failed, rejected if the collector refused them, unavailable if it could not be reached or could not accept them, or shutting_down.", "reason")
@@ -100,13 +111,14 @@ var (
 	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "Time at which the certificate expires.", "certificate")
 	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
 	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched although the API server answers.", "kind")
+	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects that cannot be decoded and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because there are too many rules.`)
 )
 
 var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries, descStatRequests, descStatDuration,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
-	descProxies, descLeading, descHeld, descOverLimit, descRedisUp, descUndecided, descUncharged,
+	descProxies, descLeading, descHeld, descObjects, descStatusWrites, descStatusFailures, descAway, descReconcileErrors, descReconcileFailing, descEventsWritten, descEventsDropped, descProblems, descOverLimit, descRedisUp, descUndecided, descUncharged,
 	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
 	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
@@ -161,9 +173,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		})
 	}
 	if report := c.m.controller.Load(); report != nil {
-		leading, held := (*report)()
-		e.gauge(descLeading, oneIf(leading))
-		e.gauge(descHeld, float64(held))
+		e.controller((*report)())
+	}
+	if report := c.m.sourceProblems.Load(); report != nil {
+		for kind, n := range (*report)() {
+			e.gauge(descProblems, float64(n), kind)
+		}
 	}
 	for reason := range dropReasons {
 		e.counter(descLogDropped, c.m.log.DroppedBy(reason), reason.String())

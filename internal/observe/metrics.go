@@ -44,8 +44,11 @@ type Metrics struct {
 	compression  atomic.Pointer[func(func(CompressionStats))]
 	redises      atomic.Pointer[func(func(RedisStats))]
 	proxies      atomic.Pointer[func(func(GatewayProxies))]
-	controller   atomic.Pointer[func() (leading bool, held int)]
-	scarce       atomic.Bool // see SetMemoryScarce
+	controller   atomic.Pointer[func() ControllerStats]
+
+	sourceProblems atomic.Pointer[func() map[string]int]
+
+	scarce atomic.Bool // see SetMemoryScarce
 
 	mu           sync.Mutex // guards what follows; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
@@ -307,9 +310,6 @@ type GatewayProxies struct {
 
 // SetProxies says where the numbers of proxies come from, at each scrape.
 func (m *Metrics) SetProxies(report func(emit func(GatewayProxies))) { m.proxies.Store(&report) }
-
-// SetController says where is known, at each scrape, whether this replica of the controller leads, and how many statuses it holds back.
-func (m *Metrics) SetController(report func() (leading bool, held int)) { m.controller.Store(&report) }
 
 // Translated adds up how often translate functions ran, by name, and how long it took.
 func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {

@@ -518,7 +518,8 @@ func TestMetricNames(t *testing.T) {
 	m.SetCertificate("c", c.t)
 	m.Translated(map[string]int{"f": 1}, 0)
 	m.SetProxies(func(emit func(GatewayProxies)) { emit(GatewayProxies{Gateway: "n/gw", Current: 1, Lagging: 2}) })
-	m.SetController(func() (bool, int) { return true, 3 })
+	m.SetController(func() ControllerStats { return exampleController })
+	m.SetSourceProblems(func() map[string]int { return map[string]int{"HTTPRoute": 1} })
 	families := gather(t, m)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	if err != nil {
@@ -564,13 +565,39 @@ func TestProxies(t *testing.T) {
 	want(t, m, "moongate_gateway_proxies", map[string]float64{"gateway=n/gw,state=current": 1, "gateway=n/gw,state=lagging": 2})
 }
 
-// TestController: a replica says whether it leads, and what it holds back; other processes say neither.
+var exampleController = ControllerStats{
+	Leading: true, Held: 3, ReadAway: 90 * time.Second,
+	StatusWrites:   map[string]uint64{"HTTPRoute": 5},
+	StatusFailures: map[StatusFailure]uint64{{"Gateway", "Forbidden"}: 2},
+	Reconciled:     map[string]ReconcileStats{"provision": {Errors: 7, Failing: 1}},
+	EventsWritten:  8,
+	EventsDropped:  map[string]uint64{"failed": 6},
+	Conditions:     map[ObjectCondition]int{{"Gateway", "Programmed", "False"}: 4},
+}
+
+// TestController: a replica says how its work does; other processes say nothing of it.
 func TestController(t *testing.T) {
 	m := NewMetrics(MetricsOptions{})
-	want(t, m, "moongate_controller_leading", map[string]float64{})
-	m.SetController(func() (bool, int) { return true, 3 })
-	want(t, m, "moongate_controller_leading", map[string]float64{"": 1})
-	want(t, m, "moongate_controller_statuses_held", map[string]float64{"": 3})
+	for _, name := range []string{"moongate_controller_leading", "moongate_controller_api_server_away_seconds", "moongate_source_problems"} {
+		want(t, m, name, map[string]float64{})
+	}
+	m.SetController(func() ControllerStats { return exampleController })
+	m.SetSourceProblems(func() map[string]int { return map[string]int{"HTTPRoute": 1, "": 2} })
+	for name, series := range map[string]map[string]float64{
+		"moongate_controller_leading":                     {"": 1},
+		"moongate_controller_statuses_held":               {"": 3},
+		"moongate_controller_api_server_away_seconds":     {"operation=read": 90, "operation=write": 0},
+		"moongate_controller_status_writes_total":         {"kind=HTTPRoute": 5},
+		"moongate_controller_status_write_failures_total": {"kind=Gateway,reason=Forbidden": 2},
+		"moongate_controller_reconcile_errors_total":      {"part=provision": 7},
+		"moongate_controller_reconcile_failing":           {"part=provision": 1},
+		"moongate_controller_objects":                     {"condition=Programmed,kind=Gateway,status=False": 4},
+		"moongate_controller_events_written_total":        {"": 8},
+		"moongate_controller_events_dropped_total":        {"reason=failed": 6},
+		"moongate_source_problems":                        {"kind=HTTPRoute": 1, "": 2},
+	} {
+		want(t, m, name, series)
+	}
 }
 
 // Handles come and go while requests end and scrapes run.

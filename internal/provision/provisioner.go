@@ -49,8 +49,11 @@ type Options struct {
 	Pods func(namespace, name string, uids map[string]string)
 	// Zones takes the zones of the nodes that the pods of a Gateway run on, by the pods' names, whenever they changed and before Pods takes the pods;
 	// those whose zone is not known are left out. Nil is not called.
-	Zones  func(namespace, name string, zones map[string]string)
-	Logger *slog.Logger // nil discards
+	Zones func(namespace, name string, zones map[string]string)
+	// Problem takes why what runs for a Gateway cannot be made what it should be whenever that changed, "" once it can, before Report takes it; what may pass
+	// by itself is none. It must neither block nor call the Provisioner. Nil is not called.
+	Problem func(namespace, name, what string)
+	Logger  *slog.Logger // nil discards
 }
 
 // namespaces are those that are watched, each once; "" alone is all.
@@ -104,7 +107,9 @@ type Provisioner struct {
 	specified bool
 	specs     map[gatewayName]*translate.ProxySpec
 	problems  map[gatewayName]problem
+	refused   map[gatewayName]string    // what Options.Problem was called with last
 	failures  map[gatewayName]string    // why the last try failed, as it was logged
+	errors    uint64                    // tries that failed, since New
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
 	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects   map[gatewayName]map[objectName]*history
@@ -164,7 +169,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 func (p *Provisioner) forget() {
 	p.work, p.specified = nil, false
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
-	p.failures = map[gatewayName]string{}
+	p.failures, p.refused = map[gatewayName]string{}, map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.handOvers = map[gatewayName]handOver{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
@@ -321,6 +326,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 		if change.Spec == nil {
 			delete(p.specs, g)
 			delete(p.problems, g)
+			delete(p.refused, g)
 			delete(p.objects, g)
 			delete(p.handOvers, g)
 		} else {
@@ -605,8 +611,24 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	case err == nil:
 		delete(p.failures, g)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
-	case p.failures[g] != err.Error():
-		p.failures[g] = err.Error()
-		p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+	default:
+		p.errors++
+		if p.failures[g] != err.Error() {
+			p.failures[g] = err.Error()
+			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+		}
 	}
+}
+
+// Failures returns how many tries to provision a Gateway have failed since New, and how many Gateways are not as they should be because of that.
+func (p *Provisioner) Failures() (errors uint64, failing int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failing = len(p.failures)
+	for g, problem := range p.problems {
+		if _, counted := p.failures[g]; !counted && problem.failed != "" {
+			failing++
+		}
+	}
+	return p.errors, failing
 }

@@ -235,6 +235,9 @@ func TestRefused(t *testing.T) {
 	if len(r.order) > reports+2 { // the Service's ports, and the end of the refusal
 		t.Errorf("%d reports since the API server was away", len(r.order)-reports)
 	}
+	if p := r.problems; len(p) != 2 || !strings.HasPrefix(p[0], "shop/web: "+want) || p[1] != "shop/web: " { // and not that it was away
+		t.Errorf("problems %q", p)
+	}
 }
 
 // TestNodePortHeld says which Service of the namespace has the node port that the API server refuses, or that one of another namespace has it.

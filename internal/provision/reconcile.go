@@ -63,17 +63,19 @@ type problem struct{ failed, minor, unassigned string }
 
 // after is the problem of a new outcome. What may pass by itself, such as an API server that is away, leaves what was said before.
 func (p problem) after(o outcome) problem {
-	said := func(errs []error, before string) string {
-		var r refusal
-		switch err := errors.Join(errs...); {
-		case err == nil:
-			return ""
-		case errors.As(err, &r):
-			return r.Error()
-		}
-		return before
+	return problem{attention(o.failed, p.failed), attention(slices.Concat(o.minor, o.awaited), p.minor), attention(o.unassigned, p.unassigned)}
+}
+
+// attention is what of errors is worth a user's attention, "" for nothing; before is what was.
+func attention(errs []error, before string) string {
+	var r refusal
+	switch err := errors.Join(errs...); {
+	case err == nil:
+		return ""
+	case errors.As(err, &r):
+		return r.Error()
 	}
-	return problem{said(o.failed, p.failed), said(slices.Concat(o.minor, o.awaited), p.minor), said(o.unassigned, p.unassigned)}
+	return before
 }
 
 // reconcile makes one Gateway's objects what its ProxySpec says. again is when to look at it
@@ -99,7 +101,9 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	}
 	objects, err := Objects(spec, settings)
 	if err != nil {
-		p.setProblem(g, spec, outcome{failed: []error{refusal{err}}})
+		came := outcome{failed: []error{refusal{err}}}
+		p.tellProblem(g, spec, came)
+		p.setProblem(g, spec, came)
 		return 0, nil // another spec is what helps
 	}
 	var came outcome
@@ -123,6 +127,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	if len(came.failed) == 0 {
 		p.prune(ctx, spec, running, objects, &came)
 	}
+	p.tellProblem(g, spec, came)
 	p.setProblem(g, spec, came)
 	if len(came.awaited) > 0 && (again == 0 || again > awaitedPoll) {
 		again = awaitedPoll
@@ -182,6 +187,24 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 		p.problems[g] = now
 	}
 	p.reports.Add(g)
+}
+
+// tellProblem calls Options.Problem where what keeps a spec from being carried out is other than before. It is called before setProblem, so that the status does
+// not say it yet.
+func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
+	p.mu.Lock()
+	before := p.refused[g]
+	now := attention(slices.Concat(came.failed, came.minor, came.unassigned), before)
+	current := p.specs[g] == spec
+	if current && now != "" {
+		p.refused[g] = now
+	} else if current {
+		delete(p.refused, g)
+	}
+	p.mu.Unlock()
+	if p.o.Problem != nil && current && now != before {
+		p.o.Problem(g.namespace, g.name, now)
+	}
 }
 
 // apply makes one object what it should be; if it is, nothing is written. later is when to

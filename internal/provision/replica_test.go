@@ -34,7 +34,9 @@ type replica struct {
 	history map[string][]report
 	pods    map[string]map[string]string
 	order   []string
-	ca      string
+	// problems are "<namespace>/<name>: <what>" as Options.Problem was called.
+	problems []string
+	ca       string
 }
 
 // startReplica watches, and waits until everything was listed. Nobody leads yet.
@@ -56,6 +58,11 @@ func startReplicaAfter(t *testing.T, s *server, limit time.Duration, namespaces 
 			r.reports[namespace+"/"+name] = report{infrastructure: i, ready: ready}
 			r.history[namespace+"/"+name] = append(r.history[namespace+"/"+name], report{infrastructure: i, ready: ready})
 			r.order = append(r.order, namespace+"/"+name)
+		},
+		Problem: func(namespace, name, what string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.problems = append(r.problems, namespace+"/"+name+": "+what)
 		},
 		Pods: func(namespace, name string, uids map[string]string) {
 			r.mu.Lock()
@@ -193,5 +200,12 @@ func TestFailureOnceInLog(t *testing.T) {
 		if n := strings.Count(log.String(), "cannot provision"); n != c.lines {
 			t.Errorf("step %d: %d lines, want %d: %s", i, n, c.lines, &log)
 		}
+	}
+	if errors, failing := p.Failures(); errors != 7 || failing != 2 {
+		t.Errorf("%d tries have failed, of which those of %d Gateways last; want 7 and 2", errors, failing)
+	}
+	p.noteFailure(g, nil)
+	if errors, failing := p.Failures(); errors != 7 || failing != 1 {
+		t.Errorf("after one has succeeded: %d, %d; want 7 and 1", errors, failing)
 	}
 }

@@ -73,6 +73,7 @@ type Keeper struct {
 	owners   map[key]key
 	listed   map[string]bool
 	failures map[key]string // why the last try failed, as it was logged
+	errors   uint64         // tries that failed, since New
 }
 
 const (
@@ -305,6 +306,7 @@ func (k *Keeper) noteFailure(x key, err error) {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // it ends with its namespace
 		return
 	}
+	k.errors++
 	why := string(apierrors.ReasonForError(err))
 	if write := (*writeError)(nil); errors.As(err, &write) {
 		why += " " + write.what
@@ -313,6 +315,13 @@ func (k *Keeper) noteFailure(x key, err error) {
 		k.failures[x] = why
 		k.o.Logger.Warn("cannot have the cluster find the endpoints of an XBackend; trying again", "xbackend", x.String(), "error", err)
 	}
+}
+
+// Failures returns how many tries to keep the Service of an XBackend have failed since New, and how many XBackends lack one because of that.
+func (k *Keeper) Failures() (errors uint64, failing int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.errors, len(k.failures)
 }
 
 // reconcile makes the Services of an XBackend one that is as it should be, or none.

@@ -234,8 +234,15 @@ func TestFailures(t *testing.T) {
 	testkit.Eventually(t, "the log says so", func() bool {
 		return strings.Contains(log.String(), "xbackend=team/web") && strings.Contains(log.String(), "forbidden")
 	})
+	if errors, failing := k.Failures(); errors == 0 || failing != 1 {
+		t.Errorf("%d tries have failed, of which those of %d XBackends last", errors, failing)
+	}
 	c.fail(nil)
 	c.one("web", "app=web 80")
+	testkit.Eventually(t, "nothing fails any more", func() bool {
+		errors, failing := k.Failures()
+		return errors > 0 && failing == 0
+	})
 	if n := strings.Count(log.String(), "forbidden"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}

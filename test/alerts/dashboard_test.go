@@ -139,7 +139,7 @@ func everyMetric(t *testing.T) string {
 		t.Fatal(err)
 	}
 	values := map[string][]string{
-		"code": {"200", "503"}, "state": {"current", "lagging"}, "mode": {"enforced", "shadow"}, "health": {"unhealthy", "ejected"},
+		"condition": {"Accepted", "Programmed"}, "status": {"True", "False"}, "code": {"200", "503"}, "state": {"current", "lagging"}, "mode": {"enforced", "shadow"}, "health": {"unhealthy", "ejected"},
 	}
 	var b strings.Builder
 	b.WriteString("load 1m\n")

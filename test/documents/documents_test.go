@@ -71,6 +71,12 @@ EOF
 `},
 	{document: tasks + "review-a-change.md", has: "check --kube new", prints: "HTTPRoute default/cart"},
 	{document: "docs/troubleshooting.md", has: "status --kube", prints: "Gateway default/web"},
+	{document: "docs/troubleshooting.md", has: "kubectl events", prints: "BackendNotFound", before: `sed 's/- name: echo/- name: absent/' new/cart.yaml | kubectl apply -f -
+until kubectl describe httproute cart | grep -q 'Warning .*BackendNotFound'; do sleep 0.2; done
+`, after: `kubectl apply -f new/cart.yaml
+until kubectl events --for httproute/cart | grep -q 'Normal .*ResolvedRefs'; do sleep 0.2; done
+kubectl delete -f new/cart.yaml
+`},
 	{document: "docs/troubleshooting.md", has: "kubectl logs", prints: `"reason":"no_endpoints"`, before: `kubectl scale deployment/echo --replicas 0
 kubectl wait --for=delete --timeout=60s pod -l app=echo
 address=$(kubectl get gateway web -o jsonpath='{.status.addresses[0].value}')

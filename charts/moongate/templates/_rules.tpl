@@ -102,10 +102,10 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
-# What is wrong with a Gateway's proxies.
-- apiGroups: [""]
+# What has become of these objects, for people; a repetition is written into the Event that there is.
+- apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs: [create, patch]
 # To own these objects in the Gateway's name, where owner references are guarded.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways/finalizers]

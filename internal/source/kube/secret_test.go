@@ -195,6 +195,9 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 		if u, ok := c.UnreadSecret("team", "there"); !ok || u != (UnreadSecret{"team", "there", forbidden}) {
 			t.Errorf("%d: at present %v, %v", code, u, ok)
 		}
+		if problems := c.Problems(); len(problems) != 1 || problems["Secret"] != 2 {
+			t.Errorf("%d: problems %v", code, problems)
+		}
 		s.mu.Lock()
 		s.failGet = 0
 		s.mu.Unlock()
@@ -207,6 +210,9 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 			if u, ok := c.UnreadSecret("team", n); ok {
 				t.Errorf("%d: unread after it was read: %v", code, u)
 			}
+		}
+		if problems := c.Problems(); len(problems) != 0 {
+			t.Errorf("%d: problems after they were read: %v", code, problems)
 		}
 	}
 }

@@ -341,6 +341,9 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 		before := len(c.told)
 		s.stop()
 		testkit.Eventually(t, "it is noticed", func() bool { return strings.Contains(c.log.String(), "does not answer") })
+		if away := c.Away(); away < lasting {
+			t.Errorf("it is said to be away for %v", away)
+		}
 		if _, ok := c.Get(routeID("goes")); !ok || len(c.told) != before {
 			t.Error("something went while the server was away")
 		}
@@ -361,6 +364,7 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 			}
 		}
 		testkit.Eventually(t, "its return is logged", func() bool { return strings.Contains(c.log.String(), "answers again") })
+		testkit.Eventually(t, "it is not away", func() bool { return c.Away() == 0 })
 	})
 }
 

@@ -44,6 +44,35 @@ func (s *Source) unreadKinds() (list []Unread) {
 	return list
 }
 
+// Problems returns how many objects of each kind cannot be used as they are: they cannot be decoded, or are Secrets that are needed and cannot be read. Kinds
+// without any are absent. It may be called at any time.
+func (s *Source) Problems() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{}
+	for key, t := range s.catalog.tables {
+		if n := len(t.undecoded); n > 0 {
+			counts[key.Kind] = n
+		}
+	}
+	for _, w := range s.catalog.secrets.needed {
+		if w.object == nil && w.unread != nil {
+			counts[kind.Secret.Name]++
+		}
+	}
+	return counts
+}
+
+// Away returns for how long the API server has not answered; 0 while it does. It may be called at any time.
+func (s *Source) Away() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reach.text == "" {
+		return 0
+	}
+	return max(time.Since(s.reach.since), time.Nanosecond)
+}
+
 // watchFeeds looks for kinds and namespaces that cannot be read until ctx ends.
 func (s *Source) watchFeeds(ctx context.Context) {
 	tick := time.NewTicker(max(s.skip/30, time.Millisecond))

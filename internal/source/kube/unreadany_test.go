@@ -49,8 +49,14 @@ func TestUnreadAny(t *testing.T) {
 	testkit.Eventually(t, "everything is listed", unread(false))
 	put("blue", fields{"not": "a name"})
 	testkit.Eventually(t, "the newest version of one cannot be decoded", unread(true))
+	if n := c.Problems()["Gateway"]; n != 1 {
+		t.Errorf("%d Gateways are counted that cannot be decoded, want 1", n)
+	}
 	put("blue", "moongate")
 	testkit.Eventually(t, "it can be decoded", unread(false))
+	if problems := c.Problems(); len(problems) != 0 {
+		t.Errorf("problems after it can be decoded: %v", problems)
+	}
 	s.mu.Lock()
 	s.unserve(kindNamed("Gateway"))
 	s.mu.Unlock()

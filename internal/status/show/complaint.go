@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/status"
 )
 
 // Complaint is a condition that says that something is wrong.
@@ -45,22 +47,17 @@ func (c Complaint) String() string {
 	return c.Object + where + ": " + c.Condition + " " + c.Reason + ": " + c.Message
 }
 
-// The conditions of the Gateway API that ought to be True, and those that ought not.
-// What conditions of other programs mean is not for us to say.
-var (
-	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
-	toldWhenTrue = []string{"Aggregated", "Merged", "Overridden", "Warning"} // of policies: neither good nor bad
-	badWhenTrue  = []string{"Conflicted", "Degraded", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
-)
+// toldWhenTrue are conditions of policies that are neither good nor bad.
+var toldWhenTrue = []string{"Aggregated", "Merged", "Overridden", "Warning"}
 
 // summaries are reasons that only say that a part has a complaint of its own.
 var summaries = []string{"ListenersNotValid", "ListenersNotResolved"}
 
 func good(c metav1.Condition) bool {
-	if slices.Contains(goodWhenTrue, c.Type) {
+	if status.GoodWhenTrue(c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
-	return c.Status == metav1.ConditionFalse || !slices.Contains(badWhenTrue, c.Type)
+	return c.Status == metav1.ConditionFalse || !status.BadWhenTrue(c.Type) // what conditions of other programs mean is not for us to say
 }
 
 // Complaints are what an object's conditions say against it, consequences left out: what only
@@ -93,7 +90,7 @@ func (o *Object) Notes() []Complaint {
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
 			summary := slices.Contains(summaries, c.Reason) || c.Type == "SupportedVersion"
-			if (slices.Contains(goodWhenTrue, c.Type) || slices.Contains(toldWhenTrue, c.Type) && c.Status == metav1.ConditionTrue) && good(c) && c.Message != "" && !summary {
+			if (status.GoodWhenTrue(c.Type) || slices.Contains(toldWhenTrue, c.Type) && c.Status == metav1.ConditionTrue) && good(c) && c.Message != "" && !summary {
 				all = append(all, o.complaint(s, c))
 			}
 		}

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/moongate-dev/moongate/internal/status"
 )
 
 // Table writes objects and conditions, complaints and notes under their object.
@@ -55,7 +56,7 @@ func (o *Object) observed() int64 {
 	var oldest int64
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
-			if slices.Contains(goodWhenTrue, c.Type) && c.ObservedGeneration > 0 && (oldest == 0 || c.ObservedGeneration < oldest) {
+			if status.GoodWhenTrue(c.Type) && c.ObservedGeneration > 0 && (oldest == 0 || c.ObservedGeneration < oldest) {
 				oldest = c.ObservedGeneration
 			}
 		}

@@ -2,6 +2,7 @@ package writer
 
 import (
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,20 @@ func (w *Writer) noteFight(a *attempt, key kind.ObjectKey, corrects bool) {
 	a.fight = true
 	w.options.Logger.Warn("another controller keeps changing a status; it is set right at most once a second",
 		"object", key.String(), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
+}
+
+// noteWrite counts a status that was written.
+func (w *Writer) noteWrite(key kind.ObjectKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes[key.Kind]++
+}
+
+// countFailure counts a request that was refused, or not answered.
+func (w *Writer) countFailure(key kind.ObjectKey, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures[Failure{key.Kind, failureReason(err)}]++
 }
 
 // noteFailure tells why one object is not written, once for each reason.
@@ -42,10 +57,12 @@ func remedy(key kind.ObjectKey, err error) string {
 // noteAway tells once that the API server does not answer.
 func (w *Writer) noteAway(err error) {
 	w.mu.Lock()
-	before := w.away
-	w.away = true
+	begins := w.awaySince.IsZero()
+	if begins {
+		w.awaySince = w.options.Now()
+	}
 	w.mu.Unlock()
-	if !before {
+	if begins {
 		w.options.Logger.Warn("the API server takes no statuses; they are kept until it does", "error", err)
 	}
 }
@@ -53,11 +70,11 @@ func (w *Writer) noteAway(err error) {
 // noteAnswer ends what noteAway told.
 func (w *Writer) noteAnswer() {
 	w.mu.Lock()
-	before := w.away
-	w.away = false
+	over := !w.awaySince.IsZero()
+	w.awaySince = time.Time{}
 	w.mu.Unlock()
-	if before {
-		w.options.Logger.Info("the API server takes statuses again")
+	if over {
+		w.options.Logger.Info("the API server answers again")
 	}
 }
 

@@ -79,6 +79,10 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 		a.seen = after
 		if subresource != nil {
 			a.stored, a.storedOf, a.storedAt = statusText(after), revision, after.GetGeneration()
+			w.noteWrite(change.Key)
+			if w.options.Written != nil {
+				w.options.Written(object, after)
+			}
 		}
 	}
 	return newerWait // only a next Run comes to it
@@ -151,8 +155,10 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 		w.noteAnswer()
 		return 0, true
 	case apierrors.IsNotFound(err):
+		w.noteAnswer()
 		return 0, false // if there is another one of the name, it will be observed
 	case apierrors.IsConflict(err):
+		w.noteAnswer()
 		a.conflict, a.readAt = object.GetResourceVersion(), w.options.Now().Add(newerWait)
 		return newerWait, false
 	}
@@ -161,11 +167,13 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 	}
 	a.failures++
 	a.failedOf = revision
+	w.countFailure(key, err)
 	limit := backoffMax
 	if isAway(err) {
 		limit = backoffAway
 		w.noteAway(err)
 	} else {
+		w.noteAnswer()
 		w.noteFailure(a, key, err)
 	}
 	wait = backoff(a.failures, limit)

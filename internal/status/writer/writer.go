@@ -62,6 +62,9 @@ type Options struct {
 	GatewaysUnread func() bool
 	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
 	Version func(group, kind string) string
+	// Written is called with an object as it was and as it is after its status was written, of which nothing may be modified; nil is not
+	// called. It must not block.
+	Written func(before, after metav1.Object)
 	// Workers is how many objects are written at a time; 0: 8.
 	Workers int
 	// Logger gets what cannot be written; nil: nobody does.
@@ -85,7 +88,10 @@ type Writer struct {
 	classes map[kind.ObjectKey]string
 	users   map[string]int
 	swept   bool
-	away    bool // the API server did not answer last time
+	// awaySince is since when the API server does not answer; zero while it does.
+	awaySince time.Time
+	writes    map[string]uint64 // by kind
+	failures  map[Failure]uint64
 }
 
 // entry is what is known of one object.
@@ -119,6 +125,7 @@ func New(options Options) (*Writer, error) {
 	return &Writer{
 		options: options, client: c,
 		entries: map[kind.ObjectKey]*entry{}, classes: map[kind.ObjectKey]string{}, users: map[string]int{},
+		writes: map[string]uint64{}, failures: map[Failure]uint64{},
 	}, nil
 }
 
@@ -272,7 +279,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.entries)
-	w.unsettled, w.swept = 0, false
+	w.unsettled, w.swept, w.awaySince = 0, false, time.Time{}
 	return nil
 }
 

@@ -190,6 +190,9 @@ func TestRefused(t *testing.T) {
 			expect(t, "the server's own words", s.log.Count("refused for the test"), 1)
 			expect(t, "remedies", s.log.Count("remedy="), 1)
 			expect(t, "idle", s.Idle(), false)
+			if stats := s.Stats(); stats.Failures[Failure{"HTTPRoute", string(reason)}] != uint64(tries) || stats.Away != 0 {
+				t.Errorf("%d tries: failures %v, away for %v", tries, stats.Failures, stats.Away)
+			}
 			s.setFail(nil)
 			time.Sleep(backoffMax)
 			synctest.Wait()
@@ -231,15 +234,23 @@ func TestAway(t *testing.T) {
 				s.Publish([]Change{wanted(k, 1, "Accepted")})
 			}
 			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			stats, why := s.Stats(), map[int]string{0: "Unreachable", 503: "ServiceUnavailable", 429: "TooManyRequests"}[code]
+			expect(t, "away", stats.Away, 10*time.Minute)
+			if n := stats.Failures[Failure{"HTTPRoute", why}]; n < 3*100 || len(stats.Failures) != 1 || len(stats.Writes) != 0 {
+				t.Errorf("failures %v, writes %v", stats.Failures, stats.Writes)
+			}
 			s.setFail(nil)
 			time.Sleep(backoffAway)
 			synctest.Wait()
+			expect(t, "away after the end", s.Stats().Away, 0)
+			expect(t, "writes", s.Stats().Writes["HTTPRoute"], 3)
 			for _, k := range names {
 				expect(t, "status of "+k.Name, s.reasons(k), "example Theirs, moongate Accepted")
 			}
 			expect(t, "warnings", s.log.Count("level=WARN"), 1)
 			expect(t, "errors", s.log.Count("level=ERROR"), 0)
-			expect(t, "ends", s.log.Count("takes statuses again"), 1)
+			expect(t, "ends", s.log.Count("answers again"), 1)
 		})
 	}
 }

@@ -1,0 +1,125 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// The conditions of the Gateway API that ought to be True, and those that ought not. What others mean is not known here.
+var (
+	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
+	badWhenTrue  = []string{"Conflicted", "Degraded", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
+)
+
+// GoodWhenTrue reports whether a condition of a type ought to be True.
+func GoodWhenTrue(conditionType string) bool { return slices.Contains(goodWhenTrue, conditionType) }
+
+// BadWhenTrue reports whether a condition of a type ought not to be True.
+func BadWhenTrue(conditionType string) bool { return slices.Contains(badWhenTrue, conditionType) }
+
+// Transition is that a condition of an object has turned bad, or bad for another reason, or good again.
+type Transition struct {
+	Bad             bool
+	Reason, Message string
+}
+
+// reasonRecovered stands for the reason of a condition that has gone, as one that ought not to be True does where it is not.
+const reasonRecovered = "Recovered"
+
+// maxNamed is how many parts of an object a message names.
+const maxNamed = 3
+
+// Transitions returns what has become bad or good from one status to the next one of an object, of the parts of the controller. What only waits (reason
+// Pending, or a status of Unknown) is neither. Where several parts say the same there is one Transition; it names the listeners, and of several parents or
+// ancestors which ones it is about.
+func Transitions(before, after any, controller gwv1.GatewayController) []Transition {
+	var all []Transition
+	where := map[Transition][]string{}
+	found := func(t Transition, part Part) {
+		if !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+		if name := part.String(); name != "" && !slices.Contains(where[t], name) {
+			where[t] = append(where[t], name)
+		}
+	}
+	parts, entries := Parts(after, controller), 0
+	old := Parts(before, controller)
+	for _, part := range parts {
+		if part.Ref != nil {
+			entries++
+		}
+		var conditions []metav1.Condition
+		if i := slices.IndexFunc(old, part.same); i >= 0 {
+			conditions = old[i].Conditions
+		}
+		for _, c := range part.Conditions {
+			was := find(conditions, c.Type)
+			switch wasBad := was != nil && bad(*was); {
+			case bad(c) && (!wasBad || was.Reason != c.Reason):
+				found(Transition{true, c.Reason, c.Message}, part)
+			case wasBad && good(c):
+				found(Transition{false, c.Reason, cmp.Or(c.Message, fmt.Sprintf("%s is %s", c.Type, c.Status))}, part)
+			}
+		}
+		for _, was := range conditions {
+			if BadWhenTrue(was.Type) && bad(was) && find(part.Conditions, was.Type) == nil {
+				found(Transition{false, reasonRecovered, was.Type + " no longer applies"}, part)
+			}
+		}
+	}
+	for i, t := range all {
+		names := where[t]
+		if len(names) == 0 || entries == 1 {
+			continue
+		}
+		if n := len(names); n > maxNamed {
+			names = append(slices.Clone(names[:maxNamed]), fmt.Sprintf("and %d more", n-maxNamed))
+		}
+		all[i].Message = strings.Join(names, ", ") + ": " + t.Message
+	}
+	return all
+}
+
+func bad(c metav1.Condition) bool {
+	if c.Reason == string(gwv1.GatewayReasonPending) {
+		return false
+	}
+	return GoodWhenTrue(c.Type) && c.Status == metav1.ConditionFalse || BadWhenTrue(c.Type) && c.Status == metav1.ConditionTrue
+}
+
+func good(c metav1.Condition) bool {
+	return GoodWhenTrue(c.Type) && c.Status == metav1.ConditionTrue || BadWhenTrue(c.Type) && c.Status == metav1.ConditionFalse
+}
+
+// same reports whether a part of another status is of the same listener or entry.
+func (p Part) same(q Part) bool {
+	return p.Listener == q.Listener && (p.Ref == nil) == (q.Ref == nil) && (p.Ref == nil || sameRef(p.Ref, q.Ref))
+}
+
+// String names the part, "" for the object as a whole: "listener http", "Gateway shop/web listener https".
+func (p Part) String() string {
+	if p.Ref == nil {
+		if p.Listener == "" {
+			return ""
+		}
+		return "listener " + string(p.Listener)
+	}
+	name := string(p.Ref.Name)
+	if p.Ref.Namespace != nil {
+		name = string(*p.Ref.Namespace) + "/" + name
+	}
+	name = string(valueOr(p.Ref.Kind, "Gateway")) + " " + name
+	if p.Ref.SectionName != nil {
+		name += " listener " + string(*p.Ref.SectionName)
+	}
+	if p.Ref.Port != nil {
+		name += fmt.Sprintf(" port %d", *p.Ref.Port)
+	}
+	return name
+}
