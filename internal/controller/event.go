@@ -11,10 +11,12 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// The Events of a Gateway.
+// The Events of a Gateway, or of the GatewayParameters that merge Gateways.
 const (
 	reasonProxiesLag   = "ProxiesLag"
 	reasonProxiesServe = "ProxiesServe"
@@ -27,7 +29,7 @@ const (
 	eventTimeout = 10 * time.Second
 )
 
-// trouble is what is wrong with the proxies of a Gateway, "" once it is over.
+// trouble is what is wrong with the proxies of a Gateway, or of merged ones by config.MergedName, "" once it is over.
 type trouble struct{ namespace, name, what string }
 
 // noteTrouble has an Event written. It never blocks.
@@ -70,15 +72,30 @@ func (c *Controller) writeEvent(ctx context.Context, t trouble) error {
 		ReportingController: reportingController, ReportingInstance: c.o.Identity, Action: "Deliver",
 		FirstTimestamp: now, LastTimestamp: now, EventTime: metav1.NewMicroTime(now.Time), Count: 1,
 	}
+	if class, merged := config.MergedClass(t.name); merged {
+		// Of a class itself an Event would be in namespace default, where nobody looks who may see the proxies.
+		e.InvolvedObject.Name = c.parametersOf(class)
+		e.InvolvedObject.APIVersion, e.InvolvedObject.Kind = v1alpha1.GroupVersion.String(), string(translate.KindGatewayParameters)
+	}
 	if t.what == "" {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, reasonProxiesServe, "every proxy serves what is current"
 	}
-	if gateway, ok := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: t.namespace, Name: t.name}); ok {
-		e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion = gateway.GetUID(), gateway.GetResourceVersion()
+	involved := kind.ObjectKey{Group: e.InvolvedObject.GroupVersionKind().Group, Kind: e.InvolvedObject.Kind, Namespace: t.namespace, Name: e.InvolvedObject.Name}
+	if o, ok := c.source.Get(involved); ok {
+		e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion = o.GetUID(), o.GetResourceVersion()
 	}
 	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxEventMessage)], "") // the cut may split a character
 	_, err := c.clients.CoreV1().Events(t.namespace).Create(ctx, e, metav1.CreateOptions{})
 	return err
+}
+
+// parametersOf is the name of the GatewayParameters of a class, "" where it has none.
+func (c *Controller) parametersOf(class string) string {
+	o, _ := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
+	if gc, ok := o.(*gwv1.GatewayClass); ok && gc.Spec.ParametersRef != nil {
+		return gc.Spec.ParametersRef.Name
+	}
+	return ""
 }
 
 // reportingController is a qualified name, with one slash at most; the name by which classes select the controller may have more.

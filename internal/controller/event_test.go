@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -50,6 +51,12 @@ func TestEvents(t *testing.T) {
 	testkit.Eventually(t, "its end is written", func() bool { return len(written()) == 2 })
 	if e := written()[1]; e.Type != corev1.EventTypeNormal || e.Reason != reasonProxiesServe {
 		t.Errorf("%+v", e)
+	}
+	// Of merged Gateways it is one of the parameters that merge them.
+	c.noteTrouble("infra", config.MergedName("unknown"), "again")
+	testkit.Eventually(t, "an Event about merged Gateways is written", func() bool { return len(written()) == 3 })
+	if e := written()[2]; e.InvolvedObject.Kind != "GatewayParameters" || e.InvolvedObject.APIVersion != "moongate.dev/v1alpha1" || e.Namespace != "infra" {
+		t.Errorf("%+v", e.InvolvedObject)
 	}
 	for range 10 * cap(c.troubles) {
 		c.noteTrouble("n", "gw", "again")

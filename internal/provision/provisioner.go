@@ -83,7 +83,9 @@ type Provisioner struct {
 	store  *store
 	nodes  *nodes
 	grace  time.Duration
-	skip   time.Duration // see the constant
+	// handOver is the constant.
+	handOver time.Duration
+	skip     time.Duration // see the constant
 
 	nodePorts nodePorts
 
@@ -105,6 +107,7 @@ type Provisioner struct {
 	problems  map[gatewayName]problem
 	failures  map[gatewayName]string    // why the last try failed, as it was logged
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
+	handed    map[gatewayName]time.Time // when what takes its place was last seen not to be ready
 	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects   map[gatewayName]map[objectName]*history
 
@@ -134,7 +137,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
+		o: o, client: c, grace: grace, handOver: handOver, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -163,6 +166,7 @@ func (p *Provisioner) forget() {
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
 	p.failures = map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
+	p.handed = map[gatewayName]time.Time{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
@@ -322,6 +326,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 		} else {
 			p.specs[g] = change.Spec
 			delete(p.absent, g)
+			delete(p.handed, g)
 		}
 		p.reports.Add(g) // which class counts may have changed
 		if p.work != nil {
@@ -337,7 +342,8 @@ func (p *Provisioner) Refresh() { p.again() }
 
 // Gateway is the Gateway whose proxies run under a ServiceAccount; false for one without a ProxySpec. The ServiceAccount must be
 // the one of that UID, made for the Gateway as it is: one that has the name only, or was made for a Gateway that is no more,
-// is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others.
+// is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others. Of merged Gateways the name is that of their ProxySpec, and
+// the ServiceAccount that of a GatewayClass.
 func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name string, ok bool) {
 	account := p.store.find(namespace, objectName{kindServiceAccount, serviceAccount})
 	if account == nil || string(account.GetUID()) != uid {
@@ -346,11 +352,22 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 	owner := metav1.GetControllerOf(account)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	spec := p.specs[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
-	if spec == nil || owner == nil || owner.UID != spec.UID {
+	g := gatewayName{namespace, account.GetAnnotations()[annotationGateway]}
+	if owner == nil {
 		return "", false
 	}
-	return spec.Name, true
+	if spec := p.specs[g]; spec != nil {
+		if owner.UID != spec.UID {
+			return "", false
+		}
+		return spec.Name, true
+	}
+	for _, spec := range p.specs { // it has been merged with others, and its own proxies have not ended yet
+		if m := mergedIn(spec, g); m != nil && owner.UID == m.UID {
+			return m.Name, true
+		}
+	}
+	return "", false
 }
 
 // Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.
