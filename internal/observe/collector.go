@@ -86,7 +86,7 @@ var (
 	descCompressedOut     = desc("compression_compressed_bytes_total", "Bytes of them as they were sent, counted at their ends.", "encoding")
 	descCompressedRefused = desc("compression_refused_total", "Responses that were sent with another encoding, or none, because as many encoders were in use as there may be.", "encoding")
 
-	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
+	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it. Those of merged Gateways have <namespace>/gatewayclass:<class> in the place of a Gateway.", "gateway", "state")
 
 	descLeading = desc("controller_leading", "1 where this replica of the controller leads, else 0.")
 	descHeld    = desc("controller_statuses_held", "Statuses that wait until proxies serve what they speak of, in the replica that leads.")
