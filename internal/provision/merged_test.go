@@ -149,6 +149,8 @@ func TestMergedAccounts(t *testing.T) {
 
 // TestHandOver: what runs stays while nothing else has taken its place, when a Gateway is merged with others and when it is no more; but not for ever.
 func TestHandOver(t *testing.T) {
+	elsewhere := gatewayName{"infra2", together.name}
+	moved := mergedSpec(func(p *translate.ProxySpec) { p.Namespace = elsewhere.namespace }).Spec
 	alone := specOf(web, func(p *translate.ProxySpec) {
 		p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
 	})
@@ -159,6 +161,7 @@ func TestHandOver(t *testing.T) {
 	}{
 		{"merged", web, together, alone, mergedSpec(nil)},
 		{"no longer merged", together, web, mergedSpec(nil), alone},
+		{"merged in another namespace", together, elsewhere, mergedSpec(nil), translate.ProxySpecChange{Namespace: elsewhere.namespace, Name: elsewhere.name, Spec: moved}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := newServer(t)

@@ -522,7 +522,7 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// handOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more, waits for what takes its place, and
+// handOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more or elsewhere, waits for what takes its place, and
 // handOverLook is how often it is looked at.
 const handOver, handOverLook = 5 * time.Minute, time.Second
 
@@ -532,7 +532,7 @@ func (p *Provisioner) handsOver(g gatewayName) bool {
 	p.mu.Lock()
 	var by []*translate.ProxySpec
 	for _, spec := range p.specs {
-		if merged && spec.Class == class && len(spec.Merged) == 0 || !merged && mergedIn(spec, g) != nil {
+		if merged && spec.Class == class || !merged && mergedIn(spec, g) != nil {
 			by = append(by, spec)
 		}
 	}
