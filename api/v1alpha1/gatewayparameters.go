@@ -398,6 +398,13 @@ type NodePort struct {
 
 // ClassOnly are parameters that only a GatewayClass may set.
 type ClassOnly struct {
+	// MergeGateways serves all Gateways of the class by the same proxies, behind one Service, in the namespace of these GatewayParameters. Of two listeners of
+	// different Gateways that cannot be told apart the one of the older Gateway is served. A Gateway of the class cannot have parameters of its own, and its
+	// spec.infrastructure and spec.addresses ask for nothing. Default false: each Gateway has proxies and addresses of its own. A change gives every Gateway
+	// of the class another address.
+	//
+	// +optional
+	MergeGateways bool `json:"mergeGateways,omitempty"`
 	// RateLimit configures where the counters of the global rate limits of BackendTrafficPolicies are stored. Only a class may set it, because proxies connect to that address from
 	// their own network, with credentials from the Secret.
 	//

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -97,17 +98,24 @@ func noteOf(leading bool) string {
 		"or scrape its /metrics on port %d.", provision.AdminPort, provision.HealthPort)
 }
 
-// explainFor decides a question by what the proxies of a Gateway are to serve: of different Gateways they share no ports.
+// explainFor decides a question by what the proxies of a Gateway are to serve: of different Gateways they share no ports, unless these are merged.
 func explainFor(d reconcile.Status, resources func(gateway string) []*config.Resource, objects func() []any, controllerName string, q admin.Question) (*admin.Explanation, error) {
 	if !d.Leading {
 		return nil, errors.New("this replica of the controller stands by; ask the one that leads, which the Lease of the controller names")
 	}
-	var names []string
+	proxies := map[string]string{} // of each Gateway; those of merged ones share ports
 	for _, g := range d.Gateways {
-		if g.Resources > 0 {
-			names = append(names, g.Gateway)
+		served := g.Merged
+		if len(served) == 0 && g.Resources > 0 {
+			served = []string{g.Gateway}
+		}
+		for _, name := range served {
+			if proxies[name] == "" || len(g.Merged) > 0 { // its own may not have ended yet
+				proxies[name] = g.Gateway
+			}
 		}
 	}
+	names := slices.Sorted(maps.Keys(proxies))
 	gateway := q.Gateway
 	switch {
 	case len(names) == 0:
@@ -119,5 +127,5 @@ func explainFor(d reconcile.Status, resources func(gateway string) []*config.Res
 	case !slices.Contains(names, gateway):
 		return nil, fmt.Errorf("there is no Gateway %q with a configuration; there is %s", gateway, names[0])
 	}
-	return explained(explain.World{Resources: resources(gateway), Items: objects(), ControllerName: controllerName, Place: noPlace}, q)
+	return explained(explain.World{Resources: resources(proxies[gateway]), Items: objects(), ControllerName: controllerName, Place: noPlace}, q)
 }

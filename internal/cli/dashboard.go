@@ -161,7 +161,7 @@ func explained(world explain.World, q admin.Question) (*admin.Explanation, error
 // noPlace is where objects are written when nobody knows.
 func noPlace(string, string, string) string { return "" }
 
-// proxiesOf are the proxies of each Gateway, and what is the matter with them.
+// proxiesOf are the proxies of each Gateway, merged or not, and what is the matter with them.
 func proxiesOf(gateways []deliver.RemoteGateway) map[string][]admin.GatewayProxy {
 	out := map[string][]admin.GatewayProxy{}
 	for _, g := range gateways {
@@ -187,6 +187,11 @@ func proxiesOf(gateways []deliver.RemoteGateway) map[string][]admin.GatewayProxy
 				shown.State, shown.Class = "a change is on its way", "unknown"
 			}
 			out[g.Gateway] = append(out[g.Gateway], shown)
+		}
+	}
+	for _, g := range gateways {
+		for _, gateway := range g.Merged { // proxies of its own may not have ended yet
+			out[gateway] = out[g.Gateway]
 		}
 	}
 	return out

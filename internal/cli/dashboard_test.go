@@ -71,7 +71,8 @@ func TestBackendsOf(t *testing.T) {
 
 // TestExplainOfController: each Gateway has proxies of its own, so that a request is explained by what one of them serves.
 func TestExplainOfController(t *testing.T) {
-	resources := map[string][]*config.Resource{"n/one": {listenerResource("n/one", "http", 80)}, "n/two": {listenerResource("n/two", "http", 80)}}
+	resources := map[string][]*config.Resource{"n/one": {listenerResource("n/one", "http", 80)}, "n/two": {listenerResource("n/two", "http", 80)},
+		"n/gatewayclass:c": {listenerResource("n/one", "merged", 80), listenerResource("n/four", "other", 81)}}
 	gateways := func(names ...string) (all []deliver.RemoteGateway) {
 		for _, name := range names {
 			all = append(all, deliver.RemoteGateway{Gateway: name, Resources: len(resources[name])})
@@ -91,6 +92,7 @@ func TestExplainOfController(t *testing.T) {
 		{gateways("n/one", "n/two"), "", "http://a.test/", "", "as n/one"},
 		{gateways("n/one", "n/two"), "n/two", "http://a.test/", "n/two/http", ""},
 		{gateways("n/one", "n/two"), "n/three", "http://a.test/", "", `no Gateway "n/three"`},
+		{append(gateways("n/one"), deliver.RemoteGateway{Gateway: "n/gatewayclass:c", Resources: 2, Merged: []string{"n/four", "n/one"}}), "n/one", "http://a.test/", "n/one/merged", ""},
 		{gateways("n/one"), "", "ftp://a.test/", "", "ftp://a.test/"},
 		{gateways("n/one"), "", "tcp://a.test:81", "nothing listens on port 81", ""},
 	} {
@@ -121,6 +123,10 @@ func TestProxiesOf(t *testing.T) {
 		if got := state(p); got != want {
 			t.Errorf("%+v is %q, want %q", p, got, want)
 		}
+	}
+	all := proxiesOf([]deliver.RemoteGateway{{Gateway: "infra/gatewayclass:c", Merged: []string{"n/a", "n/b"}, Proxies: []deliver.RemoteProxy{good}}, {Gateway: "n/b"}})
+	if len(all["n/a"]) != 1 || len(all["n/b"]) != 1 {
+		t.Errorf("merged Gateways have proxies %v", all)
 	}
 	if alone, is := proxiesOf([]deliver.RemoteGateway{{Gateway: "n/alone"}})["n/alone"]; !is || len(alone) > 0 {
 		t.Errorf("a Gateway without proxies has %v, %v", alone, is)

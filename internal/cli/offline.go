@@ -130,13 +130,15 @@ func fieldPosition(source *files.Source, p files.Position, field string) files.P
 	return p
 }
 
-// narrow leaves the listeners of one Gateway, "<namespace>/<name>": those that have the port in a proxy of a cluster. With "" it is the only one with
-// listeners that a question is for; an error names the Gateways where there are several.
+// narrow leaves the listeners of one Gateway, "<namespace>/<name>", and of those that are merged with it: those that have the port in a proxy of a cluster. With "" it is
+// the only one with listeners that a question is for; an error names the Gateways where there are several.
 func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	var all, asked []string
+	proxies := map[string]string{} // by Gateway
 	for _, r := range o.resources {
 		if l := r.GetListener(); l != nil {
 			all = append(all, l.Gateway)
+			proxies[l.Gateway] = cmp.Or(l.Merged, l.Gateway)
 			if ask.IsFor(l) {
 				asked = append(asked, l.Gateway)
 			}
@@ -144,7 +146,8 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	}
 	slices.Sort(all)
 	slices.Sort(asked)
-	all, asked = slices.Compact(all), slices.Compact(asked)
+	all = slices.Compact(all)
+	asked = slices.CompactFunc(asked, func(a, b string) bool { return proxies[a] == proxies[b] })
 	switch {
 	case gateway != "" && !slices.Contains(all, gateway):
 		return usage("no listener is of a Gateway %s; there are %s", gateway, cmp.Or(strings.Join(all, ", "), "none"))
@@ -155,7 +158,10 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	case gateway == "":
 		return nil // nothing listens there, and the answer tells what there is
 	}
-	o.resources = slices.DeleteFunc(o.resources, func(r *config.Resource) bool { l := r.GetListener(); return l != nil && l.Gateway != gateway })
+	o.resources = slices.DeleteFunc(o.resources, func(r *config.Resource) bool {
+		l := r.GetListener()
+		return l != nil && proxies[l.Gateway] != proxies[gateway]
+	})
 	return nil
 }
 

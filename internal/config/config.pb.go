@@ -418,11 +418,13 @@ type Listener struct {
 	// first, by key, are not served.
 	Connections *Connections `protobuf:"bytes,13,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Ranges of the addresses of proxies that are believed what they say of their clients, such as "192.0.2.0/24"; sorted, distinct.
-	TrustedProxies      []string     `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
-	Filters             []*anypb.Any `protobuf:"bytes,16,rep,name=filters,proto3" json:"filters,omitempty"`                                                         // of all requests, before a route is looked for, in order; see filter_*.proto
-	Failure             *Failure     `protobuf:"bytes,17,opt,name=failure,proto3" json:"failure,omitempty"`                                                         // set where all requests must be answered with an error, because a filter cannot be carried out
-	Tracing             *Tracing     `protobuf:"bytes,1000,opt,name=tracing,proto3" json:"tracing,omitempty"`                                                       // of its requests; unset for none
-	MaxRequestBodyBytes int64        `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
+	TrustedProxies []string     `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
+	Filters        []*anypb.Any `protobuf:"bytes,16,rep,name=filters,proto3" json:"filters,omitempty"`   // of all requests, before a route is looked for, in order; see filter_*.proto
+	Failure        *Failure     `protobuf:"bytes,17,opt,name=failure,proto3" json:"failure,omitempty"`   // set where all requests must be answered with an error, because a filter cannot be carried out
+	Tracing        *Tracing     `protobuf:"bytes,1000,opt,name=tracing,proto3" json:"tracing,omitempty"` // of its requests; unset for none
+	// The proxies that serve it with the listeners of all Gateways of its class, "<namespace>/<MergedName>"; "" where its Gateway has proxies of its own.
+	Merged              string `protobuf:"bytes,1001,opt,name=merged,proto3" json:"merged,omitempty"`
+	MaxRequestBodyBytes int64  `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -574,6 +576,13 @@ func (x *Listener) GetTracing() *Tracing {
 		return x.Tracing
 	}
 	return nil
+}
+
+func (x *Listener) GetMerged() string {
+	if x != nil {
+		return x.Merged
+	}
+	return ""
 }
 
 func (x *Listener) GetMaxRequestBodyBytes() int64 {
@@ -2483,6 +2492,7 @@ type TicketKeys struct {
 	Keys [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// What the tokens of persistent sessions are signed with (GEP-1619). 32 bytes each: the first signs new tokens, all of them verify old ones; never printed.
 	SessionKeys   [][]byte `protobuf:"bytes,1000,rep,name=session_keys,json=sessionKeys,proto3" json:"session_keys,omitempty"`
+	Merged        string   `protobuf:"bytes,1001,opt,name=merged,proto3" json:"merged,omitempty"` // as Listener.merged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2538,6 +2548,13 @@ func (x *TicketKeys) GetSessionKeys() [][]byte {
 	return nil
 }
 
+func (x *TicketKeys) GetMerged() string {
+	if x != nil {
+		return x.Merged
+	}
+	return ""
+}
+
 var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
@@ -2554,7 +2571,7 @@ const file_config_proto_rawDesc = "" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthorities\x12T\n" +
 	"\x12rate_limit_service\x18\t \x01(\v2$.moongate.config.v1.RateLimitServiceH\x00R\x10rateLimitServiceB\x06\n" +
-	"\x04kind\"\xa7\x06\n" +
+	"\x04kind\"\xc0\x06\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -2574,7 +2591,8 @@ const file_config_proto_rawDesc = "" +
 	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x12.\n" +
 	"\afilters\x18\x10 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
 	"\afailure\x18\x11 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x126\n" +
-	"\atracing\x18\xe8\a \x01(\v2\x1b.moongate.config.v1.TracingR\atracing\x123\n" +
+	"\atracing\x18\xe8\a \x01(\v2\x1b.moongate.config.v1.TracingR\atracing\x12\x17\n" +
+	"\x06merged\x18\xe9\a \x01(\tR\x06merged\x123\n" +
 	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"\x8e\x02\n" +
 	"\vConnections\x12%\n" +
 	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\x12,\n" +
@@ -2725,12 +2743,13 @@ const file_config_proto_rawDesc = "" +
 	"\vCertificate\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\fR\bchainPem\x12\x17\n" +
-	"\akey_pem\x18\x03 \x01(\fR\x06keyPem\"V\n" +
+	"\akey_pem\x18\x03 \x01(\fR\x06keyPem\"o\n" +
 	"\n" +
 	"TicketKeys\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\"\n" +
-	"\fsession_keys\x18\xe8\a \x03(\fR\vsessionKeys*\x9f\x01\n" +
+	"\fsession_keys\x18\xe8\a \x03(\fR\vsessionKeys\x12\x17\n" +
+	"\x06merged\x18\xe9\a \x01(\tR\x06merged*\x9f\x01\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +

@@ -121,6 +121,14 @@ func (l *Listener) ServerCertificates() []string {
 // GatewayKey is Listener.gateway, TicketKeys.key and RateLimitService.key.
 func GatewayKey(namespace, name string) string { return namespace + "/" + name }
 
+// MergedName stands in the place of a Gateway's name for the proxies that serve all Gateways of a class. No Gateway can have it, because of the colon.
+func MergedName(class string) string { return mergedPrefix + class }
+
+const mergedPrefix = "gatewayclass:"
+
+// MergedClass undoes MergedName; false for the name of a Gateway.
+func MergedClass(name string) (class string, ok bool) { return strings.CutPrefix(name, mergedPrefix) }
+
 // ListenerKey is Listener.key of one of a Gateway's own listeners.
 func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listener

@@ -139,6 +139,7 @@ type RateLimitService struct {
 	Gcra          bool                   `protobuf:"varint,3,opt,name=gcra,proto3" json:"gcra,omitempty"`                                     // limits fill steadily (GCRA), else they are for windows that begin at each multiple of the period since 1970
 	TimeoutNanos  int64                  `protobuf:"varint,4,opt,name=timeout_nanos,json=timeoutNanos,proto3" json:"timeout_nanos,omitempty"` // for an answer; 0 is the default
 	KeyPrefix     string                 `protobuf:"bytes,5,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`           // of all keys, for installations that share a Redis; at most 64 bytes
+	Merged        string                 `protobuf:"bytes,1000,opt,name=merged,proto3" json:"merged,omitempty"`                               // as Listener.merged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +212,13 @@ func (x *RateLimitService) GetTimeoutNanos() int64 {
 func (x *RateLimitService) GetKeyPrefix() string {
 	if x != nil {
 		return x.KeyPrefix
+	}
+	return ""
+}
+
+func (x *RateLimitService) GetMerged() string {
+	if x != nil {
+		return x.Merged
 	}
 	return ""
 }
@@ -699,7 +707,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
 	"RateLimits\x123\n" +
 	"\x05local\x18\x01 \x03(\v2\x1d.moongate.config.v1.RateLimitR\x05local\x125\n" +
-	"\x06global\x18\x02 \x03(\v2\x1d.moongate.config.v1.RateLimitR\x06global\"\xb7\x01\n" +
+	"\x06global\x18\x02 \x03(\v2\x1d.moongate.config.v1.RateLimitR\x06global\"\xd0\x01\n" +
 	"\x10RateLimitService\x12\x10\n" +
 	"\x03key\x18\x06 \x01(\tR\x03key\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1f\n" +
@@ -708,7 +716,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x04gcra\x18\x03 \x01(\bR\x04gcra\x12#\n" +
 	"\rtimeout_nanos\x18\x04 \x01(\x03R\ftimeoutNanos\x12\x1d\n" +
 	"\n" +
-	"key_prefix\x18\x05 \x01(\tR\tkeyPrefix\"\xbc\x04\n" +
+	"key_prefix\x18\x05 \x01(\tR\tkeyPrefix\x12\x17\n" +
+	"\x06merged\x18\xe8\a \x01(\tR\x06merged\"\xbc\x04\n" +
 	"\tRateLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\rR\brequests\x12%\n" +

@@ -84,6 +84,9 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.RuleTraffic.hidden":          "people read it",
 	"moongate.config.v1.L4Route.traffic":             "the same",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
+	"moongate.config.v1.Listener.merged":             "it says which proxies are sent the listener",
+	"moongate.config.v1.TicketKeys.merged":           "the same",
+	"moongate.config.v1.RateLimitService.merged":     "the same",
 }
 
 // TestIgnorableFields: whoever gives a field a number that older proxies ignore says here why it restricts nothing.

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status/writer"
@@ -160,7 +161,7 @@ func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
 	return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden}
 }
 
-// unread reports whether it is unknown what a Gateway is, because it or its class was not read, or translation panics on it.
+// unread reports whether it is unknown what a Gateway is, or, by config.MergedName, what the merged Gateways of a class are, because it or its class was not read, or translation panics on it.
 func (c *Controller) unread(namespace, name string) (is bool) {
 	c.loop.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
 	return is
@@ -184,6 +185,10 @@ type failing interface {
 }
 
 func gatewayUnread(o objects, f failing, namespace, name string) bool {
+	if class, merged := config.MergedClass(name); merged {
+		id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class}
+		return o.Unread(id) || f.Failing(id)
+	}
 	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
 	if o.Unread(id) || f.Failing(id) {
 		return true

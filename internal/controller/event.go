@@ -9,12 +9,14 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/event"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// The Events of a Gateway that are not of its conditions.
+// The Events of a Gateway, or of the GatewayParameters that merge Gateways, that are not of conditions.
 const (
 	reasonProxiesLag         = "ProxiesLag"
 	reasonProxiesServe       = "ProxiesServe"
@@ -42,7 +44,7 @@ func (c *Controller) noteStatus(before, after metav1.Object) {
 	}
 }
 
-// noteTrouble records what is wrong with the proxies of a Gateway, "" once it is over. It never blocks.
+// noteTrouble records what is wrong with the proxies of a Gateway, or of merged ones by config.MergedName, "" once it is over. It never blocks.
 func (c *Controller) noteTrouble(namespace, name, what string) {
 	c.noteGateway(namespace, name, actionDeliver, what, reasonProxiesLag, reasonProxiesServe, "every proxy serves what is current")
 }
@@ -64,6 +66,11 @@ func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over 
 	}
 	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: kindGateway, Namespace: namespace, Name: name}
 	e.Regarding = corev1.ObjectReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Namespace: namespace, Name: name}
+	if class, merged := config.MergedClass(name); merged {
+		// Of a class itself an Event would be in namespace default, where nobody looks who may see the proxies.
+		key = kind.ObjectKey{Group: v1alpha1.GroupName, Kind: string(translate.KindGatewayParameters), Namespace: namespace, Name: c.parametersOf(class)}
+		e.Regarding = corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: key.Kind, Namespace: namespace, Name: key.Name}
+	}
 	if o, ok := c.source.Get(key); ok {
 		e.Regarding = c.reference(o)
 	}
@@ -71,6 +78,15 @@ func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over 
 }
 
 const kindGateway = "Gateway"
+
+// parametersOf is the name of the GatewayParameters of a class, "" where it has none.
+func (c *Controller) parametersOf(class string) string {
+	o, _ := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
+	if gc, ok := o.(*gwv1.GatewayClass); ok && gc.Spec.ParametersRef != nil {
+		return gc.Spec.ParametersRef.Name
+	}
+	return ""
+}
 
 // inherit notes what the statuses of Gateways say as this replica begins to lead, before it writes any.
 func (c *Controller) inherit() {
@@ -93,17 +109,20 @@ func (c *Controller) inherit() {
 	c.said = messages
 }
 
-// inherited reports whether the status of a Gateway had a text as this replica began to lead. It does so once: later the same is news.
-func (c *Controller) inherited(namespace, name, text string) bool {
+// inherited reports whether the status of a Gateway, or that of any for merged ones, had a text as this replica began to lead. It does so once: later the same is news.
+func (c *Controller) inherited(namespace, name, text string) (is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := [2]string{namespace, name}
-	i := slices.IndexFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
-	if i < 0 {
-		return false
+	_, merged := config.MergedClass(name)
+	for at, messages := range c.said {
+		if !merged && at != [2]string{namespace, name} {
+			continue
+		}
+		rest := slices.DeleteFunc(messages, func(message string) bool { return strings.Contains(message, text) })
+		is = is || len(rest) < len(messages)
+		c.said[at] = rest
 	}
-	c.said[at] = slices.DeleteFunc(c.said[at], func(message string) bool { return strings.Contains(message, text) })
-	return true
+	return is
 }
 
 // reference is what Events regard, as "kubectl describe" looks for it.

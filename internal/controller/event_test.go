@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
@@ -166,6 +167,16 @@ func TestGatewayEvents(t *testing.T) {
 	testkit.Eventually(t, "what is news is written", func() bool { return len(s.events(t)) >= len(want) })
 	if got := s.events(t); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	// Of merged Gateways it is an Event of the parameters that merge them, which are not known here.
+	c.said = map[[2]string][]string{{"other", "gw"}: {"no proxy is ready: pod-1 is full"}}
+	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is full")
+	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is away")
+	testkit.Eventually(t, "an Event about merged Gateways is written", func() bool {
+		return one(s.events(t), "Warning ProxiesLag GatewayParameters : pod-1 is away")
+	})
+	if got := s.events(t); len(got) != len(want)+1 {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package deliver
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -15,10 +16,11 @@ type RemoteStatus struct {
 	Gateways   []RemoteGateway `json:"gateways"` // sorted by name
 }
 
-// RemoteGateway is a Gateway and its proxies.
+// RemoteGateway is a Gateway and its proxies, or several and the proxies of all.
 type RemoteGateway struct {
-	Gateway    string        `json:"gateway"`    // "<namespace>/<name>"
-	Generation uint64        `json:"generation"` // of its last change
+	Gateway    string        `json:"gateway"`          // "<namespace>/<name>", of merged Gateways with config.MergedName
+	Merged     []string      `json:"merged,omitempty"` // Gateways with listeners among those that are merged; sorted
+	Generation uint64        `json:"generation"`       // of its last change
 	Resources  int           `json:"resources"`
 	Proxies    []RemoteProxy `json:"proxies"` // sorted by pod
 }
@@ -47,6 +49,10 @@ func (r *Remote) Status() RemoteStatus {
 		g := r.gateways[name]
 		part := r.parts.Part(name)
 		row := RemoteGateway{Gateway: name, Generation: part.Generation(), Resources: part.Len(), Proxies: []RemoteProxy{}}
+		_, last, _ := strings.Cut(name, "/")
+		if _, merged := config.MergedClass(last); merged {
+			row.Merged = part.Gateways()
+		}
 		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
 			p := g.pods[podName]
 			row.Proxies = append(row.Proxies, RemoteProxy{Pod: podName, Version: p.version, Ready: p.ready, Connected: p.stream != nil,

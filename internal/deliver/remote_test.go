@@ -523,3 +523,54 @@ func TestLimitsBeforeIdentity(t *testing.T) {
 		return
 	}
 }
+
+// TestMergedGateways: proxies of several Gateways are sent the listeners and routes of each, and what they say of these counts. Those of one Gateway alone are sent its own, and
+// cannot ask for more.
+func TestMergedGateways(t *testing.T) {
+	c := newRemote(t)
+	const merged = "infra/gatewayclass:shared"
+	of := func(gateway string) *config.Resource {
+		l := listener(gateway)
+		l.GetListener().Merged = merged
+		return l
+	}
+	c.configure(of("n/a"), of("m/b"), listener("n/alone"), route("a", "n/a", "/a"), route("b", "m/b", "/b"), route("alone", "n/alone", "/alone"))
+	c.Lead("first", &deliver.Withheld{})
+	p := c.connect(t, merged, "pod-0")
+	own := c.connect(t, "n/a", "own-0") // has not ended yet
+	holds := func(p *peer, routes ...string) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var have []string
+		for id := range p.resources {
+			if id.Kind == config.KindRoute {
+				have = append(have, strings.TrimPrefix(id.Key, "HTTPRoute/n/"))
+			}
+		}
+		slices.Sort(have)
+		return slices.Equal(have, routes)
+	}
+	testkit.Eventually(t, "the proxies have the routes of both Gateways", func() bool { return holds(p, "a", "b") })
+	testkit.Eventually(t, "a proxy of one Gateway has its routes", func() bool { return holds(own, "a") })
+
+	for _, g := range c.Status().Gateways {
+		if want := map[string][]string{merged: {"m/b", "n/a"}}[g.Gateway]; !slices.Equal(g.Merged, want) {
+			t.Errorf("the status of %s has Gateways %q, want %q", g.Gateway, g.Merged, want)
+		}
+	}
+
+	c.configure(of("n/new"), route("new", "n/new", "/new"))
+	testkit.Eventually(t, "the routes of a Gateway that joins are added", func() bool { return holds(p, "a", "b", "new") })
+	if !holds(own, "a") {
+		t.Error("a proxy of one Gateway has the routes of another")
+	}
+
+	c.generation++
+	c.Apply(&deliver.Change{Config: &config.Update{Generation: c.generation, Removals: []config.ID{{Kind: config.KindListener, Key: "m/b/l0"}}}, Complete: true})
+	testkit.Eventually(t, "the routes of a Gateway that leaves are removed", func() bool { return holds(p, "a", "new") })
+
+	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: merged}}}
+	if m, err := delivertest.Ask(t, c.address, c.caFile, delivertest.Token("n/a", "own-1"), hello); m != nil || status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a proxy of one Gateway that asks for the configuration of all: %v, %v", m, err)
+	}
+}

@@ -417,7 +417,8 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	}
 	unavailable := ""
 	for _, f := range a.Unavailable {
-		if id := (config.ID{Kind: config.KindRateLimitService, Key: s.gateway.name}); f.GetResource().GetKind() == uint32(id.Kind) && f.GetResource().GetKey() == id.Key && part.Holds(id) {
+		id := config.ID{Kind: config.KindRateLimitService, Key: f.GetResource().GetKey()}
+		if f.GetResource().GetKind() == uint32(id.Kind) && part.Holds(id) && unavailable == "" { // Gateways that are served together have one Redis
 			unavailable = said(f.GetMessage())
 		}
 	}

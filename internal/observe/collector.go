@@ -86,7 +86,7 @@ var (
 	descCompressedOut     = desc("compression_compressed_bytes_total", "Bytes of the bodies of these responses after compression, counted when a response ends.", "encoding")
 	descCompressedRefused = desc("compression_refused_total", "Responses that were sent with another encoding, or none, because the limit on encoders was reached.", "encoding")
 
-	descProxies = desc("gateway_proxies", "Proxies of the Gateway, reported by the leading controller; state is current, or lagging if the proxy does not serve the current configuration or cannot apply a part of it.", "gateway", "state")
+	descProxies = desc("gateway_proxies", "Proxies of the Gateway, reported by the leading controller; state is current, or lagging if the proxy does not serve the current configuration or cannot apply a part of it. The proxies of merged Gateways have <namespace>/gatewayclass:<class> in the place of a Gateway.", "gateway", "state")
 
 	descLeading = desc("controller_leading", "Whether this replica of the controller leads: 1 or 0.")
 	descHeld    = desc("controller_statuses_held", "Statuses that the leading controller holds back until proxies serve what they describe.")

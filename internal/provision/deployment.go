@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -80,7 +79,7 @@ func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, erro
 		return nil, parameterError(spec, "spec.classOnly.deploymentPatch", err)
 	}
 	patched.TypeMeta, patched.Spec.Selector, patched.Status = d.TypeMeta, d.Spec.Selector, appsv1.DeploymentStatus{}
-	restore(&patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
+	restore(spec, &patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
 	return patched, nil
 }
 
@@ -108,7 +107,7 @@ func daemonSet(spec *translate.ProxySpec, s Settings) (*appsv1.DaemonSet, error)
 		return nil, parameterError(spec, "spec.classOnly.daemonSetPatch", err)
 	}
 	patched.TypeMeta, patched.Spec.Selector, patched.Status = d.TypeMeta, d.Spec.Selector, appsv1.DaemonSetStatus{}
-	restore(&patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
+	restore(spec, &patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
 	return patched, nil
 }
 
@@ -119,7 +118,7 @@ func template(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOn
 }
 
 // restore gives back to a patched workload and its template what identifies them, which stays the controller's.
-func restore(object *metav1.ObjectMeta, template *corev1.PodTemplateSpec, of *metav1.ObjectMeta, templateOf *corev1.PodTemplateSpec) {
+func restore(spec *translate.ProxySpec, object *metav1.ObjectMeta, template *corev1.PodTemplateSpec, of *metav1.ObjectMeta, templateOf *corev1.PodTemplateSpec) {
 	object.Name, object.Namespace, object.OwnerReferences = of.Name, of.Namespace, of.OwnerReferences
 	keep := func(have *map[string]string, from map[string]string, keys ...string) {
 		if *have == nil {
@@ -129,7 +128,7 @@ func restore(object *metav1.ObjectMeta, template *corev1.PodTemplateSpec, of *me
 			(*have)[key] = from[key]
 		}
 	}
-	for _, key := range []string{gwv1.GatewayNameLabelKey, gwv1.GatewayClassNameLabelKey, labelManagedBy, labelName} {
+	for key := range identityLabels(spec) {
 		keep(&object.Labels, of.Labels, key)
 		keep(&template.Labels, templateOf.Labels, key)
 	}

@@ -3,6 +3,7 @@ package provision
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
@@ -23,7 +25,10 @@ const (
 	managedBy      = "moongate"
 	proxyName      = "moongate-proxy"
 
-	// annotationGateway has the full name of the Gateway, which a label's value may be too short for.
+	// labelMerged is on what serves all Gateways of a class, in the place of the label with a Gateway's name.
+	labelMerged = "moongate.dev/merged-gateways"
+
+	// annotationGateway has the full name of the Gateway, which a label's value may be too short for; of merged Gateways it is config.MergedName.
 	annotationGateway = "moongate.dev/gateway"
 	// annotationController has the controllerName under which the object was made.
 	annotationController = "moongate.dev/controller"
@@ -45,12 +50,15 @@ const maxName = 63
 var label1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 
 // Name is the name of the objects of a Gateway, and of the ServiceAccount of its proxies:
-// `<gateway>-<class>`, or a readable beginning of it and a hash where that is no name of a Service.
+// `<gateway>-<class>`, of merged Gateways `<class>-gateways`, or a readable beginning of it and a hash where that is no name of a Service.
 func Name(gateway, class string) string { return serviceName(gateway, class, 0) }
 
 // serviceName is the name of the Service at a place, counted from 0; only those after the first have a suffix.
 func serviceName(gateway, class string, place int) string {
 	full, suffix := gateway+"-"+class, ""
+	if class, merged := config.MergedClass(gateway); merged {
+		full = class + "-gateways"
+	}
 	if place > 0 {
 		suffix = "-" + strconv.Itoa(place+1)
 	}
@@ -81,27 +89,57 @@ func labelValue(name string) string {
 	return shorten(name, name, maxName)
 }
 
-// identityLabels tell the proxies of a Gateway from all other pods. A Deployment cannot change them.
+// identityLabels tell the proxies of a Gateway, or of merged ones, from all other pods. A Deployment cannot change them.
 func identityLabels(spec *translate.ProxySpec) map[string]string {
-	return map[string]string{
-		gwv1.GatewayNameLabelKey:      labelValue(spec.Name),
+	labels := map[string]string{
 		gwv1.GatewayClassNameLabelKey: labelValue(spec.Class),
 		labelManagedBy:                managedBy,
 		labelName:                     proxyName,
 	}
+	if isMerged(spec) {
+		labels[labelMerged] = "true"
+	} else {
+		labels[gwv1.GatewayNameLabelKey] = labelValue(spec.Name)
+	}
+	return labels
+}
+
+// isMerged reports whether a spec is of all Gateways of a class.
+func isMerged(spec *translate.ProxySpec) bool {
+	_, merged := config.MergedClass(spec.Name)
+	return merged
+}
+
+// servedBy names for people what proxies serve whose ProxySpec has the name.
+func servedBy(namespace, name string) string {
+	if class, merged := config.MergedClass(name); merged {
+		return fmt.Sprintf("the Gateways of GatewayClass %s", class)
+	}
+	return fmt.Sprintf("Gateway %s/%s", namespace, name)
+}
+
+// The kinds that own what is made.
+const (
+	kindGateway      = "Gateway"
+	kindGatewayClass = "GatewayClass"
+)
+
+// ownerOf is what owns the objects of a spec. A GatewayClass does not wait for them when it is deleted: that takes a permission on all classes.
+func ownerOf(spec *translate.ProxySpec) metav1.OwnerReference {
+	owner := metav1.OwnerReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Name: spec.Name, UID: spec.UID, Controller: new(true), BlockOwnerDeletion: new(true)}
+	if isMerged(spec) {
+		owner.Kind, owner.Name, owner.BlockOwnerDeletion = kindGatewayClass, spec.Class, nil
+	}
+	return owner
 }
 
 // meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
 // first, so that it cannot take the place of what identifies the objects.
 func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
-	yes := true
 	labels, annotations := labelsAndAnnotations(spec, s, kind)
 	return metav1.ObjectMeta{
 		Name: name, Namespace: spec.Namespace, Labels: labels, Annotations: annotations,
-		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: gwv1.GroupVersion.String(), Kind: "Gateway", Name: spec.Name, UID: spec.UID,
-			Controller: &yes, BlockOwnerDeletion: &yes,
-		}},
+		OwnerReferences: []metav1.OwnerReference{ownerOf(spec)},
 	}
 }
 

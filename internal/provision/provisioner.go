@@ -88,6 +88,8 @@ type Provisioner struct {
 	skip   time.Duration // see the constant
 	// deadline is progressDeadline.
 	deadline time.Duration
+	// mergeHandOver is the constant.
+	mergeHandOver time.Duration
 
 	nodePorts nodePorts
 
@@ -111,6 +113,7 @@ type Provisioner struct {
 	failures  map[gatewayName]string    // why the last try failed, as it was logged
 	errors    uint64                    // tries that failed, since New
 	absent    map[gatewayName]time.Time // since when there is no spec for what runs
+	handed    map[gatewayName]time.Time // when what takes its place was last seen not to be ready
 	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects   map[gatewayName]map[objectName]*history
 
@@ -142,7 +145,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, skip: skip, deadline: progressDeadline, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
+		o: o, client: c, grace: grace, mergeHandOver: mergeHandOver, skip: skip, deadline: progressDeadline, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -172,6 +175,7 @@ func (p *Provisioner) forget() {
 	p.failures, p.refused = map[gatewayName]string{}, map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.handOvers = map[gatewayName]handOver{}
+	p.handed = map[gatewayName]time.Time{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
@@ -332,6 +336,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 		} else {
 			p.specs[g] = change.Spec
 			delete(p.absent, g)
+			delete(p.handed, g)
 		}
 		p.reports.Add(g) // which class counts may have changed
 		if p.work != nil {
@@ -347,7 +352,8 @@ func (p *Provisioner) Refresh() { p.again() }
 
 // Gateway is the Gateway whose proxies run under a ServiceAccount; false for one without a ProxySpec. The ServiceAccount must be
 // the one of that UID, made for the Gateway as it is: one that has the name only, or was made for a Gateway that is no more,
-// is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others.
+// is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others. Of merged Gateways the name is that of their ProxySpec, and
+// the ServiceAccount that of a GatewayClass.
 func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name string, ok bool) {
 	account := p.store.find(namespace, objectName{kindServiceAccount, serviceAccount})
 	if account == nil || string(account.GetUID()) != uid {
@@ -356,11 +362,22 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 	owner := metav1.GetControllerOf(account)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	spec := p.specs[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
-	if spec == nil || owner == nil || owner.UID != spec.UID {
+	g := gatewayName{namespace, account.GetAnnotations()[annotationGateway]}
+	if owner == nil {
 		return "", false
 	}
-	return spec.Name, true
+	if spec := p.specs[g]; spec != nil {
+		if owner.UID != spec.UID {
+			return "", false
+		}
+		return spec.Name, true
+	}
+	for _, spec := range p.specs { // it has been merged with others, and its own proxies have not ended yet
+		if m := mergedIn(spec, g); m != nil && owner.UID == m.UID {
+			return m.Name, true
+		}
+	}
+	return "", false
 }
 
 // Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -225,7 +226,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	var kept error // why the number of replicas is not applied
 	if live != nil {
 		if !controlledBy(live, spec) {
-			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
+			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of %s; rename the %s, or delete the %s", n.kind, g.namespace, n.name, thisOne(spec), ownerOf(spec).Kind, n.kind)}
 		}
 		if live.GetDeletionTimestamp() != nil {
 			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
@@ -303,6 +304,9 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	p.store.written(n.kind, after)
 	return later, cmp.Or(err, kept)
 }
+
+// thisOne names the owner of what a spec needs, in a message about it.
+func thisOne(spec *translate.ProxySpec) string { return "this " + ownerOf(spec).Kind }
 
 // replacedBy returns the workload of a Gateway that serves and whose place an object, which is not there yet, is to take; false where there is none.
 func (p *Provisioner) replacedBy(g gatewayName, spec *translate.ProxySpec, object Object) (workload, bool) {
@@ -442,7 +446,7 @@ func (h *history) wait(now time.Time) time.Duration {
 // controlledBy reports whether an object is the Gateway's: of this one, or of one of its name that is no
 // more, if the object is known to have been made for it.
 func controlledBy(object Object, spec *translate.ProxySpec) bool {
-	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == spec.UID || owner.Kind != "Gateway") {
+	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == spec.UID || owner.Kind != ownerOf(spec).Kind) {
 		return owner.UID == spec.UID
 	}
 	return object.GetLabels()[labelManagedBy] == managedBy && object.GetLabels()[labelName] == proxyName &&
@@ -588,6 +592,36 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
+// mergeHandOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more or elsewhere, waits for what takes its place, and
+// handOverLook is how often it is looked at.
+const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
+
+// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet.
+func (p *Provisioner) handsOver(g gatewayName) bool {
+	class, merged := config.MergedClass(g.name)
+	p.mu.Lock()
+	var by []*translate.ProxySpec
+	for _, spec := range p.specs {
+		if merged && spec.Class == class || !merged && mergedIn(spec, g) != nil {
+			by = append(by, spec)
+		}
+	}
+	p.mu.Unlock()
+	return slices.ContainsFunc(by, func(spec *translate.ProxySpec) bool {
+		i, _ := observe(p.store.of(gatewayName{spec.Namespace, spec.Name}), spec.Class, problem{}).infrastructure()
+		return i == nil || !i.Ready || i.Waiting != ""
+	})
+}
+
+// mergedIn is a Gateway among those that a spec is of; nil where it is not.
+func mergedIn(spec *translate.ProxySpec, g gatewayName) *translate.MergedGateway {
+	i := slices.IndexFunc(spec.Merged, func(m translate.MergedGateway) bool { return m.Namespace == g.namespace && m.Name == g.name })
+	if i < 0 {
+		return nil
+	}
+	return &spec.Merged[i]
+}
+
 // abandon removes everything of a Gateway that was read and is not managed by this controller, once the grace is over. What cannot be read may
 // be managed, and an address that is given up may not come back.
 func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Duration, err error) {
@@ -597,6 +631,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	p.mu.Lock()
 	if len(running) == 0 || unread {
 		delete(p.absent, g)
+		delete(p.handed, g)
 		log := unread && !p.unread[g]
 		if unread {
 			again, p.unread[g] = unreadRetry, true
@@ -613,7 +648,19 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	if p.absent[g].IsZero() {
 		p.absent[g] = time.Now()
 	}
-	rest := time.Until(p.absent[g].Add(p.grace))
+	since := p.absent[g]
+	p.mu.Unlock()
+	if time.Since(since) < p.mergeHandOver && p.handsOver(g) {
+		p.mu.Lock()
+		p.handed[g] = time.Now()
+		p.mu.Unlock()
+		return handOverLook, nil
+	}
+	p.mu.Lock()
+	if last := p.handed[g]; last.After(since) {
+		since = last
+	}
+	rest := time.Until(since.Add(p.grace))
 	p.mu.Unlock()
 	if rest > 0 {
 		return rest, nil

@@ -220,7 +220,7 @@ func (h *portHeld) Error() string {
 	if h.holder.Namespace == h.svc.Namespace {
 		holder, remedy = fmt.Sprintf("Service %s/%s", h.holder.Namespace, h.holder.Name), "set another one in service.nodePorts, or delete that Service"
 		if gateway := h.holder.Annotations[annotationGateway]; gateway != "" && h.holder.Labels[labelManagedBy] == managedBy {
-			holder += fmt.Sprintf(" of Gateway %s/%s", h.holder.Namespace, gateway)
+			holder += " of " + servedBy(h.holder.Namespace, gateway)
 			remedy = "a node port serves one Gateway, also of those of a class: give this one GatewayParameters of its own with other service.nodePorts"
 		}
 	}

@@ -141,11 +141,11 @@ func (s *store) record(kind string, object Object, known string) {
 	s.changed(g, kind)
 }
 
-// foreign says that something else than a Gateway controls an object, whatever its labels are: who makes
+// foreign says that something else than a Gateway or a GatewayClass controls an object, whatever its labels are: who makes
 // objects after a Service or a Deployment copies these. Pods are of a ReplicaSet.
 func foreign(kind string, object Object) bool {
 	owner := metav1.GetControllerOf(object)
-	return kind != kindPod && owner != nil && owner.Kind != "Gateway"
+	return kind != kindPod && owner != nil && owner.Kind != kindGateway && owner.Kind != kindGatewayClass
 }
 
 // remove forgets an object that was gone at a version, unless a later one was seen.

@@ -404,7 +404,7 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 		add(conditionMerged, conditionMerged, "This policy is being merged by other backendTrafficPolicies for these routes: "+bracketed(a.merged))
 	}
 	if gateway, known := bs.gatewayOf(v, &a.Ref); known && inForce && read.countsGlobally() {
-		if fault, is := incremental.Fetch(v, bs.faults, gateway); is {
+		if fault, is := incremental.Fetch(v, bs.faults, bs.gateways.proxiesOf(v, gateway)); is {
 			add(conditionDegraded, reasonRedisUnavailable, "Global rate limits cannot be decided. "+fault)
 		}
 	}

@@ -36,12 +36,14 @@ type Infrastructure struct {
 	Unassigned string
 }
 
-// ProxySpec is what a managed Gateway needs to run in a cluster.
+// ProxySpec is what a managed Gateway needs to run in a cluster, or all Gateways of a class together.
 type ProxySpec struct {
-	Namespace, Name string
-	UID             types.UID
-	Class           string      // spec.gatewayClassName
-	Ports           []ProxyPort // of listeners that nothing in the Gateway speaks against; sorted, distinct
+	Namespace, Name string    // of the Gateway; of merged Gateways the namespace of the class's parameters and config.MergedName
+	UID             types.UID // of the Gateway, or of the GatewayClass of merged Gateways
+	// Merged are the Gateways of a class that are served together, sorted by namespace and name; none for proxies of one Gateway.
+	Merged []MergedGateway
+	Class  string      // spec.gatewayClassName
+	Ports  []ProxyPort // of listeners that nothing in the Gateway speaks against; sorted, distinct
 	// Addresses are the entries of spec.addresses that may be asked for, in order, each value once: type
 	// IPAddress, in canonical form; an empty value leaves the choice to the cluster. Empty: one
 	// address of the cluster's choice.
@@ -60,13 +62,19 @@ type ProxySpec struct {
 	Paused bool
 }
 
+// MergedGateway is a Gateway that is served with others.
+type MergedGateway struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
 // ProxyPort is a port to be reached.
 type ProxyPort struct {
 	Port int32
 	UDP  bool
 }
 
-// ProxySpecChange is a ProxySpec that is new or other than before; nil where the Gateway is gone or no longer managed.
+// ProxySpecChange is a ProxySpec that is new or other than before; nil where the Gateway, or the last of those that are merged, is gone or no longer managed.
 type ProxySpecChange struct {
 	Namespace, Name string
 	Spec            *ProxySpec
@@ -128,7 +136,7 @@ type InstalledCRD struct {
 	Name, BundleVersion, Channel string
 }
 
-// SetInfrastructure tells what runs for a Gateway; nil where nothing does. It counts only with Options.Cluster.
+// SetInfrastructure tells what runs for a Gateway, or for merged ones under the name of their ProxySpec; nil where nothing does. It counts only with Options.Cluster.
 func (t *Translator) SetInfrastructure(namespace, gatewayName string, i *Infrastructure) {
 	n := name{namespace, gatewayName}
 	if i == nil {

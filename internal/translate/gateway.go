@@ -24,6 +24,8 @@ type managedGateway struct {
 	Created int64     // in nanoseconds since the epoch
 	// DefaultScope is gateway.Gateway.DefaultScope.
 	DefaultScope defaultScope
+	// Merged is gateway.Gateway.Merged.
+	Merged name
 }
 
 // gateways are the Gateways of these classes, apart from their listeners.
@@ -35,7 +37,9 @@ type gateways struct {
 
 	all     *incremental.Collection[name, *gateway.Gateway]
 	managed *incremental.Collection[name, managedGateway]
-	byScope *incremental.Index[defaultScope, name, managedGateway] // default Gateways
+	// byMerged are the Gateways that are served together, by gateway.Gateway.Merged.
+	byMerged *incremental.Index[name, name, managedGateway]
+	byScope  *incremental.Index[defaultScope, name, managedGateway] // default Gateways
 	// defaults are the first maxDefaultGateways of them, the oldest first.
 	defaults *incremental.Collection[defaultScope, []name]
 	terms    *incremental.Collection[name, listenerTerms]
@@ -64,8 +68,15 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 		}, sameDeeply[*gateway.Gateway])
 	gs.managed = incremental.Map(e, "managed Gateway", gs.all,
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
-			return managedGateway{g.UID, g.Created, defaultScope(g.DefaultScope)}, true
+			return managedGateway{g.UID, g.Created, defaultScope(g.DefaultScope), name(g.Merged)}, true
 		}, same[managedGateway])
+	gs.byMerged = incremental.NewIndex(gs.managed, "merged Gateways by proxies",
+		func(_ name, g managedGateway) []name {
+			if g.Merged == (name{}) {
+				return nil
+			}
+			return []name{g.Merged}
+		})
 	gs.byScope = incremental.NewIndex(gs.managed, "default Gateways by scope",
 		func(_ name, g managedGateway) []defaultScope {
 			if g.DefaultScope == "" {
@@ -84,6 +95,14 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 			slices.SortStableFunc(all, func(a, b name) int { return cmp.Compare(created[a], created[b]) })
 			return all[:min(len(all), maxDefaultGateways)], true
 		}, slices.Equal[[]name])
+}
+
+// proxiesOf names the proxies that serve a Gateway: its own, which have its name, or those of all Gateways of its class.
+func (gs *gateways) proxiesOf(v *incremental.View, n name) name {
+	if g, _ := incremental.Fetch(v, gs.managed, n); g.Merged != (name{}) {
+		return g.Merged
+	}
+	return n
 }
 
 // maxDefaultGateways bounds the default Gateways of a scope that routes are attached to: whoever may create Gateways may create default ones, and each
@@ -112,6 +131,10 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 		g.OwnParameters = infra.ParametersRef.Name
 	}
 	gs.applyClients(v, g, gw, c)
+	if c.Merged != (name{}) {
+		gs.applyMerged(g, gw, c)
+		return
+	}
 	own, wrong := gs.gatewayParameters.ownParameters(v, gw)
 	if gs.o.Cluster {
 		g.Unserved = g.Refused != nil
@@ -157,6 +180,29 @@ func together(service *v1alpha1.Service, g *gateway.Gateway) *condition.Problem 
 	return condition.NewProblem(gwv1.GatewayReasonInvalidParameters, field, p.Remedy, "GatewayParameters, %s: %s", p.Field, p.What)
 }
 
+// applyMerged is applyParameters for a Gateway that is served with all others of its class. What it asks for that would concern these has no effect.
+func (gs *gateways) applyMerged(g *gateway.Gateway, gw *gwv1.Gateway, c class) {
+	g.Merged = types.NamespacedName(c.Merged)
+	g.Parameters = parameters.Merge(c.Parameters, nil)
+	g.ParametersUnknown = c.Problem != nil
+	if infra := gw.Spec.Infrastructure; infra != nil {
+		if infra.ParametersRef != nil && g.Refused == nil {
+			g.Refused = condition.NewProblem(gwv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef", "remove it, or use a GatewayClass without mergeGateways",
+				"GatewayClass %q has mergeGateways: its Gateways share proxies, and have no parameters of their own", gw.Spec.GatewayClassName)
+		}
+		for _, f := range []struct {
+			field string
+			set   int
+		}{{"labels", len(infra.Labels)}, {"annotations", len(infra.Annotations)}} {
+			if f.set > 0 {
+				g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.%s: left out, because GatewayClass %q has mergeGateways: its Gateways share what they would be on; "+
+					"remove it", f.field, gw.Spec.GatewayClassName))
+			}
+		}
+	}
+	g.Unserved = g.Refused != nil || g.Unaddressed() || !gs.o.Cluster && c.Problem != nil
+}
+
 // lockedNotes say which fields of a Gateway's own parameters its class has refused.
 func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 	for _, field := range fields {
@@ -169,7 +215,11 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 // applyClients takes what parameters say of clients, and of where their requests are counted, which counts in files too, and also where something else in the same parameters is wrong: to
 // expect no PROXY headers any more would turn away every client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
-	own, refused := parameters.Unlocked(c.Said, gs.gatewayParameters.saidByGateway(v, gw))
+	said := gs.gatewayParameters.saidByGateway(v, gw)
+	if c.Merged != (name{}) {
+		said = nil
+	}
+	own, refused := parameters.Unlocked(c.Said, said)
 	merged := parameters.Merge(c.Said, own)
 	g.Clients = parameters.ClientsOf(&merged)
 	redis := redisOf(c.Said, c.Namespace)
@@ -193,6 +243,7 @@ type listenerTerms struct {
 	Client                     *listener.CertificateRef
 	Clients                    parameters.Clients
 	Redis                      redisRef // that parameters name, the zero value for none
+	Merged                     name     // gateway.Gateway.Merged
 }
 
 func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
@@ -203,7 +254,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 				return listenerTerms{}, false
 			}
 			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
-				Client: listener.ClientCertificate(gw), Clients: g.Clients, Redis: redisRef{name(g.Redis), g.RedisKey}}
+				Client: listener.ClientCertificate(gw), Clients: g.Clients, Redis: redisRef{name(g.Redis), g.RedisKey}, Merged: name(g.Merged)}
 			if !gs.o.Cluster {
 				terms.Addresses = g.Binds
 			}

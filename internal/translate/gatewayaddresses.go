@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
@@ -23,7 +24,7 @@ const maxAddresses = 16
 type infrastructure struct {
 	o               *Options
 	addressFaults   *incremental.Collection[addressKey, AddressFault]
-	infrastructures *incremental.Collection[name, Infrastructure]
+	infrastructures *incremental.Collection[name, Infrastructure] // by the proxies, see gateways.proxiesOf
 
 	reachable *incremental.Collection[name, bool]          // Gateways in a cluster that wait for nothing
 	ranges    *incremental.Collection[name, []string]      // the IP addresses of what runs for Gateways, as ranges; sorted
@@ -36,17 +37,25 @@ func newInfrastructure(e *incremental.Engine, o *Options,
 	addressFaults *incremental.Collection[addressKey, AddressFault],
 	infrastructures *incremental.Collection[name, Infrastructure], gateways *gateways) *infrastructure {
 	inf := &infrastructure{o: o, addressFaults: addressFaults, infrastructures: infrastructures}
-	inf.reachable = incremental.Map(e, "reachable Gateway", inf.infrastructures,
-		func(v *incremental.View, n name, i Infrastructure) (bool, bool) {
+	inf.reachable = incremental.FlatMap(e, "reachable Gateway", inf.infrastructures,
+		func(v *incremental.View, proxies name, i Infrastructure) (all []incremental.Entry[name, bool]) {
 			if !i.Ready || i.Waiting != "" {
-				return false, false
+				return nil
 			}
-			g, managed := incremental.Fetch(v, gateways.all, n)
-			if !managed {
-				return false, false
+			served, merged := []name{proxies}, name{}
+			if _, of := config.MergedClass(proxies.Name); of {
+				served, merged = incremental.Lookup(v, gateways.byMerged, proxies), proxies
 			}
-			assigned, _ := assign(g.Addresses, reported(&i))
-			return true, len(assigned) > 0
+			for _, n := range served {
+				g, managed := incremental.Fetch(v, gateways.all, n)
+				if !managed || name(g.Merged) != merged { // what is left of proxies of its own does not count
+					continue
+				}
+				if assigned, _ := assign(g.Addresses, reported(&i)); len(assigned) > 0 {
+					all = append(all, incremental.Entry[name, bool]{Key: n, Value: true})
+				}
+			}
+			return all
 		}, same[bool])
 	inf.ranges = incremental.Map(e, "addresses of Gateway", inf.infrastructures,
 		func(_ *incremental.View, _ name, i Infrastructure) (all []string, _ bool) {
@@ -258,7 +267,11 @@ func notUsable(faults []string) *condition.Problem {
 // clusterAddresses is where the cluster says that a Gateway is reached. An address that somebody else could still assign is not assigned;
 // once others are, it is not usable.
 func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) assignment {
-	infra, runs := incremental.Fetch(v, inf.infrastructures, n)
+	proxies := n
+	if g.Merged.Name != "" {
+		proxies = name(g.Merged)
+	}
+	infra, runs := incremental.Fetch(v, inf.infrastructures, proxies)
 	if !runs {
 		return assignment{Unreached: condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet")}
 	}

@@ -16,7 +16,9 @@ type class struct {
 	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
 	Namespace  string                          // of the parameters
 	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
-	Allowed    []string                        // ranges that hostnames may have addresses in though they are private; none with Problem
+	// Merged names the proxies that serve all Gateways of the class; the zero value where each Gateway has its own.
+	Merged  name
+	Allowed []string // ranges that hostnames may have addresses in though they are private; none with Problem
 }
 
 // gatewayClasses are the GatewayClasses of this controller.
@@ -26,6 +28,7 @@ type gatewayClasses struct {
 
 func newGatewayClasses(e *incremental.Engine, o *Options,
 	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
+	infrastructures *incremental.Collection[name, Infrastructure],
 	gatewayParameters *gatewayParameters) *gatewayClasses {
 	cs := &gatewayClasses{}
 	cs.all = incremental.Map(e, "GatewayClass", classObjects,
@@ -45,6 +48,9 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
 			if c.Parameters != nil && c.Parameters.ClassOnly != nil {
 				c.Allowed = c.Parameters.ClassOnly.AllowedExternalAddresses
+			}
+			if o.Cluster || o.OwnPorts {
+				c.Merged = gatewayParameters.mergedProxies(v, infrastructures, n.Name, gc)
 			}
 			return c, true
 		}, sameDeeply[class])

@@ -111,6 +111,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 		applyClients(s.Serve, k, &terms.Clients)
+		s.Serve.Merged = terms.Merged.String()
 		if p := s.Serve.Protocol; p == config.Protocol_PROTOCOL_HTTP || p == config.Protocol_PROTOCOL_HTTPS {
 			s.Serve.Tracing = st.telemetryPolicies.tracing(v, k.Gateway)
 		}

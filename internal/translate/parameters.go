@@ -4,6 +4,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
@@ -107,6 +108,27 @@ func (gp *gatewayParameters) saidByGateway(v *incremental.View, gw *gwv1.Gateway
 	}
 	ref := gw.Spec.Infrastructure.ParametersRef
 	return gp.said(v, ref.Group, ref.Kind, name{gw.Namespace, ref.Name})
+}
+
+// mergedProxies names the proxies of all Gateways of a class; the zero value where each has its own. A mistake in the parameters must move no Gateway to other
+// proxies: where they cannot be read, what runs tells.
+func (gp *gatewayParameters) mergedProxies(v *incremental.View, infrastructures *incremental.Collection[name, Infrastructure], class string, gc *gwv1.GatewayClass) name {
+	ref := gc.Spec.ParametersRef
+	if ref == nil || value(ref.Namespace, "") == "" {
+		return name{}
+	}
+	n := name{string(*ref.Namespace), ref.Name}
+	proxies := name{n.Namespace, config.MergedName(class)}
+	merges := false
+	if said := gp.said(v, ref.Group, ref.Kind, n); said != nil {
+		merges = said.ClassOnly != nil && said.ClassOnly.MergeGateways
+	} else {
+		_, merges = incremental.Fetch(v, infrastructures, proxies)
+	}
+	if !merges {
+		return name{}
+	}
+	return proxies
 }
 
 func (gp *gatewayParameters) classParameters(v *incremental.View, gc *gwv1.GatewayClass) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {

@@ -11,53 +11,54 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// age orders the listeners of Gateways and of their ListenerSets: the oldest first, then by name of the Gateway.
-type age struct {
-	Created int64 // listener.Listener.Created
-	Gateway name
-}
-
-func (a age) before(b age) bool {
-	return a.Created < b.Created || a.Created == b.Created && a.Gateway.Compare(b.Gateway) < 0
-}
-
 // claim is what a listener takes of a port that several Gateways may share.
 type claim struct {
-	Age      age
+	// Shared names the proxies whose ports these are; the zero value is this process.
+	Shared   name
 	Listener *listener.Listener
 }
 
 // same compares what is claimed.
 func (c claim) same(o claim) bool {
 	a, b := c.Listener, o.Listener
-	return c.Age == o.Age && a.Port == b.Port && a.Protocol == b.Protocol && a.Hostname == b.Hostname && slices.Equal(a.Addresses, b.Addresses)
+	return c.Shared == o.Shared && a.Created == b.Created && a.Port == b.Port && a.Protocol == b.Protocol && a.Hostname == b.Hostname && slices.Equal(a.Addresses, b.Addresses)
 }
 
-// portNumber is the key of what is known of a port.
-type portNumber int32
+// sharedPort is a port that several Gateways may have listeners on.
+type sharedPort struct {
+	Shared name // claim.Shared
+	Port   int32
+}
 
-func (p portNumber) Compare(o portNumber) int { return cmp.Compare(p, o) }
+func (p sharedPort) Compare(o sharedPort) int {
+	return cmp.Or(p.Shared.Compare(o.Shared), cmp.Compare(p.Port, o.Port))
+}
 
 // declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
-// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster each Gateway has proxies, and so ports, of its own.
+// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster a Gateway has proxies, and so ports, of its own, unless it is
+// served with others of its class.
 func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
-	if lis.o.Cluster || lis.o.OwnPorts {
-		return
-	}
 	lis.claims = incremental.Map(e, "listener claim", lis.all,
-		func(_ *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
-			return claim{age{l.Created, k.Gateway}, l}, claims(l)
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
+			c := claim{Listener: l}
+			if lis.o.Cluster || lis.o.OwnPorts {
+				g, _ := incremental.Fetch(v, lis.gateways.managed, k.Gateway)
+				if c.Shared = g.Merged; c.Shared == (name{}) {
+					return claim{}, false
+				}
+			}
+			return c, claims(l)
 		}, claim.same)
 	lis.claimsByPort = incremental.NewIndex(lis.claims, "claims by port",
-		func(_ listenerKey, c claim) []portNumber { return []portNumber{portNumber(c.Listener.Port)} })
+		func(_ listenerKey, c claim) []sharedPort { return []sharedPort{{c.Shared, c.Listener.Port}} })
 	lis.portConflicts = incremental.FlatMap(e, "port conflicts", incremental.Keys(lis.claimsByPort, "claimed ports"),
-		func(v *incremental.View, port portNumber, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
+		func(v *incremental.View, port sharedPort, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
 			return lis.conflictsOf(v, port)
 		}, same[gwv1.ListenerConditionReason])
 }
 
-// conflictsOf are the conflicts between Gateways on a port, by the listener that loses.
-func (lis *listeners) conflictsOf(v *incremental.View, port portNumber) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
+// conflictsOf are the conflicts between Gateways on a port, by the listener that loses: the oldest Gateway or ListenerSet comes first, then the name of the Gateway counts.
+func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
 	keys := incremental.Lookup(v, lis.claimsByPort, port) // sorted, so by Gateway
 	if keys[0].Gateway == keys[len(keys)-1].Gateway {
 		return nil // it has judged its own listeners
@@ -71,14 +72,8 @@ func (lis *listeners) conflictsOf(v *incremental.View, port portNumber) (lost []
 		c, _ := incremental.Fetch(v, lis.claims, key)
 		all[i] = contender{key, c}
 	}
-	slices.SortStableFunc(all, func(a, b contender) int {
-		switch {
-		case a.Age.before(b.Age):
-			return -1
-		case b.Age.before(a.Age):
-			return 1
-		}
-		return 0
+	slices.SortStableFunc(all, func(a, b contender) int { // the keys are sorted by Gateway
+		return cmp.Compare(a.Listener.Created, b.Listener.Created)
 	})
 	var ports listener.Ports
 	for _, c := range all {
@@ -91,9 +86,6 @@ func (lis *listeners) conflictsOf(v *incremental.View, port portNumber) (lost []
 
 // portConflict returns why an older Gateway, or an older ListenerSet of one, keeps the listener from its port, or nil.
 func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	if lis.o.Cluster || lis.o.OwnPorts {
-		return nil
-	}
 	reason, lost := incremental.Fetch(v, lis.portConflicts, k)
 	if !lost {
 		return nil

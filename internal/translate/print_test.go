@@ -50,6 +50,7 @@ func (w *world) printProxySpecs(t *testing.T) string {
 		var shown struct {
 			UID         string                          `json:"uid,omitempty"`
 			Class       string                          `json:"class"`
+			Merged      []string                        `json:"merged,omitempty"`
 			Paused      bool                            `json:"paused,omitempty"`
 			Ports       []string                        `json:"ports"`
 			Addresses   []string                        `json:"addresses,omitempty"`
@@ -60,6 +61,9 @@ func (w *world) printProxySpecs(t *testing.T) string {
 		}
 		shown.UID, shown.Class, shown.Paused, shown.Ports, shown.Labels, shown.Annotations = string(p.UID), p.Class, p.Paused, []string{}, p.Labels, p.Annotations
 		shown.Unaddressed = p.Unaddressed
+		for _, m := range p.Merged {
+			shown.Merged = append(shown.Merged, fmt.Sprintf("%s/%s %s", m.Namespace, m.Name, m.UID))
+		}
 		for _, port := range p.Ports {
 			shown.Ports = append(shown.Ports, fmt.Sprint(port.Port, map[bool]string{false: "/TCP", true: "/UDP"}[port.UDP]))
 		}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"slices"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -14,15 +15,18 @@ import (
 type proxySpecs struct {
 	o *Options
 
-	all            *incremental.Collection[name, *ProxySpec]     // nil outside of a cluster
-	portsByGateway *incremental.Index[name, proxyPort, struct{}] // in a cluster
+	all            *incremental.Collection[name, *ProxySpec] // nil outside of a cluster
+	portsByGateway *incremental.Index[name, proxyPort, struct{}]
+	merged         *incremental.Collection[name, *ProxySpec] // of merged Gateways; nil outside of a cluster
+	portsByMerged  *incremental.Index[name, proxyPort, struct{}]
 }
 
 // newProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
 // say, so that a port which one of them cannot bind is not taken from the others.
 func newProxySpecs(e *incremental.Engine, o *Options,
+	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
 	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
-	gateways *gateways, listeners *listeners) *proxySpecs {
+	gatewayClasses *gatewayClasses, gateways *gateways, listeners *listeners) *proxySpecs {
 	ps := &proxySpecs{o: o}
 	if !ps.o.Cluster {
 		return ps
@@ -39,7 +43,7 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 	ps.all = incremental.Map(e, "proxy spec", gatewayObjects,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*ProxySpec, bool) {
 			g, managed := incremental.Fetch(v, gateways.all, n)
-			if !managed {
+			if !managed || g.Merged.Name != "" {
 				return nil, false
 			}
 			p := &ProxySpec{
@@ -62,10 +66,46 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 			}
 			return p, true
 		}, sameDeeply[*ProxySpec])
+	ps.declareMerged(e, classObjects, gatewayClasses, gateways, listeners)
 	return ps
 }
 
-// proxyPort is a ProxyPort of a Gateway.
+// declareMerged makes a ProxySpec for each class whose Gateways are served together, while there are any.
+func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *incremental.Collection[name, *gwv1.GatewayClass],
+	gatewayClasses *gatewayClasses, gateways *gateways, listeners *listeners) {
+	// Which listener wins a port matters to none of this: one does.
+	ports := incremental.NewIndex(listeners.claims, "ports of merged Gateways",
+		func(_ listenerKey, c claim) []proxyPort {
+			return []proxyPort{{c.Shared, c.Listener.Port, c.Listener.Protocol == gwv1.UDPProtocolType}}
+		})
+	ps.portsByMerged = incremental.NewIndex(incremental.Keys(ports, "ports of merged proxies"), "ports by merged proxies",
+		func(p proxyPort, _ struct{}) []name { return []name{p.Gateway} })
+	ps.merged = incremental.FlatMap(e, "proxy spec of merged Gateways", classObjects,
+		func(v *incremental.View, n name, gc *gwv1.GatewayClass) []incremental.Entry[name, *ProxySpec] {
+			c, ours := incremental.Fetch(v, gatewayClasses.all, n)
+			if !ours || c.Merged == (name{}) {
+				return nil
+			}
+			p := &ProxySpec{
+				Namespace: c.Merged.Namespace, Name: c.Merged.Name, UID: gc.UID, Class: n.Name,
+				Parameters: parameters.Merge(c.Parameters, nil),
+				Paused:     c.Problem != nil || gc.DeletionTimestamp != nil,
+			}
+			for _, gateway := range incremental.Lookup(v, gateways.byMerged, c.Merged) {
+				g, _ := incremental.Fetch(v, gateways.managed, gateway)
+				p.Merged = append(p.Merged, MergedGateway{gateway.Namespace, gateway.Name, g.UID})
+			}
+			if len(p.Merged) == 0 {
+				return nil
+			}
+			for _, port := range incremental.Lookup(v, ps.portsByMerged, c.Merged) {
+				p.Ports = append(p.Ports, ProxyPort{port.Port, port.UDP})
+			}
+			return []incremental.Entry[name, *ProxySpec]{{Key: c.Merged, Value: p}}
+		}, sameDeeply[*ProxySpec])
+}
+
+// proxyPort is a ProxyPort of a Gateway, or of merged ones.
 type proxyPort struct {
 	Gateway name
 	Port    int32
@@ -102,8 +142,13 @@ func (ps *proxySpecs) changes() (out []ProxySpecChange) {
 	if !ps.o.Cluster {
 		return nil
 	}
-	for _, ch := range ps.all.Changes() {
-		out = append(out, ProxySpecChange{ch.Key.Namespace, ch.Key.Name, ch.New})
+	for _, specs := range []*incremental.Collection[name, *ProxySpec]{ps.all, ps.merged} {
+		for _, ch := range specs.Changes() {
+			out = append(out, ProxySpecChange{ch.Key.Namespace, ch.Key.Name, ch.New})
+		}
 	}
+	slices.SortFunc(out, func(a, b ProxySpecChange) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }

@@ -2,7 +2,9 @@ package translate
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
@@ -36,8 +38,7 @@ func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	for _, g := range t.redises.bySecret.Get(n) {
 		gateways = append(gateways, g.String())
 	}
-	slices.Sort(gateways)
-	return slices.Compact(gateways)
+	return t.proxiesOf(gateways)
 }
 
 // gatewaysOfXBackends are those that reach any of them, as "<namespace>/<name>".
@@ -51,7 +52,7 @@ func (t *Translator) gatewaysOfXBackends(xbackends []name) (gateways []string) {
 }
 
 // Undecided returns the Gateways, as "<namespace>/<name>", of which a listener, or an XBackend that they reach, refers to a Secret of another namespace that cannot be
-// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that.
+// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that. Those that are served with others are not among them: none of these may wait for it.
 func (t *Translator) Undecided() (gateways []string) {
 	for n := range t.installation.unreadNamespaces.All() {
 		for _, k := range t.secrets.abroad.Get(n.Name) {
@@ -59,6 +60,9 @@ func (t *Translator) Undecided() (gateways []string) {
 		}
 		gateways = append(gateways, t.gatewaysOfXBackends(t.secrets.abroadXBackends.Get(n.Name))...)
 	}
-	slices.Sort(gateways)
-	return slices.Compact(gateways)
+	return slices.DeleteFunc(t.proxiesOf(gateways), func(gateway string) bool {
+		_, n, _ := strings.Cut(gateway, "/")
+		_, merged := config.MergedClass(n)
+		return merged
+	})
 }

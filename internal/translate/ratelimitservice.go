@@ -25,7 +25,7 @@ func newRateLimitServices(e *incremental.Engine, redises *redises, gateways *gat
 	})
 	limited := incremental.Keys(rs.limited, "Gateways with global rate limits")
 	rs.all = incremental.Map(e, "rate limit service", gateways.managed,
-		func(v *incremental.View, n name, _ managedGateway) (*config.RateLimitService, bool) {
+		func(v *incremental.View, n name, g managedGateway) (*config.RateLimitService, bool) {
 			if _, is := incremental.Fetch(v, limited, n); !is {
 				return nil, false
 			}
@@ -34,7 +34,7 @@ func newRateLimitServices(e *incremental.Engine, redises *redises, gateways *gat
 				return nil, false
 			}
 			s = proto.CloneOf(s)
-			s.Key = n.String()
+			s.Key, s.Merged = n.String(), g.Merged.String()
 			return s, true
 		}, sameMessage[*config.RateLimitService])
 	return rs

@@ -236,6 +236,7 @@ type routeStatuses struct {
 	routeFaults *incremental.Collection[routeFaultKey, RouteFault]
 	admissions  *admissions
 	routes      *routes
+	gateways    *gateways
 
 	faultsByRoute *incremental.Index[routeFaultKey, routeFaultKey, RouteFault] // those of its parts
 	all           *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
@@ -243,8 +244,8 @@ type routeStatuses struct {
 
 func newRouteStatuses(e *incremental.Engine, o *Options,
 	routeFaults *incremental.Collection[routeFaultKey, RouteFault],
-	admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
-	rst := &routeStatuses{o: o, routeFaults: routeFaults, admissions: admissions, routes: routes}
+	gateways *gateways, admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
+	rst := &routeStatuses{o: o, routeFaults: routeFaults, gateways: gateways, admissions: admissions, routes: routes}
 	rst.faultsByRoute = incremental.NewIndex(routeFaults, "route faults by route", func(k routeFaultKey, _ RouteFault) []routeFaultKey {
 		return []routeFaultKey{{config.WholeRouteKey(k.Route), k.Gateway}}
 	})
@@ -274,7 +275,7 @@ func (rst *routeStatuses) parentStatus(p parent, generation int64, conditions ..
 
 // routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
 func (rst *routeStatuses) routeFault(v *incremental.View, c *compiled, p parent) string {
-	for _, part := range incremental.Lookup(v, rst.faultsByRoute, routeFaultKey{c.Route.Key, p.Gateway}) {
+	for _, part := range incremental.Lookup(v, rst.faultsByRoute, routeFaultKey{c.Route.Key, rst.gateways.proxiesOf(v, p.Gateway)}) {
 		fault, _ := incremental.Fetch(v, rst.routeFaults, part)
 		return fault.Message // one is enough to act on
 	}

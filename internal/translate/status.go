@@ -2,6 +2,7 @@ package translate
 
 import (
 	"slices"
+	"strings"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
@@ -21,7 +22,8 @@ type StatusChange struct {
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
 	Generation int64
-	// Gateways are those, as "<namespace>/<name>", whose proxies must serve what Status says before it is true; sorted.
+	// Gateways are those, as "<namespace>/<name>", whose proxies must serve what Status says before it is true; sorted, distinct. Those that are served together
+	// are one, with the name of its proxies.
 	Gateways []string
 }
 
@@ -75,13 +77,25 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	}
 	out = t.tellFailing(out)
 	for i := range out {
-		out[i].Gateways = t.gatewaysThatServe(&out[i])
+		out[i].Gateways = t.proxiesOf(t.gatewaysThatServe(&out[i]))
 	}
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
 }
 
-// gatewaysThatServe returns StatusChange.Gateways.
+// proxiesOf names the proxies of Gateways, both as "<namespace>/<name>"; sorted, distinct.
+func (t *Translator) proxiesOf(gateways []string) []string {
+	for i, gateway := range gateways {
+		namespace, n, _ := strings.Cut(gateway, "/")
+		if g, _ := t.gateways.managed.Get(name{namespace, n}); g.Merged != (name{}) {
+			gateways[i] = g.Merged.String()
+		}
+	}
+	slices.Sort(gateways)
+	return slices.Compact(gateways)
+}
+
+// gatewaysThatServe returns the Gateways that StatusChange.Gateways is of.
 func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	n := name{c.Object.Namespace, c.Object.Name}
 	switch s := c.Status.(type) {

@@ -58,7 +58,7 @@ func newTicketKeys(e *incremental.Engine,
 				return nil, false
 			}
 			now, _ := incremental.Fetch(v, tickets, name{})
-			keys := &config.TicketKeys{Key: n.String(), Keys: certificate.TicketSecrets(now.Secret, n.String(), g.UID, now.Period)}
+			keys := &config.TicketKeys{Key: n.String(), Merged: g.Merged.String(), Keys: certificate.TicketSecrets(now.Secret, n.String(), g.UID, now.Period)}
 			if sessions {
 				keys.SessionKeys = certificate.SessionSecrets(now.Secret, n.String(), g.UID, now.Period)
 			}

@@ -83,6 +83,15 @@ address=$(kubectl get gateway web -o jsonpath='{.status.addresses[0].value}')
 until [ "$(curl -s -o /dev/null -w '%{http_code}' "http://$address/cart")" = 503 ]; do sleep 0.2; done
 `, after: "kubectl scale deployment/echo --replicas 1\nkubectl rollout status deployment/echo\n"},
 	{document: tasks + "debug-404-503.md", has: "kubectl logs", prints: `"reason":"no_endpoints"`},
+	{document: tasks + "merged-gateways.md", has: "mergeGateways: true", before: "kubectl create namespace shop\nkubectl create namespace blog\n", after: `kubectl wait --for=condition=Programmed --timeout=60s gateway/shop --namespace shop
+kubectl wait --for=condition=Programmed --timeout=60s gateway/blog --namespace blog
+test "$(kubectl get gateway shop --namespace shop -o jsonpath='{.status.addresses[0].value}')" = "$(kubectl get gateway blog --namespace blog -o jsonpath='{.status.addresses[0].value}')"
+`},
+	{document: tasks + "merged-gateways.md", has: "kubectl get gateways", prints: "deployment.apps/shared-gateways", after: `kubectl delete namespace shop blog
+kubectl wait --for=delete --timeout=120s deployment/shared-gateways --namespace moongate-system
+kubectl delete gatewayclass shared
+kubectl delete gatewayparameters shared --namespace moongate-system
+`},
 	{document: tasks + "migrate-from-ingress-nginx.md", has: "migrate --kube", code: 1 /* a snippet */, before: "sed 's/127.0.0.1/192.0.2.1/' examples/ingress-nginx.yaml | kubectl apply -f -\n", after: "test -s migrated/default.yaml && test -s report.txt && rm -r migrated report.txt\n"},
 	{document: tasks + "migrate-from-ingress-nginx.md", has: "kubectl get ingresses", code: 1, after: "test -s migrated/default.yaml && test -s report.txt\n"},
 	{document: tasks + "backend-tls.md", has: "create configmap", before: secrets},

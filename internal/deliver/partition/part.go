@@ -2,6 +2,7 @@ package partition
 
 import (
 	"container/list"
+	"maps"
 	"slices"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -10,7 +11,7 @@ import (
 // maxTombstones is how many removals a part remembers: a proxy that missed more gets everything.
 const maxTombstones = 4096
 
-// Part is the configuration of one Gateway.
+// Part is the configuration of one Gateway, or of several that proxies serve together.
 type Part struct {
 	gateway    string
 	generation uint64
@@ -49,6 +50,17 @@ func (p *Part) Generation() uint64 { return p.generation }
 
 // Len is how many Resources there are.
 func (p *Part) Len() int { return len(p.live) }
+
+// Gateways returns those that have a listener in the part, sorted.
+func (p *Part) Gateways() []string {
+	found := map[string]struct{}{}
+	for _, e := range p.live {
+		if l := e.Value.(*entry).resource.GetListener(); l != nil {
+			found[l.Gateway] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
 
 // Holds says whether a Resource is in the part.
 func (p *Part) Holds(id config.ID) bool { return p.live[id] != nil }

@@ -1,6 +1,7 @@
 // Package partition splits a configuration by Gateway: a part holds the Gateway's listeners, ticket keys and rate limit service, the
 // routes attached to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
-// proxy gets what is its own and nothing else, at the cost of what changed.
+// proxy gets what is its own and nothing else, at the cost of what changed. Where all Gateways of a class are served by the same proxies there is a part
+// for these, too; each of the Gateways keeps its own, for proxies of its own that have not ended yet.
 //
 // It is pure: no lock, no clock, no I/O. It must import nothing of this module but config.
 package partition
@@ -47,7 +48,7 @@ func New() *Partition {
 // Generation is the one of the last Update.
 func (p *Partition) Generation() uint64 { return p.generation }
 
-// Part is what the proxies of a Gateway ("<namespace>/<name>") serve, empty for one that is not known.
+// Part is what the proxies of a Gateway ("<namespace>/<name>"), or those of a class, serve, empty for one that is not known.
 func (p *Partition) Part(gateway string) *Part {
 	part := p.parts[gateway]
 	if part == nil {
@@ -100,15 +101,23 @@ func (p *Partition) project(id config.ID) map[string]*config.Resource {
 	r := p.resources[id]
 	switch kind := r.GetKind().(type) {
 	case *config.Resource_Listener:
-		return map[string]*config.Resource{kind.Listener.Gateway: r}
+		return within(r, kind.Listener.Gateway, kind.Listener.Merged)
 	case *config.Resource_Route, *config.Resource_L4Route:
 		return p.projectRoute(r)
 	case *config.Resource_TicketKeys:
-		return map[string]*config.Resource{kind.TicketKeys.Key: r}
+		return within(r, kind.TicketKeys.Key, kind.TicketKeys.Merged)
 	case *config.Resource_RateLimitService:
-		return map[string]*config.Resource{kind.RateLimitService.Key: r}
+		return within(r, kind.RateLimitService.Key, kind.RateLimitService.Merged)
 	}
 	return nil
+}
+
+// within is what a Gateway has as the parts hold it: its own, and, unless merged is "", the one of the Gateways that proxies serve together.
+func within(r *config.Resource, gateway, merged string) map[string]*config.Resource {
+	if merged == "" {
+		return map[string]*config.Resource{gateway: r}
+	}
+	return map[string]*config.Resource{gateway: r, merged: r}
 }
 
 func (p *Partition) projectRoute(r *config.Resource) map[string]*config.Resource {
@@ -117,6 +126,9 @@ func (p *Partition) projectRoute(r *config.Resource) map[string]*config.Resource
 		l := p.resources[config.ID{Kind: config.KindListener, Key: a.Listener}].GetListener()
 		if l != nil {
 			byGateway[l.Gateway] = append(byGateway[l.Gateway], a)
+			if l.Merged != "" {
+				byGateway[l.Merged] = append(byGateway[l.Merged], a)
+			}
 		}
 	}
 	out := make(map[string]*config.Resource, len(byGateway))
@@ -170,7 +182,7 @@ func (c *change) take(id config.ID, r *config.Resource) {
 	switch id.Kind {
 	case config.KindListener:
 		c.roots[id] = struct{}{}
-		if old == nil || r == nil || old.GetListener().GetGateway() != r.GetListener().GetGateway() {
+		if was, is := old.GetListener(), r.GetListener(); old == nil || r == nil || was.GetGateway() != is.GetGateway() || was.GetMerged() != is.GetMerged() {
 			for route := range p.attached[id.Key] {
 				c.roots[route] = struct{}{}
 			}

@@ -23,9 +23,16 @@ type world struct {
 
 var gateways = []string{"n/a", "n/b", "n/c"}
 
+// together are the proxies that may serve Gateways beside, or in the place of, those of their own.
+var together = []string{"n/gatewayclass:x", "n/gatewayclass:y"}
+
+func (w *world) merged() string {
+	return append([]string{""}, together...)[w.r.IntN(3)]
+}
+
 func (w *world) listener() *config.Resource {
 	key := fmt.Sprintf("listener-%d", w.r.IntN(6))
-	l := &config.Listener{Key: key, Gateway: gateways[w.r.IntN(3)], Port: uint32(w.r.IntN(3))}
+	l := &config.Listener{Key: key, Gateway: gateways[w.r.IntN(3)], Merged: w.merged(), Port: uint32(w.r.IntN(3))}
 	for range w.r.IntN(3) {
 		l.Certificates = append(l.Certificates, fmt.Sprintf("certificate-%d", w.r.IntN(4)))
 	}
@@ -85,12 +92,12 @@ func (w *world) leaf() *config.Resource {
 
 func (w *world) ticketKeys() *config.Resource {
 	return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{
-		Key: gateways[w.r.IntN(3)], Keys: [][]byte{{byte(w.r.IntN(3))}}}}}
+		Key: gateways[w.r.IntN(3)], Merged: w.merged(), Keys: [][]byte{{byte(w.r.IntN(3))}}}}}
 }
 
 func (w *world) rateLimitService() *config.Resource {
 	return &config.Resource{Kind: &config.Resource_RateLimitService{RateLimitService: &config.RateLimitService{
-		Key: gateways[w.r.IntN(3)], KeyPrefix: fmt.Sprint(w.r.IntN(3))}}}
+		Key: gateways[w.r.IntN(3)], Merged: w.merged(), KeyPrefix: fmt.Sprint(w.r.IntN(3))}}}
 }
 
 func (w *world) step() *config.Update {
@@ -118,7 +125,7 @@ func (w *world) step() *config.Update {
 	return u
 }
 
-// naive is a Gateway's part by the words of the package comment, without anything kept.
+// naive is the part of a Gateway, or of several together, by the words of the package comment, without anything kept.
 func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 	out := map[config.ID]*config.Resource{}
 	add := func(kind config.Kind, key string) {
@@ -143,21 +150,21 @@ func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 		}
 	}
 	for id, r := range w.resources {
-		if l := r.GetListener(); l != nil && l.Gateway == gateway {
+		if l := r.GetListener(); l != nil && (l.Gateway == gateway || l.Merged == gateway) {
 			out[id] = r
 			for _, c := range l.Certificates {
 				add(config.KindCertificate, c)
 			}
 		}
-		if k := r.GetTicketKeys(); k != nil && k.Key == gateway {
+		if k := r.GetTicketKeys(); k != nil && (k.Key == gateway || k.Merged == gateway) {
 			out[id] = r
 		}
-		if s := r.GetRateLimitService(); s != nil && s.Key == gateway {
+		if s := r.GetRateLimitService(); s != nil && (s.Key == gateway || s.Merged == gateway) {
 			out[id] = r
 		}
 		elsewhere := func(a *config.Attachment) bool {
 			l := w.resources[config.ID{Kind: config.KindListener, Key: a.Listener}]
-			return l == nil || l.GetListener().Gateway != gateway
+			return l == nil || l.GetListener().Gateway != gateway && l.GetListener().Merged != gateway
 		}
 		if l4 := proto.CloneOf(r.GetL4Route()); l4 != nil {
 			if l4.Attachments = slices.DeleteFunc(l4.Attachments, elsewhere); len(l4.Attachments) == 0 {
@@ -226,22 +233,22 @@ func (f *follower) difference(want map[config.ID]*config.Resource) string {
 // TestPartsEqualScratch: after random Updates each part is what the words say, for those who ask always,
 // for those who ask rarely, and for those who missed more than is remembered.
 func TestPartsEqualScratch(t *testing.T) {
-	fulls := 0
+	fulls, all := 0, slices.Concat(gateways, together)
 	for seed := range uint64(8) {
 		w := &world{r: rand.New(rand.NewPCG(seed, 3)), resources: map[config.ID]*config.Resource{}}
 		p := New()
 		p.tombstones = 5
 		always, rarely := map[string]*follower{}, map[string]*follower{}
-		for _, g := range gateways {
+		for _, g := range all {
 			always[g], rarely[g] = &follower{held: map[config.ID]*config.Resource{}}, &follower{held: map[config.ID]*config.Resource{}}
 		}
 		for step := range 200 {
 			before := map[string]uint64{}
-			for _, g := range gateways {
+			for _, g := range all {
 				before[g] = p.Part(g).Generation()
 			}
 			touched := p.Apply(w.step())
-			for _, g := range gateways {
+			for _, g := range all {
 				part, want := p.Part(g), w.naive(g)
 				if (part.Generation() != before[g]) != slices.Contains(touched, g) {
 					t.Fatalf("seed %d step %d: %s changed from generation %d to %d, reported: %v", seed, step, g, before[g], part.Generation(), touched)
@@ -270,7 +277,7 @@ func TestPartsEqualScratch(t *testing.T) {
 		if len(p.users) > 0 || len(p.attached) > 0 || len(p.homes) > 0 || len(p.resources) > 0 {
 			t.Fatalf("seed %d: left behind: %v %v %v", seed, p.users, p.attached, p.homes)
 		}
-		for _, g := range gateways {
+		for _, g := range all {
 			if p.Forget(g); p.parts[g] != nil {
 				t.Fatalf("seed %d: %s is remembered", seed, g)
 			}

@@ -47,7 +47,9 @@ type Gateway struct {
 	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" for none.
 	OwnParameters     string
 	ParametersUnknown bool
-	Clients           parameters.Clients
+	// Merged names the proxies that serve the Gateway with all others of its class; the zero value where it has its own.
+	Merged  types.NamespacedName
+	Clients parameters.Clients
 	// Redis is the Secret that has the address of the Redis in which global rate limits count, under RedisKey; the zero value where parameters name none.
 	Redis    types.NamespacedName
 	RedisKey string
