@@ -423,8 +423,8 @@ func (l *AccessLog) note(err error) {
 	if err == nil {
 		return
 	}
+	l.lastErr.Store(&err) // first, so that whoever sees the count finds it
 	l.failed.Add(1)
-	l.lastErr.Store(&err)
 	if logger := l.logger.Load(); logger != nil && (l.warned.IsZero() || time.Since(l.warned) >= logWarnInterval) {
 		l.warned = time.Now()
 		logger.Warn("cannot write the access log", "error", err, "dropped", l.Dropped())
