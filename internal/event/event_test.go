@@ -166,6 +166,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d were written within a second", written)
 		}
 		time.Sleep(queueLength / rate * time.Second)
+		synctest.Wait()
 		if n := len(s.queue); n != 0 {
 			t.Errorf("%d wait", n)
 		}

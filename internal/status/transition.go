@@ -31,17 +31,22 @@ type Transition struct {
 // reasonRecovered stands for the reason of a condition that has gone, as one that ought not to be True does where it is not.
 const reasonRecovered = "Recovered"
 
+// starting are reasons that every Gateway may have while it starts: only one that had an address has lost something.
+var starting = []string{string(gwv1.GatewayReasonAddressNotAssigned), "NotAssigned"}
+
 // maxNamed is how many parts of an object a message names.
 const maxNamed = 3
 
 // Transitions returns what has become bad or good from one status to the next one of an object, of the parts of the controller. What only waits (reason
-// Pending, or a status of Unknown) is neither. Where several parts say the same there is one Transition; it names the listeners, and of several parents or
+// Pending, a status of Unknown, or an address that has not been there yet) is neither. Where several parts say the same there is one Transition; it names the listeners, and of several parents or
 // ancestors which ones it is about.
 func Transitions(before, after any, controller gwv1.GatewayController) []Transition {
 	var all []Transition
 	where := map[Transition][]string{}
 	found := func(t Transition, part Part) {
-		if !slices.Contains(all, t) {
+		if i := slices.IndexFunc(all, func(o Transition) bool { return o == t || t.Bad && o.Bad && o.Message == t.Message && t.Message != "" }); i >= 0 {
+			t = all[i] // one condition is a consequence of the other
+		} else {
 			all = append(all, t)
 		}
 		if name := part.String(); name != "" && !slices.Contains(where[t], name) {
@@ -61,6 +66,7 @@ func Transitions(before, after any, controller gwv1.GatewayController) []Transit
 		for _, c := range part.Conditions {
 			was := find(conditions, c.Type)
 			switch wasBad := was != nil && bad(*was); {
+			case bad(c) && slices.Contains(starting, c.Reason) && (was == nil || !good(*was)):
 			case bad(c) && (!wasBad || was.Reason != c.Reason):
 				found(Transition{true, c.Reason, c.Message}, part)
 			case wasBad && good(c):

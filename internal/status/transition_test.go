@@ -51,6 +51,9 @@ func TestTransitions(t *testing.T) {
 		{"listeners", gateway(nil, conditions{}, conditions{}), gateway(nil, conditions{resolved}, conditions{refused}), []Transition{{true, "RefNotPermitted", "listener l1: not allowed"}}},
 		{"waits", gateway(nil), gateway(conditions{pending, is("Accepted", "Unknown", "Pending", "")}), nil},
 		{"waited", gateway(conditions{pending}), gateway(conditions{is("Programmed", "True", "Programmed", "")}), nil},
+		{"has no address yet", gateway(conditions{pending}), gateway(conditions{is("AddressesAssigned", "False", "NotAssigned", "none"), is("Programmed", "False", "AddressNotAssigned", "none")}), nil},
+		{"has lost its address", gateway(conditions{is("AddressesAssigned", "True", "AddressesAssigned", ""), is("Programmed", "True", "Programmed", "")}),
+			gateway(conditions{is("AddressesAssigned", "False", "NotAssigned", "none"), is("Programmed", "False", "AddressNotAssigned", "none")}), []Transition{{true, "NotAssigned", "none"}}},
 		{"not ours to judge", gateway(nil), gateway(conditions{is("example.com/Healthy", "False", "Bad", ""), is("Overridden", "True", "Overridden", "")}), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
