@@ -261,6 +261,33 @@ func TestParkHTTP2EndRaces(t *testing.T) {
 	}
 }
 
+// TestParkHTTP2ToldBefore: a connection that is told to end after it has come to rest, and before it is parked, is not parked.
+func TestParkHTTP2ToldBefore(t *testing.T) {
+	for name, tell := range map[string]func(*http2.Conn){
+		"EndIfIdle": func(h *http2.Conn) { h.EndIfIdle(0) },
+		"Drain":     (*http2.Conn).Drain,
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := served(t)
+			http2AskerOf(t, addr, false).ask()
+			parkedHTTP2(t, set, 1)
+			var c *Conn
+			set.Each(func(one *Conn) { c = one })
+			if !c.claim() {
+				t.Fatal("somebody else has claimed it")
+			}
+			c.unpark()
+			h := c.http2.Load()
+			tell(h)
+			if c.retireHTTP2(h) {
+				t.Fatal("it is parked, and nobody would have it go on")
+			}
+			c.runHTTP2(nil)
+			<-set.Empty()
+		})
+	}
+}
+
 // meetPark has end meet one connection around the moment at which it is parked, and reads to its end.
 func meetPark(t *testing.T, set *Set, addr string, i int, end func(*Conn)) {
 	nc, err := net.Dial("tcp", addr)
