@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
@@ -499,18 +500,23 @@ func (c *Conn) endIdle() bool {
 		if used && listen.Unsent(c.raw) {
 			least = c.timeouts.WriteIdle
 		}
-		if !h.EndIfIdle(least) {
-			return false
-		}
-		if c.claim() { // it is parked, and ends once it goes on
-			go c.resume()
-		}
-		return true
+		return c.endHTTP2(h, least)
 	}
 	if !c.claim() {
 		return false
 	}
 	go c.expireParked()
+	return true
+}
+
+// endHTTP2 ends the connection if it has had no stream for so long at least, and reports whether it does.
+func (c *Conn) endHTTP2(h *http2.Conn, least time.Duration) bool {
+	if !h.EndIfIdle(least) {
+		return false
+	}
+	if c.claim() { // it is parked, and ends once it goes on
+		go c.resume()
+	}
 	return true
 }
 

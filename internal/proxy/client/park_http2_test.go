@@ -5,15 +5,18 @@ package client
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -219,5 +222,98 @@ func TestParkHTTP2Races(t *testing.T) {
 	<-set.Empty()
 	if failed > 0 { // the client asks again on another connection where GOAWAY leaves its request out
 		t.Errorf("%d requests failed, %d were answered", failed, answered)
+	}
+}
+
+// TestParkHTTP2EndRaces: whoever ends a connection of HTTP/2 at the moment at which it is parked or taken up again, it ends, and once.
+func TestParkHTTP2EndRaces(t *testing.T) {
+	for name, end := range map[string]func(*Conn){
+		"for another": func(c *Conn) { c.endHTTP2(c.http2.Load(), 0) },
+		"drain": func(c *Conn) { // as the sweeper does, but while it looks at connections that are not parked only
+			if kind, _, _ := c.wait.get(); kind != waitParked {
+				c.http2.Load().Drain()
+			} else if c.claim() {
+				go c.expireParked()
+			}
+		},
+		"cut": func(c *Conn) { c.cut(observe.ReasonShuttingDown) },
+		"all": func(c *Conn) {
+			c.endHTTP2(c.http2.Load(), 0)
+			c.cut(observe.ReasonShuttingDown)
+			if c.claim() {
+				go c.expireParked()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := servedBy(t, false, nil, func(s *Set) { s.rest = time.Millisecond })
+			set.engine.Draining.Store(name == "drain")
+			var clients sync.WaitGroup
+			for i := range 200 {
+				clients.Go(func() { meetPark(t, set, addr, i, end) })
+			}
+			clients.Wait()
+			<-set.Empty()
+			if n := set.admission.ending.Load(); n != 0 {
+				t.Errorf("%d connections are still to end", n)
+			}
+		})
+	}
+}
+
+// TestParkHTTP2ToldBefore: a connection that is told to end after it has come to rest, and before it is parked, is not parked.
+func TestParkHTTP2ToldBefore(t *testing.T) {
+	for name, tell := range map[string]func(*http2.Conn){
+		"EndIfIdle": func(h *http2.Conn) { h.EndIfIdle(0) },
+		"Drain":     (*http2.Conn).Drain,
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := served(t)
+			http2AskerOf(t, addr, false).ask()
+			parkedHTTP2(t, set, 1)
+			var c *Conn
+			set.Each(func(one *Conn) { c = one })
+			if !c.claim() {
+				t.Fatal("somebody else has claimed it")
+			}
+			c.unpark()
+			h := c.http2.Load()
+			tell(h)
+			if c.retireHTTP2(h) {
+				t.Fatal("it is parked, and nobody would have it go on")
+			}
+			c.runHTTP2(nil)
+			<-set.Empty()
+		})
+	}
+}
+
+// meetPark has end meet one connection around the moment at which it is parked, and reads to its end.
+func meetPark(t *testing.T, set *Set, addr string, i int, end func(*Conn)) {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer nc.Close()
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(nc, http2.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+"\x00\x00\x00\x04\x01\x00\x00\x00\x00") // SETTINGS, and that ours are known
+	if _, err := io.ReadFull(nc, make([]byte, 9)); err != nil {
+		t.Error(err)
+		return
+	}
+	for from := time.Now(); time.Since(from) < time.Duration(i%100)*20*time.Microsecond; {
+		runtime.Gosched()
+	}
+	if i%3 == 0 {
+		io.WriteString(nc, "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678") // a PING
+	}
+	set.Each(func(c *Conn) {
+		if c.side.Peer.Port() == uint16(nc.LocalAddr().(*net.TCPAddr).Port) {
+			end(c)
+		}
+	})
+	if _, err := io.Copy(io.Discard, nc); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection does not end")
 	}
 }

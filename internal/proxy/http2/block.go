@@ -37,6 +37,8 @@ type block struct {
 	s *Stream // the one that a request begins, which nobody else knows yet
 	// section is that of a response or of trailers; exchanged for the stream's when it is complete.
 	section head.Section
+	// part is the beginning of a field of which the rest has not come. The decoder would keep the memory of the longest for ever.
+	part []byte
 }
 
 const headerTable = 4 << 10 // bytes of the peer's dynamic table, the protocol's default
@@ -61,7 +63,7 @@ func (c *Conn) beginHeaders() error {
 		c.decoder.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
 	}
 	b := &c.block
-	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), section: b.section}
+	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), section: b.section, part: b.part[:0]}
 	return c.identify()
 }
 
@@ -134,15 +136,27 @@ func (c *Conn) fragment(p []byte) error {
 		if !ok {
 			return connError(CompressionError, "update of the table's size behind a field")
 		}
-		if _, err := c.decoder.Write(p[:n]); err != nil {
+		if c.decode(p[:b.whole]) != nil {
 			return connError(CompressionError, "header block cannot be decoded")
 		}
+		b.part = append(b.part, p[b.whole:n]...)
 		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another update may follow
 			return connError(CompressionError, "header block cannot be decoded")
 		}
 		p = p[n:]
 	}
 	return nil
+}
+
+// decode gives the decoder bytes that end a field, together with those of it that have come before.
+func (c *Conn) decode(p []byte) error {
+	b := &c.block
+	if len(p) > 0 && len(b.part) > 0 {
+		b.part = append(b.part, p...)
+		p, b.part = b.part, b.part[:0]
+	}
+	_, err := c.decoder.Write(p)
+	return err
 }
 
 // field takes in a decoded field. What is too large or not wanted is not even decoded, as far as
@@ -167,7 +181,7 @@ func (c *Conn) endBlock() error {
 	b := &c.block
 	b.open = false
 	c.decoder.SetEmitEnabled(true)
-	if c.decoder.Close() != nil {
+	if len(b.part) > 0 || c.decoder.Close() != nil {
 		return connError(CompressionError, "header block cut off")
 	}
 	switch b.kind {

@@ -29,8 +29,22 @@ func (c *Conn) expireRest() (bool, error) {
 	c.in.shrink()
 	littleBuffers.Put((*[littleBuffer]byte)(c.in.small))
 	c.in = readBuffer{}
-	c.streams, c.out, c.block.section = nil, nil, head.Section{}
+	if c.decoder != nil {
+		c.releaseInput()
+	}
+	c.streams, c.out, c.block.section, c.block.part = nil, nil, head.Section{}, nil
 	return true, ErrRests
+}
+
+// begunField is the beginning of a field.
+var begunField = []byte{0}
+
+// releaseInput has the decoder not point any more to what it was given last, between blocks: that would keep a whole buffer from being
+// collected.
+func (c *Conn) releaseInput() {
+	c.decoder.Write(begunField) //nolint:errcheck // more is to come
+	c.decoder.Close()           //nolint:errcheck // it tells that no more has come, and drops the field
+	c.decoder.Close()           //nolint:errcheck // the next block begins
 }
 
 // Woken reports whether a connection that rests has something to do: it was told to end. It may be called from any goroutine.

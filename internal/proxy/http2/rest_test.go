@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +101,37 @@ func TestRest(t *testing.T) {
 	if err := <-returned; !errors.As(err, &told) {
 		t.Errorf("Serve returned %v", err)
 	}
+}
+
+// TestRestAfterLongField: what a long field has needed that came in parts is given back, and the buffer that it came in.
+func TestRestAfterLongField(t *testing.T) {
+	const n, length = 8, 30 << 10
+	var all []*Conn
+	for range n {
+		r, c, _, returned := resting(t, Options{Rest: 50 * time.Millisecond})
+		block := r.block(get("/", "a", strings.Repeat("~", length))...) // which Huffman's code makes no shorter
+		r.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:length/2], EndStream: true})
+		r.WriteContinuation(1, true, block[length/2:])
+		r.response(1)
+		wantRest(t, returned)
+		all = append(all, c)
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		for range 3 { // what is in pools lives for two
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	with := heap()
+	for _, c := range all {
+		c.decoder, c.block = nil, block{}
+	}
+	if held := (with - heap()) / n; held > length/4 {
+		t.Errorf("a connection holds %d bytes of header blocks", held)
+	}
+	runtime.KeepAlive(all)
 }
 
 // TestNoRest: what is unfinished keeps a connection from resting.

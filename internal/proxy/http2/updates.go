@@ -1,6 +1,6 @@
 package http2
 
-// updates finds the updates of the table's size in a header block, which stand before all fields (RFC 7541 section 4.2).
+// updates finds the updates of the table's size in a header block, which stand before all fields (RFC 7541 section 4.2), and where fields end.
 // The decoder of package hpack looks for that only where the table holds something, and then refuses the second of the
 // two that may stand there. The zero value is at the beginning of a block.
 //
@@ -12,6 +12,7 @@ type updates struct {
 	field bool   // a field has begun
 	shift uint8  // of the next piece of the present integer
 	left  uint64 // the present integer, or bytes of the present string
+	whole int    // bytes that the last scan has gone on by, to the end of the last field or update among them
 }
 
 const (
@@ -27,11 +28,18 @@ const (
 // scan goes on with b. ok is false where an update stands behind a field. An update ends at b[:n], with more to come for scan, or
 // nothing is left and n is len(b). What is malformed otherwise is the decoder's to find.
 func (u *updates) scan(b []byte) (n int, ok bool) {
+	u.whole = 0
+	defer func() {
+		if u.state == atStart {
+			u.whole = n
+		}
+	}()
 	for n < len(b) {
 		x := b[n]
 		n++
 		switch u.state {
 		case atStart:
+			u.whole = n - 1
 			var mask byte
 			switch {
 			case x&0x80 != 0:

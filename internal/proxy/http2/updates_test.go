@@ -110,13 +110,24 @@ func TestUpdatesFindFields(t *testing.T) {
 		for text, want := range map[string]bool{block: true, block[:at] + "\x3f\x01" + block[at:]: false} {
 			var u updates
 			found := true
-			for p := []byte(text); len(p) > 0 && found; {
+			for p, from := []byte(text), 0; len(p) > 0 && found; {
 				k := 1 + rnd.IntN(len(p))
 				var n int
 				if n, found = u.scan(p[:k]); n < k && found {
 					t.Fatal("an update at the start")
 				}
-				p = p[k:]
+				if want {
+					whole := 0
+					for _, end := range ends {
+						if from < end && end <= from+k {
+							whole = end - from
+						}
+					}
+					if u.whole != whole {
+						t.Fatalf("%q from %d by %d: whole to %d, want %d", text, from, k, u.whole, whole)
+					}
+				}
+				p, from = p[k:], from+k
 			}
 			if found != want {
 				t.Fatalf("%q: %v", text, found)
