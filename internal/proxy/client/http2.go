@@ -64,6 +64,7 @@ func (c *Conn) runHTTP2(prior []byte) {
 		if c.retireHTTP2(h) {
 			return
 		}
+		h.StayAwake() // else it would rest again each second
 		prior = nil
 	}
 	c.end()

@@ -47,6 +47,13 @@ func (c *Conn) releaseInput() {
 	c.decoder.Close()           //nolint:errcheck // the next block begins
 }
 
+// StayAwake has the connection rest no more: nobody can wait for what the client sends but Serve.
+func (c *Conn) StayAwake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.o.Rest = 0
+}
+
 // Woken reports whether a connection that rests has something to do: it was told to end. It may be called from any goroutine.
 func (c *Conn) Woken() bool {
 	c.mu.Lock()

@@ -224,3 +224,25 @@ func TestRestEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestStayAwake: a connection that nobody else can wait for is served on by Serve alone.
+func TestStayAwake(t *testing.T) {
+	const rest = 20 * time.Millisecond
+	r, c, again, returned := resting(t, Options{Rest: rest})
+	wantRest(t, returned)
+	c.StayAwake()
+	again <- true
+	for id := uint32(1); id < 7; id += 2 {
+		r.headers(id, true, get("/")...)
+		r.response(id)
+		select {
+		case err := <-returned:
+			t.Fatalf("Serve returned %v", err)
+		case <-time.After(5 * rest):
+		}
+	}
+	r.nc.Close()
+	if err := <-returned; err != nil {
+		t.Error(err)
+	}
+}
