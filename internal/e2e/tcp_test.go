@@ -307,10 +307,11 @@ func TestTaskTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	for range 60 {
+	n := 0
+	for ; n < 60 || seen["green"] == 0 && n < 600; n++ { // 60 at blue alone are one case of 550
 		seen[greeting(t, port)]++
 	}
-	if seen["blue"]+seen["green"] != 60 || seen["blue"] < 30 || seen["green"] == 0 {
+	if seen["blue"]+seen["green"] != n || seen["blue"] <= n/2 || seen["green"] == 0 {
 		t.Errorf("%v, want most connections at blue and the others at green", seen)
 	}
 }

@@ -106,6 +106,7 @@ var remedies = sync.OnceValue(func() []remedyRule {
 		{regexp.MustCompile(`^([\w.]+) is for the types (.*)`), `remove "$1", or set "type" to one of $2`},
 		{regexp.MustCompile(`^([\w.]+) is for (?:global|HTTP)`), `remove "$1"`},
 		{regexp.MustCompile(`^([\w.]+) needs an? (.*)|^([\w.]+) needs (.*)`), `use $2$4, or remove "$1$3"`},
+		{regexp.MustCompile(`^two (\w+) need (\w+) (\w+) or (\w+)$`), `set "$2" to $3 or $4, or leave one of "$1"`},
 		{regexp.MustCompile(`^([a-z]\w*) must be (at least|less than|greater than) (\w+)$`), `make "$1" $2 $3`},
 		{regexp.MustCompile(`^mergeType can only|^Replace is what`), `remove "mergeType"`},
 		{regexp.MustCompile(`^valueRef must be to a ConfigMap`), `set "kind: ConfigMap"`},
