@@ -81,6 +81,7 @@ kubectl delete -f new/cart.yaml
 kubectl wait --for=delete --timeout=60s pod -l app=echo
 address=$(kubectl get gateway web -o jsonpath='{.status.addresses[0].value}')
 until [ "$(curl -s -o /dev/null -w '%{http_code}' "http://$address/cart")" = 503 ]; do sleep 0.2; done
+until kubectl logs deployment/web-moongate | grep -q '"response_code":503'; do sleep 0.2; done
 `, after: "kubectl scale deployment/echo --replicas 1\nkubectl rollout status deployment/echo\n"},
 	{document: tasks + "debug-404-503.md", has: "kubectl logs", prints: `"reason":"no_endpoints"`},
 	{document: tasks + "merged-gateways.md", has: "mergeGateways: true", before: "kubectl create namespace shop\nkubectl create namespace blog\n", after: `kubectl wait --for=condition=Programmed --timeout=60s gateway/shop --namespace shop
