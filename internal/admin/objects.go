@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/status"
 )
 
 // What is kept of one object, so that no object fills the page.
@@ -147,11 +149,8 @@ func (p parentRef) String() string {
 	return s
 }
 
-// badWhenTrue are the conditions that say something is wrong by being True, and neither are those that only tell how policies relate.
-var (
-	badWhenTrue = map[string]bool{"Conflicted": true, "PartiallyInvalid": true, "OverlappingTLSConfig": true, "InsecureFrontendValidationMode": true}
-	neither     = map[string]bool{"Aggregated": true, "Merged": true, "Overridden": true, "Warning": true}
-)
+// neither are conditions that are good or bad in no status: they describe how policies relate.
+var neither = map[string]bool{"Aggregated": true, "Merged": true, "Overridden": true, "Warning": true}
 
 func badges(conditions []condition) []badge {
 	conditions = conditions[:min(len(conditions), maxShownConditions)]
@@ -160,7 +159,7 @@ func badges(conditions []condition) []badge {
 		class := "unknown"
 		switch {
 		case c.Status == "Unknown" || neither[c.Type]:
-		case (c.Status == "True") != badWhenTrue[c.Type]:
+		case (c.Status == "True") != status.BadWhenTrue(c.Type):
 			class = "ok"
 		default:
 			class = "bad"

@@ -68,7 +68,7 @@ func (a *http2Asker) tryAsk() error {
 	return err
 }
 
-// asks fails the test unless the connection is the one that it was before.
+// askOnTheSame is ask, and fails the test where that needs another connection.
 func (a *http2Asker) askOnTheSame() {
 	a.t.Helper()
 	before := a.tcp
