@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -138,6 +139,11 @@ func (s *settings) check() error {
 func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	if runtime.NumCPU() < 2 {
 		return errors.New("needs two CPUs: one for the proxy, one for the load")
+	}
+	if s.chart != "" { // before the minutes that it takes to measure what is drawn
+		if _, err := os.Stat(filepath.Dir(s.chart)); err != nil {
+			return fmt.Errorf("-chart: %w; the path is relative to the folder test", err)
+		}
 	}
 	b, err := newBench(ctx, s, out)
 	if err != nil {
