@@ -229,11 +229,16 @@ func TestParkHTTP2Races(t *testing.T) {
 func TestParkHTTP2EndRaces(t *testing.T) {
 	for name, end := range map[string]func(*Conn){
 		"for another": func(c *Conn) { c.endHTTP2(c.http2.Load(), 0) },
-		"drain": func(c *Conn) { // as the sweeper does, but while it looks at connections that are not parked only
-			if kind, _, _ := c.wait.get(); kind != waitParked {
-				c.http2.Load().Drain()
-			} else if c.claim() {
-				go c.expireParked()
+		"drain": func(c *Conn) { // as the sweeper does, which comes again where the connection was parked or taken up meanwhile
+			for told := false; !told; {
+				if kind, _, _ := c.wait.get(); kind != waitParked {
+					c.http2.Load().Drain()
+					told = true
+				}
+				if c.claim() {
+					go c.expireParked()
+					told = true
+				}
 			}
 		},
 		"cut": func(c *Conn) { c.cut(observe.ReasonShuttingDown) },
