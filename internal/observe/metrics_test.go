@@ -114,7 +114,9 @@ func TestRouteStats(t *testing.T) {
 	if own := series(t, m, "moongate_requests_total")["code=500,gateway=a/g,listener=http,reason=ok,route=HTTPRoute/a/s,rule=0"]; own != 1 {
 		t.Errorf("%v of the rule itself, want 1", own)
 	}
-	last := rule("HTTPRoute/a/v", "third") // of the bound
+	last := rule("HTTPRoute/a/v", "third") // of the bound, with the first request
+	finish(m, &Record{Stats: last, Status: 200, Reason: ReasonOK})
+	requests["code=200,gateway=a/g,listener=http,reason=ok,stat=third"] = 1
 	over := rule("HTTPRoute/a/w", "fourth")
 	finish(m, &Record{Stats: over, Status: 404, Reason: ReasonOK})
 	requests["code=404,gateway=(other),listener=(other),reason=ok,stat=(other)"] = 1
@@ -124,6 +126,7 @@ func TestRouteStats(t *testing.T) {
 	}
 	c.t = c.t.Add(time.Minute)
 	delete(requests, "code=200,gateway=a/g,listener=http,reason=ok,stat=users")
+	delete(requests, "code=200,gateway=a/g,listener=http,reason=ok,stat=third")
 	want(t, m, "moongate_route_stat_requests_total", requests)
 	second.Release()
 	c.t = c.t.Add(time.Minute)
@@ -190,7 +193,7 @@ func TestSeriesGoAfterTheGrace(t *testing.T) {
 	}
 	next.Release()
 	c.t = c.t.Add(time.Minute)
-	if gather(t, m); len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of Unattributed
+	if gather(t, m); len(m.rules.entries) != 0 || len(m.routes) != 0 {
 		t.Errorf("%d rules and %d routes are left", len(m.rules.entries), len(m.routes))
 	}
 	if got := series(t, m, "moongate_request_duration_seconds"); len(got) != 0 {
@@ -224,8 +227,8 @@ func TestCardinalityIsBounded(t *testing.T) {
 	if got := len(series(t, m, "moongate_request_duration_seconds")); got > bound+3+1 {
 		t.Errorf("%d histograms, want at most %d", got, bound+3+1)
 	}
-	if folded := series(t, m, "moongate_metrics_folded_rules")[""]; folded != float64(len(held)-bound+1) {
-		t.Errorf("%v folded, want %d", folded, len(held)-bound+1)
+	if folded := series(t, m, "moongate_metrics_folded_rules")[""]; folded != float64(len(held)-bound) {
+		t.Errorf("%v folded, want %d", folded, len(held)-bound)
 	}
 	if got := requests["code=100,gateway=a/g,listener=l1,reason=ok,route=(other)"]; got == 0 {
 		t.Error("rules without room are not counted under (other)")
@@ -239,7 +242,9 @@ func TestCardinalityIsBounded(t *testing.T) {
 	if folded := series(t, m, "moongate_metrics_folded_rules")[""]; folded != 0 {
 		t.Errorf("%v folded after all are released", folded)
 	}
-	if s := m.Rule(exampleLabels); s.folded {
+	s := m.Rule(exampleLabels)
+	finish(m, &Record{Stats: s, Status: 200})
+	if s.counters.Load().entry == nil {
 		t.Error("room that was given back is not used")
 	}
 }
@@ -412,6 +417,26 @@ func TestFirstRequestAfterRelease(t *testing.T) {
 	}
 }
 
+// Rules that nobody asks for have no counters: there may be thousands of them.
+func TestRulesAppearWithUse(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{Grace: time.Minute})
+	idle, released := m.Rule(exampleLabels), m.Rule(exampleLabels)
+	idle.Release()
+	released.Release()
+	if len(m.rules.entries)+len(m.routes) != 0 {
+		t.Errorf("%d rules and %d routes without a request", len(m.rules.entries), len(m.routes))
+	}
+	finish(m, &Record{Stats: released, Backend: 1, Status: 200}) // was in flight
+	finish(m, &Record{Stats: released, Backend: 1, Status: 200})
+	if got := series(t, m, "moongate_requests_total"); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	c.t = c.t.Add(time.Minute)
+	if gather(t, m); len(m.rules.entries)+len(m.routes) != 0 {
+		t.Errorf("%d rules and %d routes after the grace", len(m.rules.entries), len(m.routes))
+	}
+}
+
 // Many requests of one rule are its first at once, while it is edited.
 func TestFirstRequestsAtOnce(t *testing.T) {
 	m, _ := testMetrics(MetricsOptions{})
@@ -433,6 +458,12 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 	}
 	if sum != 8*each {
 		t.Errorf("%v requests are counted, not %d", sum, 8*each)
+	}
+	handles[1].Release()
+	for _, e := range m.rules.entries {
+		if of := e.value.backends.entries["Service/shop/cart/8080"]; e.refs != 0 || of.refs != 0 {
+			t.Errorf("%d handles of the rule and %d of its backend are left", e.refs, of.refs)
+		}
 	}
 }
 

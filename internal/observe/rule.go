@@ -23,22 +23,27 @@ type RuleLabels struct {
 	StatName string   // what its requests are counted by as well, for all rules of the listener that have the same; "" is nothing
 }
 
-// RuleStats is the pre-resolved handle of a rule on one listener. Finishing a request with
-// it is a few atomic additions.
+// RuleStats is the handle of a rule on one listener. Finishing a request with it is a few atomic additions, but for
+// the first one: of thousands of rules most never see a request, and have no counters.
 type RuleStats struct {
-	labels RuleLabels
-	plain  bool                       // no label needs escaping in JSON
+	labels   RuleLabels
+	plain    bool // no label needs escaping in JSON
+	metrics  *Metrics
+	counters atomic.Pointer[ruleCounters] // nil before the first request; stored once, see resolve
+	released bool                         // guarded by the lock of Metrics
+}
+
+// ruleCounters are what the requests of a handle are counted in.
+type ruleCounters struct {
 	none   *outcomes                  // requests without a backend
-	chosen []atomic.Pointer[outcomes] // by position in labels.Backends; nil before the first request, see choose
+	chosen []atomic.Pointer[outcomes] // by position in RuleLabels.Backends; nil before the first request, see choose
 	total  *traffic
 	stat   *statSeries // nil without a StatName
 
-	metrics  *Metrics
-	entry    *ruleEntry
-	named    *statEntry      // of stat; nil where there was no room
-	backends []*backendEntry // what to release; guarded by the lock of Metrics
-	folded   bool
-	released atomic.Bool
+	// What to release, guarded by the lock of Metrics:
+	entry    *ruleEntry // nil where folded
+	named    *statEntry // of stat; nil where there was no room
+	backends []*backendEntry
 }
 
 type (
@@ -89,58 +94,82 @@ func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	s := &RuleStats{labels: l, metrics: m, plain: l.plain()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.resolve()
+	// What was counted before must not expire while the handle lives.
+	if m.rules.entries[l.ruleKey()] != nil || l.StatName != "" && m.stats.entries[l.statKey()] != nil {
+		s.resolve()
+	}
 	return s
 }
 
-// resolve is called with the lock of Metrics held.
-func (s *RuleStats) resolve() {
-	m, l, now := s.metrics, &s.labels, s.metrics.now()
-	key := ruleKey{routeKey{l.Gateway, l.Listener, l.Route}, l.Rule}
-	if l.StatName != "" {
-		if s.named = m.stats.acquire(statKey{l.Gateway, l.Listener, l.StatName}, now, func(*statSeries) {}); s.named != nil {
-			s.stat = &s.named.value
-		} else {
-			s.stat = &m.otherStats
-		}
-	}
-	s.entry = m.rules.acquire(key, now, m.initRule(key))
-	if s.entry == nil {
-		s.fold(key)
-		return
-	}
-	series := &s.entry.value
-	s.none, s.total = &series.none, &series.route.traffic
-	if len(l.Backends) == 0 {
-		return
-	}
-	s.chosen = make([]atomic.Pointer[outcomes], len(l.Backends))
-	for i, name := range l.Backends {
-		// What was counted before must not expire while the handle lives.
-		if name == "" || series.backends != nil && series.backends.entries[name] != nil {
-			s.resolveBackend(i)
-		}
-	}
+func (l *RuleLabels) ruleKey() ruleKey {
+	return ruleKey{routeKey{l.Gateway, l.Listener, l.Route}, l.Rule}
 }
 
-// choose answers the counters of a backend when a request needs them for the first time: of
-// thousands of routes most never see one.
-func (s *RuleStats) choose(i int) *outcomes {
+func (l *RuleLabels) statKey() statKey { return statKey{l.Gateway, l.Listener, l.StatName} }
+
+// first answers the counters when a request needs them for the first time.
+func (s *RuleStats) first() *ruleCounters {
 	s.metrics.mu.Lock()
 	defer s.metrics.mu.Unlock()
-	if s.chosen[i].Load() == nil {
-		s.resolveBackend(i)
+	if c := s.counters.Load(); c != nil {
+		return c
 	}
-	return s.chosen[i].Load()
+	return s.resolve()
+}
+
+// resolve is called once, with the lock of Metrics held.
+func (s *RuleStats) resolve() *ruleCounters {
+	m, l, now := s.metrics, &s.labels, s.metrics.now()
+	c := &ruleCounters{}
+	if l.StatName != "" {
+		if c.named = m.stats.acquire(l.statKey(), now, func(*statSeries) {}); c.named != nil {
+			c.stat = &c.named.value
+		} else {
+			c.stat = &m.otherStats
+		}
+	}
+	if c.entry = m.rules.acquire(l.ruleKey(), now, m.initRule(l.ruleKey())); c.entry == nil {
+		m.folded++
+		c.none, c.total = m.other(l)
+	} else {
+		series := &c.entry.value
+		c.none, c.total = &series.none, &series.route.traffic
+		if len(l.Backends) > 0 {
+			c.chosen = make([]atomic.Pointer[outcomes], len(l.Backends))
+		}
+		for i, name := range l.Backends {
+			// As in Rule.
+			if name == "" || series.backends != nil && series.backends.entries[name] != nil {
+				s.resolveBackend(c, i)
+			}
+		}
+	}
+	if s.released { // the request was in flight when its rule went
+		c.release(m)
+	}
+	s.counters.Store(c)
+	return c
+}
+
+// choose answers the counters of a backend when a request needs them for the first time.
+func (s *RuleStats) choose(c *ruleCounters, i int) *outcomes {
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	if c.chosen[i].Load() == nil {
+		s.resolveBackend(c, i)
+	}
+	return c.chosen[i].Load()
 }
 
 // resolveBackend is called with the lock of Metrics held. It stores once: others read without the lock.
-func (s *RuleStats) resolveBackend(i int) { s.chosen[i].Store(s.backendCounters(s.labels.Backends[i])) }
+func (s *RuleStats) resolveBackend(c *ruleCounters, i int) {
+	c.chosen[i].Store(s.backendCounters(c, s.labels.Backends[i]))
+}
 
-func (s *RuleStats) backendCounters(name string) *outcomes {
-	m, series := s.metrics, &s.entry.value
+func (s *RuleStats) backendCounters(c *ruleCounters, name string) *outcomes {
+	m, series := s.metrics, &c.entry.value
 	if name == "" {
-		return s.none
+		return c.none
 	}
 	if series.backends == nil {
 		series.backends = newTable[string, outcomes](maxBackends, m.rules.grace)
@@ -148,32 +177,27 @@ func (s *RuleStats) backendCounters(name string) *outcomes {
 	now := m.now()
 	e := series.backends.acquire(name, now, func(*outcomes) {})
 	if e == nil {
-		return s.none
+		return c.none
 	}
-	if s.released.Load() { // the request was in flight when its rule went
+	if c.backends = append(c.backends, e); s.released {
+		c.backends = nil
 		series.backends.release(e, now)
-	} else {
-		s.backends = append(s.backends, e)
 	}
 	return &e.value
 }
 
-// fold gives the handle counters that it shares with all others for which there is no room.
-func (s *RuleStats) fold(key ruleKey) {
-	m := s.metrics
-	s.folded = true
-	m.folded++
-	for _, k := range []routeKey{{key.gateway, key.listener, other}, {other, other, other}} {
-		series, ok := m.others[k]
-		if !ok && (len(m.others) < maxListeners || k.gateway == other) {
-			series = &ruleSeries{route: &routeSeries{key: k}}
-			m.others[k] = series
-		}
-		if series != nil {
-			s.none, s.total = &series.none, &series.route.traffic
-			return
-		}
+// other gives the counters of all rules for which there is no room.
+func (m *Metrics) other(l *RuleLabels) (*outcomes, *traffic) {
+	k := routeKey{l.Gateway, l.Listener, other}
+	if m.others[k] == nil && len(m.others) >= maxListeners {
+		k = routeKey{other, other, other}
 	}
+	series := m.others[k]
+	if series == nil {
+		series = &ruleSeries{route: &routeSeries{key: k}}
+		m.others[k] = series
+	}
+	return &series.none, &series.route.traffic
 }
 
 func (m *Metrics) initRule(key ruleKey) func(*ruleSeries) {
@@ -197,24 +221,35 @@ func (m *Metrics) removeRule(s *ruleSeries) {
 // Release gives the handle back when its rule is gone. Requests in flight may still be
 // finished with it. Releasing nil or twice does nothing.
 func (s *RuleStats) Release() {
-	if s == nil || s.metrics == nil || s.released.Swap(true) {
+	if s == nil || s.metrics == nil {
 		return
 	}
-	m := s.metrics
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.now()
-	if s.named != nil {
-		m.stats.release(s.named, now)
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	if s.released {
+		return
 	}
-	if s.folded {
+	s.released = true
+	if c := s.counters.Load(); c != nil {
+		c.release(s.metrics)
+	}
+}
+
+// release is called once, with the lock of m held. The counters go on counting.
+func (c *ruleCounters) release(m *Metrics) {
+	now := m.now()
+	if c.named != nil {
+		m.stats.release(c.named, now)
+	}
+	if c.entry == nil {
 		m.folded--
 		return
 	}
-	for _, e := range s.backends {
-		s.entry.value.backends.release(e, now)
+	for _, e := range c.backends {
+		c.entry.value.backends.release(e, now)
 	}
-	m.rules.release(s.entry, now)
+	c.backends = nil
+	m.rules.release(c.entry, now)
 }
 
 // Labels are the names that the handle was asked for with; not to be changed.
@@ -222,22 +257,29 @@ func (s *RuleStats) Labels() *RuleLabels { return &s.labels }
 
 // spread tells that cores have copies of the counters: those of the route, which all requests of
 // the rule write to, and so before any others.
-func (s *RuleStats) spread() bool { return s.total.cores.copies.Load() != nil }
+func (s *RuleStats) spread() bool {
+	c := s.counters.Load()
+	return c != nil && c.total.cores.copies.Load() != nil
+}
 
 func (s *RuleStats) count(r *Record) {
-	o := s.none
-	if i := int(r.Backend) - 1; 0 <= i && i < len(s.chosen) {
-		if o = s.chosen[i].Load(); o == nil {
-			o = s.choose(i)
+	c := s.counters.Load()
+	if c == nil {
+		c = s.first()
+	}
+	o := c.none
+	if i := int(r.Backend) - 1; 0 <= i && i < len(c.chosen) {
+		if o = c.chosen[i].Load(); o == nil {
+			o = s.choose(c, i)
 		}
 	}
 	o.add(r)
 	if r.Cause == "" {
-		s.total.add(r)
+		c.total.add(r)
 	}
-	if s.stat != nil { // of requests alone
-		s.stat.outcomes.add(r)
-		s.stat.traffic.add(r)
+	if c.stat != nil { // of requests alone
+		c.stat.outcomes.add(r)
+		c.stat.traffic.add(r)
 	}
 }
 

@@ -89,27 +89,27 @@ func TestSpreadUnderLoad(t *testing.T) {
 				o.Finish(&r)
 				if done.Add(1) == workers*each/2 {
 					for range meetings {
-						s.total.cores.meet(r.end())
-						s.chosen[0].Load().list()[0].cores.meet(r.end())
+						s.counters.Load().total.cores.meet(r.end())
+						s.counters.Load().chosen[0].Load().list()[0].cores.meet(r.end())
 					}
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if len(s.total.cores.all()) != 4 || len(s.chosen[0].Load().list()[0].cores.all()) != 4 {
+	if len(s.counters.Load().total.cores.all()) != 4 || len(s.counters.Load().chosen[0].Load().list()[0].cores.all()) != 4 {
 		t.Fatal("the counters were not spread")
 	}
 	const n = workers * each
 	if a := asked.Load(); a == 0 || a > n {
 		t.Errorf("asked %d times for the core in %d requests", a, n)
 	}
-	sum := s.total.totals()
+	sum := s.counters.Load().total.totals()
 	var requests uint64
 	for _, b := range sum.buckets {
 		requests += b
 	}
-	if got := s.chosen[0].Load().list()[0].count(); got != n || requests != n || sum.requestBytes != n || sum.responseBytes != 2*n || sum.retries != n {
+	if got := s.counters.Load().chosen[0].Load().list()[0].count(); got != n || requests != n || sum.requestBytes != n || sum.responseBytes != 2*n || sum.retries != n {
 		t.Errorf("%d requests, %+v, want %d of each", got, sum, n)
 	}
 	if h := sum.histogram(); h.GetSampleCount() != n || uint64(h.GetSampleSum()*1e9+.5) != sum.durationNano {
