@@ -33,12 +33,37 @@ type slot[K Key[K], V any] struct {
 	value   V
 	present bool
 	watch   watch
+	jobs    *job[K, V] // those that compute from the value, each the next of the one before
 }
 
 func (s *slot[K, V]) forget() {
-	if s.watch.forget() && !s.present {
+	s.watch.forget()
+	s.dropIfUnused()
+}
+
+func (s *slot[K, V]) dropIfUnused() {
+	if !s.present && len(s.watch.readers) == 0 && s.jobs == nil {
 		delete(s.in.slots, s.key)
 	}
+}
+
+// job returns that of w, nil where there is none.
+func (s *slot[K, V]) job(w *work[K, V]) *job[K, V] {
+	j := s.jobs
+	for j != nil && j.work != w {
+		j = j.next
+	}
+	return j
+}
+
+// unlink removes a job.
+func (s *slot[K, V]) unlink(j *job[K, V]) {
+	at := &s.jobs
+	for *at != j {
+		at = &(*at).next
+	}
+	*at = j.next
+	s.dropIfUnused()
 }
 
 func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Collection[K, V] {
@@ -135,9 +160,7 @@ func (c *Collection[K, V]) remove(k K) {
 	s.value, s.present = zero, false
 	c.size--
 	s.watch.wake()
-	if len(s.watch.readers) == 0 {
-		delete(c.slots, k)
-	}
+	s.dropIfUnused()
 }
 
 func (c *Collection[K, V]) sortChanges() {

@@ -19,13 +19,13 @@ type mapping[K Key[K], A, B any] struct {
 }
 
 func (m *mapping[K, A, B]) update() {
-	m.work.do(func(v *View, c *job[K], a A) {
-		if b, ok := m.fn(v, c.key, a); ok {
-			m.put(c.key, b)
+	m.work.do(func(v *View, k K, a A) {
+		if b, ok := m.fn(v, k, a); ok {
+			m.put(k, b)
 		} else {
-			m.remove(c.key)
+			m.remove(k)
 		}
-	}, func(c *job[K]) { m.remove(c.key) })
+	}, m.remove)
 	m.sortChanges()
 }
 
@@ -113,9 +113,9 @@ type flatMapping[K Key[K], A any, K2 Key[K2], B any] struct {
 
 func (m *flatMapping[K, A, K2, B]) update() {
 	touched := map[K2]struct{}{}
-	m.work.do(func(v *View, c *job[K], a A) {
-		m.replace(c.key, distinct(m.fn(v, c.key, a)), touched)
-	}, func(c *job[K]) { m.replace(c.key, nil, touched) })
+	m.work.do(func(v *View, k K, a A) {
+		m.replace(k, distinct(m.fn(v, k, a)), touched)
+	}, func(k K) { m.replace(k, nil, touched) })
 	for k2 := range touched {
 		owners := m.owners[k2]
 		if len(owners) == 0 {
@@ -162,59 +162,63 @@ func distinct[K Key[K], V any](entries []Entry[K, V]) []Entry[K, V] {
 type work[K Key[K], A any] struct {
 	source *Collection[K, A]
 	view   View
-	jobs   map[K]*job[K]
-	queue  []*job[K]
+	queue  []*job[K, A]
 }
 
-// job is one key's function.
-type job[K any] struct {
+// job is one key's function. The slot of the key keeps it.
+type job[K Key[K], A any] struct {
 	task
-	key     K
-	enqueue *[]*job[K]
+	work *work[K, A]
+	slot *slot[K, A]
+	next *job[K, A] // of the same slot
 }
 
-func (c *job[K]) name() any { return c.key }
+func (j *job[K, A]) name() any { return j.slot.key }
 
-func (c *job[K]) wake() {
-	if !c.queued {
-		c.queued = true
-		*c.enqueue = append(*c.enqueue, c)
+func (j *job[K, A]) wake() {
+	if !j.queued {
+		j.queued = true
+		j.work.queue = append(j.work.queue, j)
 	}
 }
 
 func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collection[K, A]) *work[K, A] {
-	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}, jobs: map[K]*job[K]{}}
+	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}}
 	w.view.check(source.engine, source.level, source.name)
 	return w
 }
 
 // do calls run for every key that must be computed again and gone for every
 // key that has left the source.
-func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
+func (w *work[K, A]) do(run func(*View, K, A), gone func(K)) {
 	for _, ch := range w.source.changes {
-		c := w.jobs[ch.Key]
-		if c == nil && !ch.Deleted {
-			c = &job[K]{key: ch.Key, enqueue: &w.queue}
-			w.jobs[ch.Key] = c
+		s := w.source.slots[ch.Key]
+		if s == nil {
+			continue // it came and went, and nobody has computed from it
 		}
-		if c != nil {
-			c.wake()
+		j := s.job(w)
+		if j == nil && !ch.Deleted {
+			j = &job[K, A]{work: w, slot: s, next: s.jobs}
+			j.task.job = j
+			s.jobs = j
+		}
+		if j != nil {
+			j.wake()
 		}
 	}
-	for _, c := range w.queue {
-		c.queued = false
-		a, present := w.source.Get(c.key)
-		old := c.begin()
-		if present {
-			w.view.cell = c
-			w.view.engine.attempt(w.view.name, c.name, func() { run(&w.view, c, a) })
-			w.view.cell = nil
-			c.end()
-			w.view.engine.ran(w.view.name, len(c.deps))
+	for _, j := range w.queue {
+		j.queued = false
+		old := j.begin()
+		if s := j.slot; s.present {
+			w.view.task = &j.task
+			w.view.engine.attempt(w.view.name, j.name, func() { run(&w.view, s.key, s.value) })
+			w.view.task = nil
+			j.end()
+			w.view.engine.ran(w.view.name, len(j.deps))
 		} else {
-			w.view.engine.forget(w.view.name, c.name)
-			gone(c)
-			delete(w.jobs, c.key)
+			w.view.engine.forget(w.view.name, j.name)
+			gone(s.key)
+			s.unlink(j)
 		}
 		finish(old)
 	}

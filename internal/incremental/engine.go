@@ -132,7 +132,7 @@ type View struct {
 	engine *Engine
 	level  int // reads must be below
 	name   string
-	cell   cell
+	task   *task // of the function that runs
 }
 
 func (v *View) check(e *Engine, level int, name string) {
@@ -144,30 +144,23 @@ func (v *View) check(e *Engine, level int, name string) {
 	}
 }
 
-// read registers the running cell with w, whose owner is d.
+// read registers the function that runs with w, whose owner is d.
 func (v *View) read(d dependency, w *watch) {
-	t := v.cell.state()
-	if w.add(v.cell, t.run) {
-		t.deps = append(t.deps, d)
+	if w.add(v.task) {
+		v.task.deps = append(v.task.deps, d)
 	}
 }
 
-// cell is one function for one key.
-type cell interface {
-	state() *task
-	wake()
-}
-
-// task is what the engine remembers of a cell's last run.
+// task is one function for one key: what the engine remembers of its last run. There are many, and of what they have read many more, so neither has a byte
+// too much.
 type task struct {
+	job    interface{ wake() } // that the task is part of
 	deps   []dependency
-	run    uint64 // grows with each run; a reader registered under an older run is stale
+	run    uint32 // counts the runs; a reader registered under an older one is stale
 	queued bool
 }
 
-func (t *task) state() *task { return t }
-
-// dependency is something that cells read.
+// dependency is something that functions read.
 type dependency interface {
 	// forget says that one registered reader has become stale.
 	forget()
@@ -202,25 +195,28 @@ type watch struct {
 }
 
 type reader struct {
-	cell cell
-	run  uint64
+	task *task
+	run  uint32
 }
+
+func (r reader) live() bool { return r.task.run == r.run }
 
 // add registers a reader once per run: runs never interleave, so a repeated
 // read finds itself at the end of the list.
-func (w *watch) add(c cell, run uint64) bool {
-	if n := len(w.readers); n > 0 && w.readers[n-1] == (reader{c, run}) {
+func (w *watch) add(t *task) bool {
+	r := reader{t, t.run}
+	if n := len(w.readers); n > 0 && w.readers[n-1] == r {
 		return false
 	}
-	w.readers = append(w.readers, reader{c, run})
+	w.readers = append(w.readers, r)
 	return true
 }
 
 // wake queues every live reader.
 func (w *watch) wake() {
 	for _, r := range w.readers {
-		if r.cell.state().run == r.run {
-			r.cell.wake()
+		if r.live() {
+			r.task.job.wake()
 		}
 	}
 }
@@ -231,7 +227,7 @@ func (w *watch) forget() (empty bool) {
 	if w.stale*2 > len(w.readers) {
 		live := w.readers[:0]
 		for _, r := range w.readers {
-			if r.cell.state().run == r.run {
+			if r.live() {
 				live = append(live, r)
 			}
 		}
