@@ -249,7 +249,7 @@ func (r *references) parent(o files.Object, field string, k *kind.Kind, namespac
 		}
 	}
 	near := r.parents.nearest(k, in, name)
-	if others := r.parents.namespaces[k.Key("", name)]; near == "" && len(others) > 0 {
+	if others := r.parents.namespaces(k, name); near == "" && len(others) > 0 {
 		last := slices.Max(others)
 		remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", last, last)
 	}

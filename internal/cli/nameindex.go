@@ -11,54 +11,81 @@ import (
 
 // nameIndex knows objects by their names, so that a reference that leads nowhere is compared with those only that it may mean, and once however many objects have it.
 type nameIndex struct {
-	keys       map[kind.ObjectKey]bool
-	byPlace    map[kind.ObjectKey]map[string]bool // names, by kind and namespace: the key has no name
-	namespaces map[kind.ObjectKey][]string        // by kind and name: the key has no namespace; few, mostly one
-	found      map[kind.ObjectKey]string          // what nearest has answered
-	compare    func(name string, candidates []string) string
+	names   map[kind.ObjectKey]map[string]bool // by kind and namespace: the key has no name
+	places  map[kind.ObjectKey]map[string]bool // the namespaces of a kind: the key has neither
+	found   map[kind.ObjectKey]string          // what nearest has answered
+	homes   map[kind.ObjectKey][]string        // what namespaces has answered: the key has none
+	compare func(name string, candidates []string) string
 }
 
 func newNameIndex() *nameIndex {
-	return &nameIndex{keys: map[kind.ObjectKey]bool{}, byPlace: map[kind.ObjectKey]map[string]bool{}, namespaces: map[kind.ObjectKey][]string{}, found: map[kind.ObjectKey]string{}, compare: schema.Nearest}
+	return &nameIndex{names: map[kind.ObjectKey]map[string]bool{}, places: map[kind.ObjectKey]map[string]bool{},
+		found: map[kind.ObjectKey]string{}, homes: map[kind.ObjectKey][]string{}, compare: schema.Nearest}
 }
 
-func (x *nameIndex) has(id kind.ObjectKey) bool { return x.keys[id] }
+// placeOf is the key of the objects that are of the kind and in the namespace of one.
+func placeOf(id kind.ObjectKey) kind.ObjectKey {
+	id.Name = ""
+	return id
+}
+
+// kindOf is the key of the namespaces that have objects of a kind.
+func kindOf(id kind.ObjectKey) kind.ObjectKey {
+	id.Namespace, id.Name = "", ""
+	return id
+}
+
+func (x *nameIndex) has(id kind.ObjectKey) bool { return x.names[placeOf(id)][id.Name] }
 
 // all returns the objects, in no order.
-func (x *nameIndex) all() iter.Seq[kind.ObjectKey] { return maps.Keys(x.keys) }
+func (x *nameIndex) all() iter.Seq[kind.ObjectKey] {
+	return func(yield func(kind.ObjectKey) bool) {
+		for id, names := range x.names {
+			for id.Name = range names {
+				if !yield(id) {
+					return
+				}
+			}
+		}
+	}
+}
 
 func (x *nameIndex) add(id kind.ObjectKey) {
-	if x.keys[id] {
+	if x.has(id) {
 		return
 	}
-	x.keys[id] = true
 	clear(x.found)
-	place, name := id, id
-	place.Name, name.Namespace = "", ""
-	if x.byPlace[place] == nil {
-		x.byPlace[place] = map[string]bool{}
-	}
-	x.byPlace[place][id.Name] = true
-	x.namespaces[name] = append(x.namespaces[name], id.Namespace)
+	clear(x.homes)
+	insert(x.names, placeOf(id), id.Name)
+	insert(x.places, kindOf(id), id.Namespace)
 }
 
 func (x *nameIndex) remove(id kind.ObjectKey) {
-	if !x.keys[id] {
+	if !x.has(id) {
 		return
 	}
-	delete(x.keys, id)
 	clear(x.found)
-	place, name := id, id
-	place.Name, name.Namespace = "", ""
-	if delete(x.byPlace[place], id.Name); len(x.byPlace[place]) == 0 {
-		delete(x.byPlace, place)
+	clear(x.homes)
+	if drop(x.names, placeOf(id), id.Name) {
+		drop(x.places, kindOf(id), id.Namespace)
 	}
-	in := x.namespaces[name]
-	if i := slices.Index(in, id.Namespace); len(in) > 1 {
-		x.namespaces[name] = slices.Delete(in, i, i+1)
-	} else {
-		delete(x.namespaces, name)
+}
+
+func insert(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member string) {
+	if sets[of] == nil {
+		sets[of] = map[string]bool{}
 	}
+	sets[of][member] = true
+}
+
+// drop reports whether that was the last member.
+func drop(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member string) bool {
+	delete(sets[of], member)
+	if len(sets[of]) > 0 {
+		return false
+	}
+	delete(sets, of)
+	return true
 }
 
 // nearest returns the name that one of a kind and namespace has which may be meant; "" where none is near.
@@ -66,7 +93,7 @@ func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 	asked := k.Key(namespace, name)
 	near, known := x.found[asked]
 	if !known {
-		near = x.compare(name, slices.Sorted(maps.Keys(x.byPlace[k.Key(namespace, "")])))
+		near = x.compare(name, slices.Sorted(maps.Keys(x.names[placeOf(asked)])))
 		x.found[asked] = near
 	}
 	return near
@@ -74,8 +101,24 @@ func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 
 // elsewhere returns the namespace in which an object of a kind and name is; "" where that is none or several.
 func (x *nameIndex) elsewhere(k *kind.Kind, name string) string {
-	if in := x.namespaces[k.Key("", name)]; len(in) == 1 {
+	if in := x.namespaces(k, name); len(in) == 1 {
 		return in[0]
 	}
 	return ""
+}
+
+// namespaces returns those in which an object of a kind and name is, sorted.
+func (x *nameIndex) namespaces(k *kind.Kind, name string) []string {
+	asked := k.Key("", name)
+	in, known := x.homes[asked]
+	if !known {
+		for namespace := range x.places[kindOf(asked)] {
+			if x.has(k.Key(namespace, name)) {
+				in = append(in, namespace)
+			}
+		}
+		slices.Sort(in)
+		x.homes[asked] = in
+	}
+	return in
 }

@@ -68,12 +68,12 @@ func TestNameIndex(t *testing.T) {
 	x.remove(a)
 	x.add(b)
 	if got := x.nearest(kind.Service.Kind, "n", "backend-2x"); got != "backend-2" || x.has(a) || x.elsewhere(kind.Service.Kind, "backend-1") != "far" {
-		t.Errorf("after a change nearest is %q, and the objects are %v", got, x.keys)
+		t.Errorf("after a change nearest is %q, and the objects are %v", got, x.names)
 	}
 	x.remove(b)
 	x.remove(far)
-	if len(x.byPlace)+len(x.namespaces)+len(x.keys) > 0 {
-		t.Errorf("something is left of what was removed: %v %v", x.byPlace, x.namespaces)
+	if len(x.names)+len(x.places) > 0 {
+		t.Errorf("something is left of what was removed: %v %v", x.names, x.places)
 	}
 }
 

@@ -21,14 +21,18 @@ import (
 type Store struct {
 	merger  Merger
 	mu      sync.RWMutex
-	objects map[kind.ObjectKey]metav1.Object // never modified: replaced by copies
-	// original is each object as it came, its status being the CRD's default.
-	original map[kind.ObjectKey]metav1.Object
+	objects map[kind.ObjectKey]stored
+}
+
+// stored is an object; neither form is ever modified.
+type stored struct {
+	now      metav1.Object // with its status
+	original metav1.Object // as it came, its status being the CRD's default
 }
 
 // NewStore makes an empty Store for one controller.
 func NewStore(controllerName gwv1.GatewayController) *Store {
-	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[kind.ObjectKey]metav1.Object{}, original: map[kind.ObjectKey]metav1.Object{}}
+	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[kind.ObjectKey]stored{}}
 }
 
 // Upsert adds an object or replaces it. It keeps the status that it has, unless
@@ -38,10 +42,10 @@ func (s *Store) Upsert(object metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := object
-	if before := s.objects[key]; before != nil && before.GetGeneration() <= object.GetGeneration() {
+	if before := s.objects[key].now; before != nil && before.GetGeneration() <= object.GetGeneration() {
 		now = withStatus(object, statusOf(before))
 	}
-	s.objects[key], s.original[key] = now, object
+	s.objects[key] = stored{now, object}
 }
 
 // Delete removes an object and its status.
@@ -49,7 +53,6 @@ func (s *Store) Delete(key kind.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, key)
-	delete(s.original, key)
 }
 
 // Apply merges a desired status, as Merger.Merge takes it, into the object; nil
@@ -58,14 +61,13 @@ func (s *Store) Delete(key kind.ObjectKey) {
 func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	object := s.objects[key]
+	object, original := s.objects[key].now, s.objects[key].original
 	if object == nil {
 		return false
 	}
 	if isNil(desired) {
-		before := object
-		s.objects[key] = s.original[key]
-		return !reflect.DeepEqual(statusOf(before).Interface(), statusOf(s.original[key]).Interface())
+		s.objects[key] = stored{original, original}
+		return !reflect.DeepEqual(statusOf(object).Interface(), statusOf(original).Interface())
 	}
 	m := s.merger
 	m.Now = now
@@ -73,7 +75,7 @@ func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	if !ok || !changed {
 		return false
 	}
-	s.objects[key] = withStatus(object, reflect.ValueOf(merged).Elem())
+	s.objects[key] = stored{withStatus(object, reflect.ValueOf(merged).Elem()), original}
 	return true
 }
 
@@ -82,7 +84,7 @@ func (s *Store) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	o, ok := s.objects[key]
-	return o, ok
+	return o.now, ok
 }
 
 // Items lists the objects with their statuses, sorted by kind, namespace and
@@ -97,7 +99,7 @@ func (s *Store) Items() []Item {
 	slices.SortFunc(keys, kind.ObjectKey.Compare)
 	items := make([]Item, len(keys))
 	for i, k := range keys {
-		items[i] = Item{s.objects[k]}
+		items[i] = Item{s.objects[k].now}
 	}
 	return items
 }
