@@ -12,7 +12,7 @@ type Collection[K Key[K], V any] struct {
 	comparison string // what equal is called where it panics
 	level      int
 	equal      func(a, b V) bool
-	slots      map[K]*slot[K, V]
+	slots      table[K, *slot[K, V]]
 	size       int
 	changes    []Change[K, V]
 }
@@ -36,6 +36,8 @@ type slot[K Key[K], V any] struct {
 	jobs    *job[K, V] // those that compute from the value, each the next of the one before
 }
 
+func (s *slot[K, V]) id() K { return s.key }
+
 func (s *slot[K, V]) forget() {
 	s.watch.forget()
 	s.dropIfUnused()
@@ -43,7 +45,7 @@ func (s *slot[K, V]) forget() {
 
 func (s *slot[K, V]) dropIfUnused() {
 	if !s.present && len(s.watch.readers) == 0 && s.jobs == nil {
-		delete(s.in.slots, s.key)
+		s.in.slots.remove(s.key)
 	}
 }
 
@@ -67,12 +69,12 @@ func (s *slot[K, V]) unlink(j *job[K, V]) {
 }
 
 func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Collection[K, V] {
-	return &Collection[K, V]{engine: e, name: name, comparison: name + ", comparison", equal: equal, slots: map[K]*slot[K, V]{}}
+	return &Collection[K, V]{engine: e, name: name, comparison: name + ", comparison", equal: equal}
 }
 
 // Get returns a value outside of a function; inside, use Fetch.
 func (c *Collection[K, V]) Get(k K) (V, bool) {
-	if s := c.slots[k]; s != nil && s.present {
+	if s := c.slots.get(k); s != nil && s.present {
 		return s.value, true
 	}
 	var zero V
@@ -85,15 +87,15 @@ func (c *Collection[K, V]) Len() int { return c.size }
 // All yields the entries in order of their keys.
 func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 	keys := make([]K, 0, c.size)
-	for k, s := range c.slots {
+	for s := range c.slots.all() {
 		if s.present {
-			keys = append(keys, k)
+			keys = append(keys, s.key)
 		}
 	}
 	slices.SortFunc(keys, func(a, b K) int { return a.Compare(b) })
 	return func(yield func(K, V) bool) {
 		for _, k := range keys {
-			if !yield(k, c.slots[k].value) {
+			if !yield(k, c.slots.get(k).value) {
 				return
 			}
 		}
@@ -118,10 +120,10 @@ func emptied[T any](list []T) []T {
 }
 
 func (c *Collection[K, V]) slot(k K) *slot[K, V] {
-	s := c.slots[k]
+	s := c.slots.get(k)
 	if s == nil {
 		s = &slot[K, V]{in: c, key: k}
-		c.slots[k] = s
+		c.slots.add(s)
 	}
 	return s
 }
@@ -150,7 +152,7 @@ func (c *Collection[K, V]) put(k K, v V) {
 }
 
 func (c *Collection[K, V]) remove(k K) {
-	s := c.slots[k]
+	s := c.slots.get(k)
 	if s == nil || !s.present {
 		return
 	}

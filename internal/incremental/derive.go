@@ -192,7 +192,7 @@ func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collect
 // key that has left the source.
 func (w *work[K, A]) do(run func(*View, K, A), gone func(K)) {
 	for _, ch := range w.source.changes {
-		s := w.source.slots[ch.Key]
+		s := w.source.slots.get(ch.Key)
 		if s == nil {
 			continue // it came and went, and nobody has computed from it
 		}

@@ -10,7 +10,7 @@ type Index[IK comparable, K Key[K], V any] struct {
 	level   int
 	source  *Collection[K, V]
 	keysOf  func(K, V) []IK
-	buckets map[IK]*bucket[IK, K, V]
+	buckets table[IK, *bucket[IK, K, V]]
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
 	pending [][]membership[K]   // how, during an update; as long as touched
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
@@ -41,8 +41,7 @@ type membership[K any] struct {
 // NewIndex declares an index over source; keysOf must be pure.
 func NewIndex[IK comparable, K Key[K], V any](source *Collection[K, V], name string,
 	keysOf func(k K, v V) []IK) *Index[IK, K, V] {
-	ix := &Index[IK, K, V]{engine: source.engine, name: name, source: source, keysOf: keysOf,
-		buckets: map[IK]*bucket[IK, K, V]{}}
+	ix := &Index[IK, K, V]{engine: source.engine, name: name, source: source, keysOf: keysOf}
 	ix.level = source.engine.declare(ix)
 	return ix
 }
@@ -70,20 +69,22 @@ func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) 
 // Get returns the sorted keys under ik, as of the last Commit, outside of a function; inside, use Lookup. The slice is
 // valid until the next Commit.
 func (ix *Index[IK, K, V]) Get(ik IK) []K {
-	if b := ix.buckets[ik]; b != nil {
+	if b := ix.buckets.get(ik); b != nil {
 		return b.members
 	}
 	return nil
 }
 
 func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
-	b := ix.buckets[ik]
+	b := ix.buckets.get(ik)
 	if b == nil {
 		b = &bucket[IK, K, V]{in: ix, key: ik}
-		ix.buckets[ik] = b
+		ix.buckets.add(b)
 	}
 	return b
 }
+
+func (b *bucket[IK, K, V]) id() IK { return b.key }
 
 func (b *bucket[IK, K, V]) forget() {
 	b.watch.forget()
@@ -99,7 +100,7 @@ func (c *counted[IK, K, V]) forget() {
 
 func (b *bucket[IK, K, V]) dropIfUnused() {
 	if len(b.members) == 0 && len(b.watch.readers) == 0 && b.counted == nil {
-		delete(b.in.buckets, b.key)
+		b.in.buckets.remove(b.key)
 	}
 }
 
