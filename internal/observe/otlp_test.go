@@ -2,6 +2,8 @@ package observe
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -313,6 +315,96 @@ func TestCollectorDuplicates(t *testing.T) {
 			t.Errorf("%d attempts, %v", calls.Load(), err)
 		}
 	})
+}
+
+// TestCollectorVanishes: a connection on which the collector does not answer any more is not used again, whatever protocols the collector speaks.
+func TestCollectorVanishes(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var vanished atomic.Int32 // of the connections to here, those up to this one bring the collector nothing any more
+	go func() {
+		for n := int32(1); ; n++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			collector, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go io.Copy(conn, collector) //nolint:errcheck // its end is the test's
+			go func() {
+				defer collector.Close()
+				b := make([]byte, 4096)
+				for {
+					read, err := conn.Read(b)
+					if err != nil {
+						return
+					}
+					if n > vanished.Load() {
+						collector.Write(b[:read])
+					}
+				}
+			}()
+		}
+	}()
+	c, _ := newTestExporter(t, "https://"+listener.Addr().String())
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com"}
+	if _, err := c.Write([]byte(twoLines)); err != nil {
+		t.Fatal(err)
+	}
+	vanished.Store(1)
+	c.client.Timeout = 200 * time.Millisecond
+	if _, err := c.Write([]byte(twoLines)); err == nil {
+		t.Error("a batch was taken on a connection that brings nothing")
+	}
+	c.client.Timeout = otlpTimeout
+	if _, err := c.Write([]byte(twoLines)); err != nil {
+		t.Errorf("the batch after that: %v", err)
+	}
+}
+
+// TestCollectorTalks: what a collector says where nobody needs it is in no log of the process.
+func TestCollectorTalks(t *testing.T) {
+	for name, head := range map[string]string{
+		"reason":  "HTTP/1.1 400 " + strings.Repeat("a", 1<<18) + "\r\nContent-Length: 0\r\n\r\n",
+		"words":   "HTTP/1.1 400 " + strings.Repeat("a", 1<<10) + "\r\nContent-Length: 0\r\n\r\n",
+		"head":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 1<<18) + "\r\nContent-Length: 0\r\n\r\n",
+		"no HTTP": strings.Repeat("a", 1<<18) + "\r\n\r\n",
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.Copy(io.Discard, r.Body)
+					io.WriteString(conn, head)
+				}
+				conn.Close()
+			}
+		}()
+		c, _ := newTestExporter(t, "http://"+listener.Addr().String())
+		if _, err := c.Write([]byte(twoLines)); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%s: error %.600v", name, err)
+		}
+		listener.Close()
+	}
 }
 
 // TestCollectorUnreachable: nothing has been sent, so that the batch is tried again until it is given up.
