@@ -332,11 +332,13 @@ func textValue(s string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(s, "\ufffd")}}
 }
 
-// valueOf is a value of JSON that is neither an object nor a list, which lines have none of; null is a value that is not set.
+// valueOf is a value of JSON that is neither an object nor a list; null is a value that is not set.
 func valueOf(t json.Token) *commonpb.AnyValue {
 	switch v := t.(type) {
 	case string:
 		return textValue(v)
+	case bool: // that a format has
+		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v}}
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
 			return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -551,5 +552,9 @@ func TestLogRecordOfText(t *testing.T) {
 	}
 	if r := logRecord([]byte(`{"a":1,"b":null}`), 1); len(r.Body.GetKvlistValue().GetValues()) != 2 {
 		t.Errorf("an object is sent as %v", r.Body)
+	}
+	if r := logRecord([]byte(`{"a":true,"b":false}`), 1); !proto.Equal(r.Body.GetKvlistValue().GetValues()[0].Value, &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}) ||
+		r.Body.GetKvlistValue().GetValues()[1].Value.Value == nil {
+		t.Errorf("what a format has fixed is sent as %v", r.Body)
 	}
 }
