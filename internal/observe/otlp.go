@@ -98,10 +98,14 @@ func (c *logExporter) Write(lines []byte) (int, error) {
 	if err != nil {
 		return 0, &dropError{DropWriteFailed, err}
 	}
-	first, failure := c.now(), error(nil)
+	var first time.Time
+	var failure error
 	for {
 		if reason, ok := c.pause(); !ok {
 			return 0, &dropError{reason, cmp.Or(failure, errNotTried)}
+		}
+		if failure == nil {
+			first = c.now()
 		}
 		refused, retry, err := c.export(body)
 		switch {

@@ -254,6 +254,24 @@ func TestCollectorRetryAfter(t *testing.T) {
 	}
 }
 
+// TestCollectorThrottles: the time that a batch has counts from its own first attempt, not from when it began to wait because of others.
+func TestCollectorThrottles(t *testing.T) {
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	c, _ := newTestExporter(t, server.URL)
+	for batch := range 2 {
+		calls.Store(0)
+		if _, err := c.Write([]byte(twoLines)); err == nil || calls.Load() != 2 {
+			t.Errorf("batch %d: %d attempts, want 2; error %v", batch, calls.Load(), err)
+		}
+	}
+}
+
 // TestCollectorDuplicates: a batch is sent again where the connection was lost before the response, as OTLP says. Where the collector has only not answered in time, it may have the
 // batch already.
 func TestCollectorDuplicates(t *testing.T) {
