@@ -33,7 +33,10 @@ const all = "all"
 var credentials = []string{"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token", "x-forwarded-access-token", "x-amz-security-token"}
 
 // urls are headers with a URL, or the target of one.
-var urls = []string{"referer", "location", "content-location", "link", "refresh", "x-original-uri", "x-original-url", "x-forwarded-uri", "x-rewrite-url"}
+var urls = []string{
+	"referer", "location", "content-location", "destination", "link", "refresh", "x-original-uri", "x-original-url", "x-forwarded-uri", "x-forwarded-url", "x-rewrite-url",
+	"x-envoy-original-path", "x-auth-request-redirect", "hx-current-url", "hx-location", "hx-push-url", "hx-redirect", "hx-replace-url",
+}
 
 // Options say what lines have. The zero value is JSON with every member, of every request.
 type Options struct {

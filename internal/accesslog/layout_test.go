@@ -90,3 +90,18 @@ func TestCompileRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadersWithURLs: what a proxy or a script in the browser repeats of a URL has its parameters too.
+func TestHeadersWithURLs(t *testing.T) {
+	for _, name := range []string{"Referer", "Location", "Destination", "HX-Current-URL", "HX-Redirect", "X-Auth-Request-Redirect", "X-Envoy-Original-Path", "X-Forwarded-Url", "X-Original-URI"} {
+		l, problems := Compile(Options{Members: []string{"request_header." + name, "response_header." + name}, Redact: []string{"token"}})
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		for _, p := range l.Parts {
+			if !p.URL {
+				t.Errorf("parameters are not redacted in %s", p.Literal)
+			}
+		}
+	}
+}

@@ -195,18 +195,23 @@ func hasFailed(r *Record) bool {
 	return r.Status >= 500 || r.OverriddenStatus >= 500
 }
 
-// maxFailureLines is how many requests that failed have a line in any case, in a second.
-const maxFailureLines = 100
+const (
+	// maxFailureLines is how many requests that failed have a line in any case, in a second.
+	maxFailureLines = 100
+	// clockSetBack is by how many seconds a request must seem to have ended before others that it is the clock that was set back.
+	clockSetBack = 600
+)
 
 // failureBudget counts them: the second in the upper half, the lines in it in the lower one.
 type failureBudget struct{ state atomic.Uint64 }
 
-// take reports whether the second has room for another line. Requests that end out of order do not begin a second anew.
+// take reports whether the second has room for another line. Requests that end out of order do not begin a second anew, unless the clock was set back: until it
+// has caught up there would be no room.
 func (f *failureBudget) take(second int64) bool {
 	for {
 		old := f.state.Load()
 		next := old + 1
-		if now := uint64(uint32(second)); now > old>>32 {
+		if now, last := uint64(uint32(second)), old>>32; now > last || now+clockSetBack < last {
 			next = now<<32 | 1
 		} else if uint32(old) >= maxFailureLines {
 			return false

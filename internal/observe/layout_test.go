@@ -232,6 +232,18 @@ func TestFailureBudget(t *testing.T) {
 	if !f.take(8) || !f.take(6) {
 		t.Error("no room in another second")
 	}
+	const later = 7 + clockSetBack + 2
+	for range maxFailureLines {
+		f.take(later)
+	}
+	if f.take(later - clockSetBack) {
+		t.Error("a request that ended a while ago has given room")
+	}
+	for i := range maxFailureLines + 1 {
+		if got, want := f.take(7), i < maxFailureLines; got != want {
+			t.Fatalf("line %d after the clock was set back: %t", i, got)
+		}
+	}
 }
 
 // A file that was renamed is opened anew without a signal.

@@ -209,7 +209,7 @@ func isPlain(c byte) bool { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\
 const hexDigits = "0123456789abcdef"
 
 // appendEscaped prints s for a JSON string. Control characters, those from U+0080 to U+009F
-// included, are escaped, so that a line is safe to show on a terminal.
+// included, and what isLayout reports are escaped, so that a line is safe to show on a terminal.
 func appendEscaped(b, s []byte) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -228,8 +228,8 @@ func appendEscaped(b, s []byte) []byte {
 			switch {
 			case r == utf8.RuneError && n == 1:
 				b = append(b, `\ufffd`...)
-			case r < 0xa0:
-				b = append(b, '\\', 'u', '0', '0', hexDigits[r>>4], hexDigits[r&15])
+			case r < 0xa0 || isLayout(r):
+				b = append(b, '\\', 'u', hexDigits[r>>12], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 			default:
 				b = append(b, s[i:i+n]...)
 			}
@@ -237,4 +237,9 @@ func appendEscaped(b, s []byte) []byte {
 		}
 	}
 	return b
+}
+
+// isLayout reports whether a character ends a line for some readers, or changes the direction in which the rest of the line is shown.
+func isLayout(r rune) bool {
+	return r == 0x61c || r >= 0x200e && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

@@ -72,15 +72,17 @@ func TestLineHasAllKeys(t *testing.T) {
 
 func TestEscaping(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                      `""`,
-		"plain text, 16 by":     `"plain text, 16 by"`,
-		`say "hi" \ there`:      `"say \"hi\" \\ there"`,
-		"tab\tnul\x00\x7f\x1b[": `"tab\u0009nul\u0000\u007f\u001b["`,
-		"Grüße 日本 🙂":            `"Grüße 日本 🙂"`,
-		"\xff\xc3(\xed\xa0\x80": `"\ufffd\ufffd(\ufffd\ufffd\ufffd"`,
-		"C1 \u0080\u009b":       `"C1 \u0080\u009b"`,
-		"eight by\x7fafter tha": `"eight by\u007fafter tha"`,
-		"\ufffd stays itself":   "\"\ufffd stays itself\"",
+		"":                         `""`,
+		"plain text, 16 by":        `"plain text, 16 by"`,
+		`say "hi" \ there`:         `"say \"hi\" \\ there"`,
+		"tab\tnul\x00\x7f\x1b[":    `"tab\u0009nul\u0000\u007f\u001b["`,
+		"Grüße 日本 🙂":               `"Grüße 日本 🙂"`,
+		"\xff\xc3(\xed\xa0\x80":    `"\ufffd\ufffd(\ufffd\ufffd\ufffd"`,
+		"C1 \u0080\u009b":          `"C1 \u0080\u009b"`,
+		"a\u2028b\u2029\u202ec":    `"a\u2028b\u2029\u202ec"`, // which end lines, or turn what follows around
+		"\u061c\u200f\u2069\u2014": "\"\\u061c\\u200f\\u2069\u2014\"",
+		"eight by\x7fafter tha":    `"eight by\u007fafter tha"`,
+		"\ufffd stays itself":      "\"\ufffd stays itself\"",
 	} {
 		if got := string(appendText(nil, []byte(in), 100)); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)

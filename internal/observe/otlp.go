@@ -36,8 +36,9 @@ const (
 	otlpMaxBackoff = 10 * time.Second
 	// otlpMaxDelay bounds what a Retry-After may ask for, so that a wrong date does not end the log.
 	otlpMaxDelay = 5 * time.Minute
-	// What is read of a collector's response.
+	// What is read of a collector's response, and of its head.
 	otlpResponseBytes = 64 << 10
+	otlpHeadBytes     = 16 << 10
 )
 
 // logExporter sends lines to a collector by OTLP over HTTP, in binary Protobuf (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Each Write is one batch.
@@ -75,9 +76,16 @@ func newLogExporter(destination string) (*logExporter, error) {
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/logs"
 	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxResponseHeaderBytes = otlpHeadBytes
+	transport.DisableCompression = true
+	// There is one request at a time, so HTTP/2 is of no use, and it would go on with a connection on which nothing is answered any more.
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
 	return &logExporter{
 		url: u.String(), ctx: context.Background(), usedUp: func() bool { return false }, now: time.Now, after: time.After,
 		client: http.Client{
+			Transport:     transport,
 			Timeout:       otlpTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -90,10 +98,14 @@ func (c *logExporter) Write(lines []byte) (int, error) {
 	if err != nil {
 		return 0, &dropError{DropWriteFailed, err}
 	}
-	first, failure := c.now(), error(nil)
+	var first time.Time
+	var failure error
 	for {
 		if reason, ok := c.pause(); !ok {
 			return 0, &dropError{reason, cmp.Or(failure, errNotTried)}
+		}
+		if failure == nil {
+			first = c.now()
 		}
 		refused, retry, err := c.export(body)
 		switch {
@@ -216,7 +228,7 @@ func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
 			return rejected(answer), retry{}, nil
 		}
 	}
-	return 0, r, fmt.Errorf("the collector has answered %s", resp.Status)
+	return 0, r, fmt.Errorf("the collector has answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)) // its own words may be long
 }
 
 // isDisconnect reports whether the connection was lost before the response, after which OTLP has the client send the request again. A collector that is only slow
@@ -324,11 +336,13 @@ func textValue(s string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(s, "\ufffd")}}
 }
 
-// valueOf is a value of JSON that is neither an object nor a list, which lines have none of; null is a value that is not set.
+// valueOf is a value of JSON that is neither an object nor a list; null is a value that is not set.
 func valueOf(t json.Token) *commonpb.AnyValue {
 	switch v := t.(type) {
 	case string:
 		return textValue(v)
+	case bool: // that a format has
+		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v}}
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
 			return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}}

@@ -2,6 +2,8 @@ package observe
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -251,6 +254,24 @@ func TestCollectorRetryAfter(t *testing.T) {
 	}
 }
 
+// TestCollectorThrottles: the time that a batch has counts from its own first attempt, not from when it began to wait because of others.
+func TestCollectorThrottles(t *testing.T) {
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	c, _ := newTestExporter(t, server.URL)
+	for batch := range 2 {
+		calls.Store(0)
+		if _, err := c.Write([]byte(twoLines)); err == nil || calls.Load() != 2 {
+			t.Errorf("batch %d: %d attempts, want 2; error %v", batch, calls.Load(), err)
+		}
+	}
+}
+
 // TestCollectorDuplicates: a batch is sent again where the connection was lost before the response, as OTLP says. Where the collector has only not answered in time, it may have the
 // batch already.
 func TestCollectorDuplicates(t *testing.T) {
@@ -313,6 +334,96 @@ func TestCollectorDuplicates(t *testing.T) {
 			t.Errorf("%d attempts, %v", calls.Load(), err)
 		}
 	})
+}
+
+// TestCollectorVanishes: a connection on which the collector does not answer any more is not used again, whatever protocols the collector speaks.
+func TestCollectorVanishes(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var vanished atomic.Int32 // of the connections to here, those up to this one bring the collector nothing any more
+	go func() {
+		for n := int32(1); ; n++ {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			collector, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go io.Copy(conn, collector) //nolint:errcheck // its end is the test's
+			go func() {
+				defer collector.Close()
+				b := make([]byte, 4096)
+				for {
+					read, err := conn.Read(b)
+					if err != nil {
+						return
+					}
+					if n > vanished.Load() {
+						collector.Write(b[:read])
+					}
+				}
+			}()
+		}
+	}()
+	c, _ := newTestExporter(t, "https://"+listener.Addr().String())
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com"}
+	if _, err := c.Write([]byte(twoLines)); err != nil {
+		t.Fatal(err)
+	}
+	vanished.Store(1)
+	c.client.Timeout = 200 * time.Millisecond
+	if _, err := c.Write([]byte(twoLines)); err == nil {
+		t.Error("a batch was taken on a connection that brings nothing")
+	}
+	c.client.Timeout = otlpTimeout
+	if _, err := c.Write([]byte(twoLines)); err != nil {
+		t.Errorf("the batch after that: %v", err)
+	}
+}
+
+// TestCollectorTalks: what a collector says where nobody needs it is in no log of the process.
+func TestCollectorTalks(t *testing.T) {
+	for name, head := range map[string]string{
+		"reason":  "HTTP/1.1 400 " + strings.Repeat("a", 1<<18) + "\r\nContent-Length: 0\r\n\r\n",
+		"words":   "HTTP/1.1 400 " + strings.Repeat("a", 1<<10) + "\r\nContent-Length: 0\r\n\r\n",
+		"head":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 1<<18) + "\r\nContent-Length: 0\r\n\r\n",
+		"no HTTP": strings.Repeat("a", 1<<18) + "\r\n\r\n",
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.Copy(io.Discard, r.Body)
+					io.WriteString(conn, head)
+				}
+				conn.Close()
+			}
+		}()
+		c, _ := newTestExporter(t, "http://"+listener.Addr().String())
+		if _, err := c.Write([]byte(twoLines)); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%s: error %.600v", name, err)
+		}
+		listener.Close()
+	}
 }
 
 // TestCollectorUnreachable: nothing has been sent, so that the batch is tried again until it is given up.
@@ -459,5 +570,9 @@ func TestLogRecordOfText(t *testing.T) {
 	}
 	if r := logRecord([]byte(`{"a":1,"b":null}`), 1); len(r.Body.GetKvlistValue().GetValues()) != 2 {
 		t.Errorf("an object is sent as %v", r.Body)
+	}
+	if r := logRecord([]byte(`{"a":true,"b":false}`), 1); !proto.Equal(r.Body.GetKvlistValue().GetValues()[0].Value, &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}) ||
+		r.Body.GetKvlistValue().GetValues()[1].Value.Value == nil {
+		t.Errorf("what a format has fixed is sent as %v", r.Body)
 	}
 }
