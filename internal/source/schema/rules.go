@@ -29,6 +29,7 @@ type celRules struct {
 	properties map[string]*celRules
 	items      *celRules
 	additional *celRules
+	seen       *satisfiedValues // of the whole schema
 }
 
 // celRule is one rule of a value.
@@ -43,11 +44,18 @@ var errUnsupported = errors.New("rules that only the validator knows")
 func newCELRules(s *structural.Structural) (*celRules, error) {
 	declared := model.SchemaDeclType(s, true)
 	env := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	return compileRules(s, newCELSchema(model.WithTypeAndObjectMeta(s)), declared, env)
+	c := ruleCompiler{env, new(satisfiedValues)}
+	return c.compile(s, newCELSchema(model.WithTypeAndObjectMeta(s)), declared)
 }
 
-// compileRules returns nil where neither s nor anything below has rules.
-func compileRules(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType, env *environment.EnvSet) (*celRules, error) {
+// ruleCompiler makes the rules of one schema.
+type ruleCompiler struct {
+	env  *environment.EnvSet
+	seen *satisfiedValues
+}
+
+// compile returns nil where neither s nor anything below has rules.
+func (c *ruleCompiler) compile(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType) (*celRules, error) {
 	if declared == nil {
 		return nil, nil
 	}
@@ -58,27 +66,27 @@ func compileRules(s *structural.Structural, values *celSchema, declared *apiserv
 			}
 		}
 	}
-	r := &celRules{schema: values}
-	results, err := cel.Compile(s, declared, celconfig.PerCallLimit, env, cel.StoredExpressionsEnvLoader())
+	r := &celRules{schema: values, seen: c.seen}
+	results, err := cel.Compile(s, declared, celconfig.PerCallLimit, c.env, cel.StoredExpressionsEnvLoader())
 	if err != nil {
 		return nil, err
 	}
-	for i, c := range results {
+	for i, result := range results {
 		switch optional := s.XValidations[i].OptionalOldSelf; {
-		case c.Error != nil:
-			return nil, c.Error
+		case result.Error != nil:
+			return nil, result.Error
 		case optional != nil && *optional:
 			return nil, errUnsupported
-		case c.UsesOldSelf || c.Program == nil:
+		case result.UsesOldSelf || result.Program == nil:
 			continue // about a change, or empty
 		}
 		message := strings.TrimSpace(s.XValidations[i].Message)
 		if message == "" {
 			message = "failed rule: " + strings.TrimSpace(s.XValidations[i].Rule)
 		}
-		r.rules = append(r.rules, celRule{c.Program, message})
+		r.rules = append(r.rules, celRule{result.Program, message})
 	}
-	if err := r.compileBelow(s, values, declared, env); err != nil {
+	if err := c.compileBelow(r, s, values, declared); err != nil {
 		return nil, err
 	}
 	if len(r.rules) == 0 && len(r.properties) == 0 && r.items == nil && r.additional == nil {
@@ -87,14 +95,14 @@ func compileRules(s *structural.Structural, values *celSchema, declared *apiserv
 	return r, nil
 }
 
-func (r *celRules) compileBelow(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType, env *environment.EnvSet) (err error) {
+func (c *ruleCompiler) compileBelow(r *celRules, s *structural.Structural, values *celSchema, declared *apiservercel.DeclType) (err error) {
 	for name, property := range s.Properties {
 		escaped, ok := apiservercel.Escape(name)
 		field := declared.Fields[escaped]
 		if !ok || field == nil {
 			continue
 		}
-		child, err := compileRules(&property, values.properties[name].(*celSchema), field.Type, env)
+		child, err := c.compile(&property, values.properties[name].(*celSchema), field.Type)
 		if err != nil {
 			return err
 		}
@@ -106,12 +114,12 @@ func (r *celRules) compileBelow(s *structural.Structural, values *celSchema, dec
 		}
 	}
 	if s.Items != nil {
-		if r.items, err = compileRules(s.Items, values.items, declared.ElemType, env); err != nil {
+		if r.items, err = c.compile(s.Items, values.items, declared.ElemType); err != nil {
 			return err
 		}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
-		r.additional, err = compileRules(s.AdditionalProperties.Structural, values.additional.schema, declared.ElemType, env)
+		r.additional, err = c.compile(s.AdditionalProperties.Structural, values.additional.schema, declared.ElemType)
 	}
 	return err
 }
@@ -150,12 +158,25 @@ func (r *celRules) check(ctx context.Context, value any, budget *int64) bool {
 	return true
 }
 
+// evaluate reports whether the rules of the value itself hold, those of what is within it apart.
 func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool {
+	var room [maxEncoded]byte
+	encoded, comparable := appendEncoded(room[:0], value)
+	if comparable {
+		if cost, known := r.seen.satisfied(r, encoded); known && cost <= *budget {
+			*budget -= cost
+			return true
+		}
+	}
+	before := *budget
 	self := selfOnly{common.UnstructuredToVal(value, r.schema)}
 	for _, rule := range r.rules {
 		if holds, known := rule.evaluate(ctx, self, budget); !holds || !known {
 			return false
 		}
+	}
+	if comparable {
+		r.seen.remember(r, encoded, before-*budget)
 	}
 	return true
 }
