@@ -18,8 +18,7 @@ const (
 	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
 	// off reading.
 	maxDebounce = 5
-	// settle is how long a file that was moved into place waits, so that several
-	// that are moved together are one change.
+	// settle is how long a file that is complete waits, so that several that come together are one change.
 	settle = time.Millisecond
 	// pollInterval is how often paths are looked at while one of them is missing
 	// or cannot be watched.
@@ -298,7 +297,7 @@ func (f *follower) await(path string, e fsnotify.Event) {
 	w := f.unquiet[path]
 	w.removed = w.removed || e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
 	quiet := f.source.options.Debounce
-	if e.Has(fsnotify.Create) && !w.removed && f.movedOver(path) {
+	if e.Has(fsnotify.Create) && !w.removed && (f.movedOver(path) || f.isNew(path) && complete(path)) {
 		quiet = min(quiet, settle)
 	}
 	w.begin(time.Now(), quiet)
@@ -315,6 +314,12 @@ func (f *follower) movedOver(path string) bool {
 	}
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().IsRegular() && !os.SameFile(info, file.stamp.info)
+}
+
+// isNew says that no file of that name was there: of one that is written over, what is there first may be an empty part.
+func (f *follower) isNew(path string) bool {
+	file := f.catalog.files[path]
+	return file == nil || file.stamp.info == nil
 }
 
 func isFolder(path string) bool {

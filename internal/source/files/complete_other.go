@@ -1,0 +1,6 @@
+//go:build !linux
+
+package files
+
+// complete is known on Linux only.
+func complete(string) bool { return false }
