@@ -103,13 +103,17 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if conflict == nil && claims(l) {
 		conflict = st.listeners.portConflict(v, k, l)
 	}
-	reserved := claims(l) && conflict == nil && (len(l.Kinds) > 0 || l.NoRoutes)
+	terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
+	var excess *condition.Problem
+	if terms.Merged != (name{}) && claims(l) {
+		excess = st.listeners.portExcess(v, terms.Merged, l)
+	}
+	reserved := claims(l) && conflict == nil && excess == nil && (len(l.Kinds) > 0 || l.NoRoutes)
 	if reserved {
 		// Without a certificate too: the proxy fails its handshakes, where no other listener of
 		// the port may answer for its hostname with a certificate of its own.
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
-		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 		applyClients(s.Serve, k, &terms.Clients)
 		s.Serve.Merged = terms.Merged.String()
 		if p := s.Serve.Protocol; p == config.Protocol_PROTOCOL_HTTP || p == config.Protocol_PROTOCOL_HTTPS {
@@ -124,6 +128,9 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
+	}
+	if refused == nil {
+		refused = excess
 	}
 	if refused == nil {
 		refused = clients.Invalid

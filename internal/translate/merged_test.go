@@ -105,6 +105,53 @@ func TestOlderMergedGatewayWins(t *testing.T) {
 	}
 }
 
+// TestMergedPortsAreBounded: the ports of all Gateways together are bounded, and a Gateway with many takes none of an older one.
+func TestMergedPortsAreBounded(t *testing.T) {
+	w := mergedWorld(t, 2)
+	for i := 2; i < 8; i++ { // with port 80 there are 257 without the last one
+		gw := mergedGateway(i)
+		gw.Spec.Listeners = nil
+		for j := range 64 {
+			port := int32(1000*i + j)
+			gw.Spec.Listeners = append(gw.Spec.Listeners, gwv1.Listener{Name: gwv1.SectionName(fmt.Sprint(port)), Port: port, Protocol: gwv1.HTTPProtocolType})
+		}
+		w.Upsert(gw)
+	}
+	w.commit(t)
+	served := func(gateway string) (n int) {
+		for _, key := range w.mergedIn() {
+			if strings.HasPrefix(key, "default/"+gateway+"/") {
+				n++
+			}
+		}
+		return n
+	}
+	want := func(what string, counts ...int) {
+		t.Helper()
+		sum := 0
+		for i, n := range counts {
+			if got := served(fmt.Sprintf("gw-%d", i)); got != n {
+				t.Errorf("%s: gw-%d has %d listeners, want %d", what, i, got, n)
+			}
+			sum += n
+		}
+		if got := len(w.specs[mergedName].Ports); got != min(sum, 256) {
+			t.Errorf("%s: the ProxySpec has %d ports", what, got)
+		}
+	}
+	want("too many", 1, 1, 64, 64, 64, 63, 0, 0)
+	for i, reason := range map[int]string{5: "Accepted", 6: "PortUnavailable"} {
+		s := w.statuses[kind.Gateway.Key("default", fmt.Sprintf("gw-%d", i))].Status.(*gwv1.GatewayStatus)
+		if got := s.Listeners[0].Conditions[0]; got.Reason != reason {
+			t.Errorf("gw-%d: %+v", i, got)
+		}
+	}
+	w.Upsert(mergedGateway(8)) // on a port that there is
+	w.Delete(translate.KindGateway, "default", "gw-2")
+	w.commit(t)
+	want("one is gone", 1, 1, 0, 64, 64, 64, 63, 0, 1)
+}
+
 // TestMergedAndBack sets mergeGateways and takes it back. Parameters that are wrong or gone change nothing.
 func TestMergedAndBack(t *testing.T) {
 	w := mergedWorld(t, 2)

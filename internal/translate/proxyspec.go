@@ -99,6 +99,9 @@ func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *increme
 				return nil
 			}
 			for _, port := range incremental.Lookup(v, ps.portsByMerged, c.Merged) {
+				if _, excess := incremental.Fetch(v, listeners.excessPorts, sharedPort{c.Merged, port.Port}); excess {
+					continue
+				}
 				p.Ports = append(p.Ports, ProxyPort{port.Port, port.UDP})
 			}
 			return []incremental.Entry[name, *ProxySpec]{{Key: c.Merged, Value: p}}
