@@ -199,6 +199,27 @@ func TestHandOver(t *testing.T) {
 				t.Error("it stays although others have taken its place")
 			}
 		})
+		t.Run(c.what+", but parameters cannot be told", func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			if err := r.settle(t, s, c.fromS); err != nil {
+				t.Fatal(err)
+			}
+			r.grace, r.mergeHandOver = 0, 0
+			r.ends(c.from)
+			paused := *c.toS.Spec
+			paused.Paused = true
+			if err := r.settle(t, s, translate.ProxySpecChange{Namespace: c.to.namespace, Name: c.to.name, Spec: &paused}); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.once(t, s, c.from); err != nil {
+				t.Fatal(err)
+			}
+			r.caughtUp(t, s)
+			if len(r.store.of(c.from)) == 0 {
+				t.Error("what serves is gone though nothing may take its place")
+			}
+		})
 		t.Run(c.what+", but nothing becomes ready", func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)

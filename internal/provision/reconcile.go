@@ -596,8 +596,9 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 // handOverLook is how often it is looked at.
 const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
 
-// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet.
-func (p *Provisioner) handsOver(g gatewayName) bool {
+// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet. held says that none of them may be begun, because the
+// parameters of the class cannot be told.
+func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	class, merged := config.MergedClass(g.name)
 	p.mu.Lock()
 	var by []*translate.ProxySpec
@@ -607,10 +608,11 @@ func (p *Provisioner) handsOver(g gatewayName) bool {
 		}
 	}
 	p.mu.Unlock()
+	held = len(by) > 0 && !slices.ContainsFunc(by, func(spec *translate.ProxySpec) bool { return !spec.Paused })
 	return slices.ContainsFunc(by, func(spec *translate.ProxySpec) bool {
 		i, _ := observe(p.store.of(gatewayName{spec.Namespace, spec.Name}), spec.Class, problem{}).infrastructure()
 		return i == nil || !i.Ready || i.Waiting != ""
-	})
+	}), held
 }
 
 // mergedIn is a Gateway among those that a spec is of; nil where it is not.
@@ -650,9 +652,12 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	}
 	since := p.absent[g]
 	p.mu.Unlock()
-	if time.Since(since) < p.mergeHandOver && p.handsOver(g) {
+	if handsOver, held := p.handsOver(g); handsOver && (held || time.Since(since) < p.mergeHandOver) {
 		p.mu.Lock()
 		p.handed[g] = time.Now()
+		if held { // the time begins once something can be begun
+			p.absent[g] = p.handed[g]
+		}
 		p.mu.Unlock()
 		return handOverLook, nil
 	}
