@@ -49,8 +49,7 @@ func (r *Remote) Status() RemoteStatus {
 		g := r.gateways[name]
 		part := r.parts.Part(name)
 		row := RemoteGateway{Gateway: name, Generation: part.Generation(), Resources: part.Len(), Proxies: []RemoteProxy{}}
-		_, last, _ := strings.Cut(name, "/")
-		if _, merged := config.MergedClass(last); merged {
+		if merged(name) {
 			row.Merged = part.Gateways()
 		}
 		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
@@ -61,6 +60,13 @@ func (r *Remote) Status() RemoteStatus {
 		s.Gateways = append(s.Gateways, row)
 	}
 	return s
+}
+
+// merged reports whether a name is that of proxies of several Gateways.
+func merged(gateway string) bool {
+	_, name, _ := strings.Cut(gateway, "/")
+	_, is := config.MergedClass(name)
+	return is
 }
 
 // Resources returns what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it, sorted by config.CompareID; nil where
