@@ -22,6 +22,7 @@ import (
 type listenerStates struct {
 	o                    *Options
 	listenerFaults       *incremental.Collection[listenerKey, ListenerFault]
+	mergedFaults         *incremental.Collection[listenerFaultKey, ListenerFault]
 	listeners            *listeners
 	secrets              *secrets
 	listenerCertificates *listenerCertificates
@@ -39,10 +40,10 @@ type listenerStates struct {
 }
 
 func newListenerStates(e *incremental.Engine, o *Options,
-	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
+	listenerFaults *incremental.Collection[listenerKey, ListenerFault], mergedFaults *incremental.Collection[listenerFaultKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
 	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, telemetryPolicies *telemetryPolicies, httpFilters *httpFilters) *listenerStates {
-	st := &listenerStates{o: o, listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
+	st := &listenerStates{o: o, listenerFaults: listenerFaults, mergedFaults: mergedFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
 		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, telemetryPolicies: telemetryPolicies, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
@@ -104,8 +105,9 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		conflict = st.listeners.portConflict(v, k, l)
 	}
 	terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
+	merged := terms.Merged != (name{})
 	var excess *condition.Problem
-	if terms.Merged != (name{}) && claims(l) {
+	if merged && claims(l) {
 		excess = st.listeners.portExcess(v, terms.Merged, l)
 	}
 	reserved := claims(l) && conflict == nil && excess == nil && (len(l.Kinds) > 0 || l.NoRoutes)
@@ -138,7 +140,13 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if refused == nil {
 		refused = filters.Invalid
 	}
-	fault, faulty := incremental.Fetch(v, st.listenerFaults, k)
+	var fault ListenerFault
+	var faulty bool
+	if merged {
+		fault, faulty = incremental.Fetch(v, st.mergedFaults, listenerFaultKey{k, terms.Merged})
+	} else {
+		fault, faulty = incremental.Fetch(v, st.listenerFaults, k)
+	}
 	switch {
 	case !faulty || !servable || fault.Others:
 	case fault.Refused:

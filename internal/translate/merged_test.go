@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -150,6 +151,32 @@ func TestMergedPortsAreBounded(t *testing.T) {
 	w.Delete(translate.KindGateway, "default", "gw-2")
 	w.commit(t)
 	want("one is gone", 1, 1, 0, 64, 64, 64, 63, 0, 1)
+}
+
+// TestMergedFaults: what proxies of its own said of a listener before its Gateway was merged says nothing of the proxies that it has now, nor does it take back what these say.
+func TestMergedFaults(t *testing.T) {
+	w := mergedWorld(t, 1)
+	programmed := func() bool {
+		s := w.statuses[kind.Gateway.Key("default", "gw-0")].Status.(*gwv1.GatewayStatus)
+		return meta.IsStatusConditionTrue(s.Listeners[0].Conditions, "Programmed")
+	}
+	key, fault := "default/gw-0/http", &translate.ListenerFault{Message: "port 80 is taken"}
+	for _, c := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"proxies of its own cannot serve it", func() { w.SetListenerFault(key, "default", "gw-0", fault) }, true},
+		{"nor can the shared ones", func() { w.SetListenerFault(key, "infra", "gatewayclass:moongate", fault) }, false},
+		{"its own have ended", func() { w.SetListenerFault(key, "default", "gw-0", nil) }, false},
+		{"the shared ones can", func() { w.SetListenerFault(key, "infra", "gatewayclass:moongate", nil) }, true},
+	} {
+		c.do()
+		w.commit(t)
+		if got := programmed(); got != c.want {
+			t.Errorf("%s: programmed is %v", c.what, got)
+		}
+	}
 }
 
 // TestMergedAndBack sets mergeGateways and takes it back. Parameters that are wrong or gone change nothing.
