@@ -220,6 +220,9 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	if err != nil {
 		return 0, err
 	}
+	if wanted, err = p.allowUnplaced(g, object, wanted, live); err != nil {
+		return 0, err
+	}
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not the controller's, but maybe was.
 	handOver := scaledElsewhere(spec)
