@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -56,4 +57,25 @@ func TestSharedLimit(t *testing.T) {
 	apply(false)
 	apply(true)
 	expect("anew", true, true)
+}
+
+// TestMergedStatus: a Gateway that was merged is shown while it has proxies of its own, and no longer.
+func TestMergedStatus(t *testing.T) {
+	r := NewRemote(RemoteOptions{})
+	listener := &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw", Merged: "infra/gatewayclass:c"}}}
+	r.Apply(&Change{Config: &config.Update{Generation: 1, Upserts: []*config.Resource{listener}}, Gateways: map[string]bool{"infra/gatewayclass:c": true, "n/gw": false}, Complete: true})
+	r.SetPods("n", "gw", map[string]string{"pod": "uid"})
+	shown := func() (names []string) {
+		for _, g := range r.Status().Gateways {
+			names = append(names, g.Gateway)
+		}
+		return names
+	}
+	if got := shown(); !slices.Equal(got, []string{"infra/gatewayclass:c", "n/gw"}) {
+		t.Errorf("while it has a proxy: %q", got)
+	}
+	r.SetPods("n", "gw", nil)
+	if got := shown(); !slices.Equal(got, []string{"infra/gatewayclass:c"}) {
+		t.Errorf("without: %q", got)
+	}
 }
