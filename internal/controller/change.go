@@ -162,6 +162,7 @@ func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
 }
 
 // unread reports whether it is unknown what a Gateway is, or, by config.MergedName, what the merged Gateways of a class are, because it or its class was not read, or translation panics on it.
+// Any Gateway that was not read may be one of a class.
 func (c *Controller) unread(namespace, name string) (is bool) {
 	c.loop.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
 	return is
@@ -171,6 +172,7 @@ func (c *Controller) unread(namespace, name string) (is bool) {
 type objects interface {
 	Get(kind.ObjectKey) (metav1.Object, bool)
 	Unread(kind.ObjectKey) bool
+	UnreadAny(group, kind string) bool
 }
 
 // translation is what sweep asks: *translate.Translator, or a stand-in of tests.
@@ -182,12 +184,14 @@ type translation interface {
 // failing says on which objects translation panics: *translate.Translator, or a stand-in of tests.
 type failing interface {
 	Failing(kind.ObjectKey) bool
+	// FailingOf speaks of the Gateways of a class.
+	FailingOf(class string) bool
 }
 
 func gatewayUnread(o objects, f failing, namespace, name string) bool {
 	if class, merged := config.MergedClass(name); merged {
 		id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class}
-		return o.Unread(id) || f.Failing(id)
+		return o.Unread(id) || f.Failing(id) || f.FailingOf(class) || o.UnreadAny(gwv1.GroupName, string(translate.KindGateway))
 	}
 	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
 	if o.Unread(id) || f.Failing(id) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
@@ -17,7 +18,11 @@ type cluster struct {
 	unread   map[string]bool   // by kind, namespace and name, as kind.ObjectKey prints them
 	failing  map[string]bool   // the same
 	wanted   map[string]bool   // the same, those with a status
-	objects  map[string]metav1.Object
+	// failingOf is the class of a Gateway that is failing.
+	failingOf string
+	// unreadKind is a kind of which an object was not read.
+	unreadKind string
+	objects    map[string]metav1.Object
 }
 
 func (c cluster) Get(id kind.ObjectKey) (metav1.Object, bool) {
@@ -30,7 +35,11 @@ func (c cluster) Get(id kind.ObjectKey) (metav1.Object, bool) {
 
 func (c cluster) Unread(id kind.ObjectKey) bool { return c.unread[id.String()] }
 
+func (c cluster) UnreadAny(_, kind string) bool { return c.unreadKind == kind }
+
 func (c cluster) Failing(key kind.ObjectKey) bool { return c.failing[key.String()] }
+
+func (c cluster) FailingOf(class string) bool { return c.failingOf == class }
 
 func (c cluster) HasStatus(key kind.ObjectKey) bool { return c.wanted[key.String()] }
 
@@ -86,6 +95,16 @@ func TestGatewayUnread(t *testing.T) {
 		if got := gatewayUnread(c, c, "shop", name); got != want {
 			t.Errorf("%s: unread is %v", name, got)
 		}
+	}
+	c.failingOf = "ours"
+	for class, want := range map[string]bool{"ours": true, "lost": true, "foreign": false} {
+		if got := gatewayUnread(c, c, "infra", config.MergedName(class)); got != want {
+			t.Errorf("Gateways of class %s: unread is %v", class, got)
+		}
+	}
+	c.failingOf, c.unreadKind = "", "Gateway"
+	if !gatewayUnread(c, c, "infra", config.MergedName("ours")) || gatewayUnread(c, c, "shop", "foreign") {
+		t.Error("a Gateway that was not read may be one of any class that merges them, and no other Gateway is it")
 	}
 }
 

@@ -23,6 +23,8 @@ type gateway struct {
 	awaits    bool              // it is Withheld.Unknown, or Unread without that anything was sent
 	undecided bool              // see Withheld.Undecided
 	sent      bool              // something was sent to a proxy of it in this epoch
+	// unknown is since when it is Withheld.Unknown, the zero value while it is not.
+	unknown time.Time
 	// faulty says that the last Report had faults of listeners.
 	faulty bool
 	// saidUnavailable is what the last Report has of pod.unavailable.

@@ -19,11 +19,17 @@ type RemoteOptions struct {
 	Authenticate func(ctx context.Context) (Caller, error)
 	// AnswerLimit is how long a proxy may owe the answer to a generation until it is overdue; default DefaultAnswerLimit.
 	AnswerLimit time.Duration
+	// SharedLimit is how long what merged Gateways have in common waits for objects that are not known yet, one after the other, once anything was sent: who edits
+	// one of these Gateways again and again must not keep the others from being served. Their listeners keep the certificates that they have meanwhile. Default 2 s.
+	SharedLimit time.Duration
 	Logger      *slog.Logger // nil discards
 }
 
 // DefaultAnswerLimit is the default of RemoteOptions.AnswerLimit.
 const DefaultAnswerLimit = 15 * time.Second
+
+// sharedLimit is the default of RemoteOptions.SharedLimit.
+const sharedLimit = 2 * time.Second
 
 // Caller is the proxy at the other end of a stream.
 type Caller struct {
@@ -63,6 +69,9 @@ func NewRemote(o RemoteOptions) *Remote {
 	if o.AnswerLimit <= 0 {
 		o.AnswerLimit = DefaultAnswerLimit
 	}
+	if o.SharedLimit <= 0 {
+		o.SharedLimit = sharedLimit
+	}
 	return &Remote{o: o, news: func() {}, answered: func(string) {},
 		parts:    partition.New(),
 		gateways: map[string]*gateway{},
@@ -89,7 +98,7 @@ type Change struct {
 // Withheld are the Gateways whose proxies are to keep what they have for now.
 type Withheld struct {
 	// Unknown are those that want an object that is not known yet. What was translated without it is neither sent nor
-	// published: their proxies keep the certificate that they have.
+	// published: their proxies keep the certificate that they have. Of merged Gateways see RemoteOptions.SharedLimit.
 	Unknown map[string]bool
 	// Unread are those that want an object that could not be read. They are like Unknown as long as nothing was sent to a proxy of
 	// them in this epoch.
@@ -123,7 +132,7 @@ func (r *Remote) Apply(c *Change) Effect {
 		touched = append(touched, name)
 	}
 	var effect Effect
-	effect.Changed, effect.Unread = r.withhold(&c.Withheld)
+	effect.Changed, effect.Unread = r.withhold(&c.Withheld, now)
 	touched = append(touched, effect.Changed...)
 	if r.epoch != "" {
 		r.wake(touched, now)
@@ -137,8 +146,17 @@ func (r *Remote) Apply(c *Change) Effect {
 
 // withhold notes which Gateways' proxies keep what they have. It returns those for which that is new, or over, and those for which
 // it is because of Unread. r.mu is held.
-func (r *Remote) withhold(w *Withheld) (changed, unread []string) {
+func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string) {
 	waits := maps.Clone(w.Unknown)
+	for name := range w.Unknown {
+		g := r.gateway(name)
+		if g.unknown.IsZero() {
+			g.unknown = now
+		}
+		if g.sent && now.Sub(g.unknown) >= r.o.SharedLimit && merged(name) {
+			delete(waits, name)
+		}
+	}
 	for name := range w.Unread {
 		if !r.gateway(name).sent {
 			if waits == nil {
@@ -158,6 +176,9 @@ func (r *Remote) withhold(w *Withheld) (changed, unread []string) {
 		r.gateway(name)
 	}
 	for name, g := range r.gateways {
+		if !w.Unknown[name] {
+			g.unknown = time.Time{}
+		}
 		if g.awaits == waits[name] && g.undecided == w.Undecided[name] {
 			continue
 		}
@@ -213,7 +234,7 @@ func (r *Remote) Lead(epoch string, w *Withheld) (unread []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch = epoch
-	_, unread = r.withhold(w)
+	_, unread = r.withhold(w, now)
 	for name, g := range r.gateways {
 		r.owe(g, now)
 		r.tidy(name)

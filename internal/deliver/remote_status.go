@@ -45,13 +45,16 @@ func (r *Remote) Status() RemoteStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := RemoteStatus{Leading: r.epoch != "", Epoch: r.epoch, Generation: r.parts.Generation(), Gateways: []RemoteGateway{}}
+	together := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(r.gateways)) {
 		g := r.gateways[name]
 		part := r.parts.Part(name)
 		row := RemoteGateway{Gateway: name, Generation: part.Generation(), Resources: part.Len(), Proxies: []RemoteProxy{}}
-		_, last, _ := strings.Cut(name, "/")
-		if _, merged := config.MergedClass(last); merged {
+		if merged(name) {
 			row.Merged = part.Gateways()
+			for _, gateway := range row.Merged {
+				together[gateway] = true
+			}
 		}
 		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
 			p := g.pods[podName]
@@ -60,7 +63,19 @@ func (r *Remote) Status() RemoteStatus {
 		}
 		s.Gateways = append(s.Gateways, row)
 	}
+	// Those that are merged and have no proxies of their own any more are no rows, as they are none of a controller that has not seen these.
+	s.Gateways = slices.DeleteFunc(s.Gateways, func(row RemoteGateway) bool {
+		g := r.gateways[row.Gateway]
+		return together[row.Gateway] && !g.runs && len(g.pods)+len(g.uids) == 0
+	})
 	return s
+}
+
+// merged reports whether a name is that of proxies of several Gateways.
+func merged(gateway string) bool {
+	_, name, _ := strings.Cut(gateway, "/")
+	_, is := config.MergedClass(name)
+	return is
 }
 
 // Resources returns what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it, sorted by config.CompareID; nil where

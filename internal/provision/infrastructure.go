@@ -85,8 +85,7 @@ func (o observed) lagging() string {
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ". ")
 }
 
-// whyNoRoom speaks of more proxies of a Deployment than there are nodes for: those that are left over take what an update of the others may have unavailable, which never
-// begins then.
+// whyNoRoom speaks of more proxies of a Deployment than there are nodes for; see Provisioner.allowUnplaced.
 func (o observed) whyNoRoom() string {
 	for _, w := range o.workloads {
 		if w.name.kind != kindDeployment || !w.template.Spec.HostNetwork || w.ready == 0 || len(o.workloads) > 1 {
@@ -94,7 +93,7 @@ func (o observed) whyNoRoom() string {
 		}
 		for _, pod := range o.pods {
 			if unschedulable(pod) != nil {
-				return fmt.Sprintf("Deployment %s/%s has more replicas than there are nodes for them, since with hostNetwork a node has room for one proxy, and no update of them begins; "+
+				return fmt.Sprintf("Deployment %s/%s has more replicas than there are nodes for them, since with hostNetwork a node has room for one proxy; "+
 					"lower replicas, or set daemonSet in GatewayParameters", w.object.GetNamespace(), w.name.name)
 			}
 		}

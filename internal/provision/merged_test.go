@@ -199,6 +199,32 @@ func TestHandOver(t *testing.T) {
 				t.Error("it stays although others have taken its place")
 			}
 		})
+		for why, paused := range map[string]bool{"parameters cannot be told": true, "nothing becomes ready beside what serves": false} {
+			t.Run(c.what+", but "+why, func(t *testing.T) {
+				s := newServer(t)
+				r := startReplica(t, s)
+				if err := r.settle(t, s, c.fromS); err != nil {
+					t.Fatal(err)
+				}
+				if !paused {
+					s.set("pods/"+c.from.namespace+"/old", readyPod(c.from))
+				}
+				r.grace, r.mergeHandOver = 0, 0
+				r.ends(c.from)
+				next := *c.toS.Spec
+				next.Paused = paused
+				if err := r.settle(t, s, translate.ProxySpecChange{Namespace: c.to.namespace, Name: c.to.name, Spec: &next}); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.once(t, s, c.from); err != nil {
+					t.Fatal(err)
+				}
+				r.caughtUp(t, s)
+				if len(r.store.of(c.from)) < 2 {
+					t.Error("what serves is gone though nothing has taken its place")
+				}
+			})
+		}
 		t.Run(c.what+", but nothing becomes ready", func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)

@@ -220,6 +220,9 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	if err != nil {
 		return 0, err
 	}
+	if wanted, err = p.allowUnplaced(g, object, wanted, live); err != nil {
+		return 0, err
+	}
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not the controller's, but maybe was.
 	handOver := scaledElsewhere(spec)
@@ -592,12 +595,13 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// mergeHandOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more or elsewhere, waits for what takes its place, and
+// mergeHandOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more or elsewhere, waits for all of what takes its place, and
 // handOverLook is how often it is looked at.
 const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
 
-// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet.
-func (p *Provisioner) handsOver(g gatewayName) bool {
+// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet. held says that there is no end to
+// that yet: none of them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
+func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	class, merged := config.MergedClass(g.name)
 	p.mu.Lock()
 	var by []*translate.ProxySpec
@@ -607,10 +611,17 @@ func (p *Provisioner) handsOver(g gatewayName) bool {
 		}
 	}
 	p.mu.Unlock()
-	return slices.ContainsFunc(by, func(spec *translate.ProxySpec) bool {
+	paused, ready := true, false
+	for _, spec := range by {
 		i, _ := observe(p.store.of(gatewayName{spec.Namespace, spec.Name}), spec.Class, problem{}).infrastructure()
-		return i == nil || !i.Ready || i.Waiting != ""
-	})
+		is = is || i == nil || !i.Ready || i.Waiting != ""
+		paused, ready = paused && spec.Paused, ready || i != nil && i.Ready
+	}
+	if !is || paused || ready {
+		return is, is && paused
+	}
+	own, _ := observe(p.store.of(g), "", problem{}).infrastructure()
+	return true, own != nil && own.Ready
 }
 
 // mergedIn is a Gateway among those that a spec is of; nil where it is not.
@@ -650,9 +661,12 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	}
 	since := p.absent[g]
 	p.mu.Unlock()
-	if time.Since(since) < p.mergeHandOver && p.handsOver(g) {
+	if handsOver, held := p.handsOver(g); handsOver && (held || time.Since(since) < p.mergeHandOver) {
 		p.mu.Lock()
 		p.handed[g] = time.Now()
+		if held { // the time begins once something has begun
+			p.absent[g] = p.handed[g]
+		}
 		p.mu.Unlock()
 		return handOverLook, nil
 	}

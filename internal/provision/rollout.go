@@ -6,6 +6,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // How many Gateways may have their proxies replaced at a time: a new version of the controller, or parameters of a class, concern
@@ -134,4 +136,38 @@ func (p *Provisioner) wakeWaiting() {
 		p.work.Add(g)
 		return
 	}
+}
+
+// allowUnplaced returns wanted, what is to be applied of an object, so that an update of its proxies can begin although some are without a node: in the network of their nodes no two
+// have room on one, and those that are left over count as unavailable, of which there may be one. As many more may be as there are when an update begins, or when it has not come forward
+// for long; until it is over nothing changes.
+func (p *Provisioner) allowUnplaced(g gatewayName, object Object, wanted map[string]any, live Object) (map[string]any, error) {
+	d, ok := object.(*appsv1.Deployment)
+	now, there := live.(*appsv1.Deployment)
+	if !ok || !there || !d.Spec.Template.Spec.HostNetwork || d.Spec.Strategy.RollingUpdate == nil {
+		return wanted, nil
+	}
+	most := d.Spec.Strategy.RollingUpdate.MaxUnavailable
+	if most == nil || *most != intstr.FromInt32(1) { // a patch of the class has another one
+		return wanted, nil
+	}
+	allowed := int32(1)
+	switch r := now.Spec.Strategy.RollingUpdate; {
+	case rollingOut(now):
+		if r != nil && r.MaxUnavailable != nil && r.MaxUnavailable.Type == intstr.Int {
+			allowed = max(allowed, r.MaxUnavailable.IntVal)
+		}
+	case now.Annotations[annotationTemplate] != appliedHash(wanted, annotationTemplate), now.Status.UpdatedReplicas < now.Status.Replicas:
+		for _, pod := range observe(p.store.of(g), now.Labels[gwv1.GatewayClassNameLabelKey], problem{}).pods {
+			if unschedulable(pod) != nil {
+				allowed++
+			}
+		}
+	}
+	if allowed == 1 {
+		return wanted, nil
+	}
+	d = d.DeepCopy()
+	d.Spec.Strategy.RollingUpdate.MaxUnavailable = pointer(intstr.FromInt32(allowed))
+	return encode(d)
 }

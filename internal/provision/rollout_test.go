@@ -261,3 +261,55 @@ func TestRollingOut(t *testing.T) {
 		}
 	}
 }
+
+// TestUnplacedProxies: with more replicas than nodes have room for, an update is allowed as many proxies more that are not available, until it is over. One that was begun without that, by
+// an earlier version, goes on.
+func TestUnplacedProxies(t *testing.T) {
+	const deployment = "deployments/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	spec := func(disk string) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) {
+			p.Parameters.Replicas = pointer[int32](3)
+			p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true, NodeSelector: map[string]string{"disk": disk}}
+		})
+	}
+	status := func(updated float64, progressing, reason string) func() {
+		return func() {
+			s.set(deployment, func(o tree) {
+				o["status"] = tree{"replicas": 3.0, "readyReplicas": 1.0, "updatedReplicas": updated, "conditions": []any{tree{"type": "Progressing", "status": progressing, "reason": reason}}}
+			})
+			r.caughtUp(t, s)
+		}
+	}
+	if err := r.settle(t, s, spec("a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range []string{"one", "two"} {
+		s.set("pods/shop/"+pod, func(o tree) {
+			readyPod(web)(o)
+			o["status"] = tree{"phase": "Pending", "conditions": []any{tree{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}}}
+		})
+	}
+	stuck := status(3, "False", "ProgressDeadlineExceeded")
+	for _, c := range []struct {
+		what   string
+		before func()
+		disk   string
+		want   float64
+	}{
+		{"nothing is updated", stuck, "a", 1},
+		{"an update begins", stuck, "b", 3},
+		{"it goes on", status(1, "True", "ReplicaSetUpdated"), "b", 3},
+		{"it is over", stuck, "b", 1},
+		{"one has not come forward", status(1, "False", "ProgressDeadlineExceeded"), "b", 3},
+	} {
+		c.before()
+		if err := r.settle(t, s, spec(c.disk)); err != nil {
+			t.Fatal(c.what, err)
+		}
+		if got := s.at(deployment, "spec", "strategy", "rollingUpdate", "maxUnavailable"); got != c.want {
+			t.Errorf("%s: %v may be unavailable, want %v", c.what, got, c.want)
+		}
+	}
+}

@@ -264,7 +264,7 @@ func (c *Cluster) Lead(epoch string) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	c.o.Provision(specs) // be it none: then what runs is to go
-	c.gate.addAll(now)
+	c.gate.addAll(now, c.o.Translator.Serving)
 	c.publish()
 	ctx, stop := context.WithCancel(c.ctx)
 	c.stopTick = stop

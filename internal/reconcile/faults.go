@@ -59,17 +59,21 @@ func (f *faults) report(t *translate.Translator, served func(key string) *config
 
 func (f *faults) reportListeners(t *translate.Translator, now map[string]portFault) bool {
 	news := false
+	set := func(key string, fault *translate.ListenerFault) {
+		gateway, _ := config.SplitListenerKey(key)
+		namespace, name, _ := strings.Cut(gateway, "/")
+		t.SetListenerFault(key, namespace, name, fault)
+		news = true
+	}
 	for key, fault := range now {
 		if f.listeners[key] != fault {
 			f.log.Warn("cannot listen, trying again every few seconds", "listener", key, "error", fault.message)
-			t.SetListenerFault(key, &translate.ListenerFault{Message: fault.message, Remedy: fault.remedy})
-			news = true
+			set(key, &translate.ListenerFault{Message: fault.message, Remedy: fault.remedy})
 		}
 	}
 	for key := range f.listeners {
 		if _, still := now[key]; !still {
-			t.SetListenerFault(key, nil)
-			news = true
+			set(key, nil)
 		}
 	}
 	f.listeners = now

@@ -18,7 +18,7 @@ func (c *Cluster) takeReports() bool {
 		r := &reports[i]
 		g := c.gateway(r.Gateway)
 		namespace, name, _ := strings.Cut(r.Gateway, "/")
-		c.setListenerFaults(g, r)
+		c.setListenerFaults(g, r, namespace, name)
 		c.setRouteFaults(g, r, namespace, name)
 		c.reportTrouble(g, r, namespace, name)
 		c.o.Translator.SetRateLimitFault(namespace, name, r.RateLimits)
@@ -51,19 +51,19 @@ func infrastructure(runs *translate.Infrastructure, r *deliver.Report) *translat
 }
 
 // setListenerFaults gives the translator the listeners that the proxies cannot serve.
-func (c *Cluster) setListenerFaults(g *gateway, r *deliver.Report) {
+func (c *Cluster) setListenerFaults(g *gateway, r *deliver.Report, namespace, name string) {
 	now := make(map[string]translate.ListenerFault, len(r.Listeners))
 	for key, f := range r.Listeners {
 		fault := translate.ListenerFault{Message: f.Message, Refused: f.Refused, Others: f.Others}
 		now[key] = fault
 		if g.listenerFaults[key] != fault {
 			c.o.Logger.Warn("a proxy cannot serve a listener, it tries again every few seconds", "listener", key, "others-do", fault.Others, "error", fault.Message)
-			c.o.Translator.SetListenerFault(key, &fault)
+			c.o.Translator.SetListenerFault(key, namespace, name, &fault)
 		}
 	}
 	for key := range g.listenerFaults {
 		if _, still := now[key]; !still {
-			c.o.Translator.SetListenerFault(key, nil)
+			c.o.Translator.SetListenerFault(key, namespace, name, nil)
 		}
 	}
 	g.listenerFaults = now

@@ -66,9 +66,10 @@ func (s *statusGate) record(c translate.StatusChange) {
 	}
 }
 
-// addAll adds the latest status of each object.
-func (s *statusGate) addAll(now time.Time) {
+// addAll adds the latest status of each object; serving returns by whom it is served now.
+func (s *statusGate) addAll(now time.Time, serving func(*translate.StatusChange) []string) {
 	for _, c := range s.desired {
+		c.Gateways = serving(&c)
 		s.add(c, now)
 	}
 }

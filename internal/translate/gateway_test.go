@@ -74,7 +74,7 @@ func TestFaultClears(t *testing.T) {
 	}
 	w.commit(t)
 	before := w.print(t)
-	w.SetListenerFault("default/gw/http", nil)
+	w.setListenerFault("default/gw/http", nil)
 	if r := w.commit(t); !r.Config.Empty() || len(r.Statuses) != 1 {
 		t.Errorf("config %v, statuses %v; want a change of the Gateway's status only", r.Config, r.Statuses)
 	}

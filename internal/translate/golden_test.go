@@ -289,12 +289,19 @@ func newWorldWith(o translate.Options) *world {
 		map[string]*translate.ProxySpec{}, map[string]*translate.EndpointSelector{}, map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}}
 }
 
+// setListenerFault is SetListenerFault for a Gateway with proxies of its own.
+func (w *world) setListenerFault(key string, fault *translate.ListenerFault) {
+	gateway, _ := config.SplitListenerKey(key)
+	namespace, name, _ := strings.Cut(gateway, "/")
+	w.SetListenerFault(key, namespace, name, fault)
+}
+
 func (w *world) upsert(i input) {
 	switch {
 	case i.object != nil:
 		w.Upsert(i.object)
 	case i.listener != "":
-		w.SetListenerFault(i.listener, &i.fault)
+		w.setListenerFault(i.listener, &i.fault)
 	case i.route != "":
 		namespace, name, _ := strings.Cut(i.gateway, "/")
 		w.SetRouteFault(i.route, namespace, name, &translate.RouteFault{Message: i.message})

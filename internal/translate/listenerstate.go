@@ -22,6 +22,7 @@ import (
 type listenerStates struct {
 	o                    *Options
 	listenerFaults       *incremental.Collection[listenerKey, ListenerFault]
+	mergedFaults         *incremental.Collection[listenerFaultKey, ListenerFault]
 	listeners            *listeners
 	secrets              *secrets
 	listenerCertificates *listenerCertificates
@@ -39,10 +40,10 @@ type listenerStates struct {
 }
 
 func newListenerStates(e *incremental.Engine, o *Options,
-	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
+	listenerFaults *incremental.Collection[listenerKey, ListenerFault], mergedFaults *incremental.Collection[listenerFaultKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
 	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, telemetryPolicies *telemetryPolicies, httpFilters *httpFilters) *listenerStates {
-	st := &listenerStates{o: o, listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
+	st := &listenerStates{o: o, listenerFaults: listenerFaults, mergedFaults: mergedFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
 		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, telemetryPolicies: telemetryPolicies, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
@@ -103,13 +104,18 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if conflict == nil && claims(l) {
 		conflict = st.listeners.portConflict(v, k, l)
 	}
-	reserved := claims(l) && conflict == nil && (len(l.Kinds) > 0 || l.NoRoutes)
+	terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
+	merged := terms.Merged != (name{})
+	var excess *condition.Problem
+	if merged && claims(l) {
+		excess = st.listeners.portExcess(v, terms.Merged, l)
+	}
+	reserved := claims(l) && conflict == nil && excess == nil && (len(l.Kinds) > 0 || l.NoRoutes)
 	if reserved {
 		// Without a certificate too: the proxy fails its handshakes, where no other listener of
 		// the port may answer for its hostname with a certificate of its own.
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
-		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 		applyClients(s.Serve, k, &terms.Clients)
 		s.Serve.Merged = terms.Merged.String()
 		if p := s.Serve.Protocol; p == config.Protocol_PROTOCOL_HTTP || p == config.Protocol_PROTOCOL_HTTPS {
@@ -126,12 +132,21 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		refused = conflict
 	}
 	if refused == nil {
+		refused = excess
+	}
+	if refused == nil {
 		refused = clients.Invalid
 	}
 	if refused == nil {
 		refused = filters.Invalid
 	}
-	fault, faulty := incremental.Fetch(v, st.listenerFaults, k)
+	var fault ListenerFault
+	var faulty bool
+	if merged {
+		fault, faulty = incremental.Fetch(v, st.mergedFaults, listenerFaultKey{k, terms.Merged})
+	} else {
+		fault, faulty = incremental.Fetch(v, st.listenerFaults, k)
+	}
 	switch {
 	case !faulty || !servable || fault.Others:
 	case fault.Refused:

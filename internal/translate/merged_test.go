@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -102,6 +103,79 @@ func TestOlderMergedGatewayWins(t *testing.T) {
 	}
 	if said := w.said("Gateway"); strings.Contains(said, "HostnameConflict") {
 		t.Errorf("said is %s", said)
+	}
+}
+
+// TestMergedPortsAreBounded: the ports of all Gateways together are bounded, and a Gateway with many takes none of an older one.
+func TestMergedPortsAreBounded(t *testing.T) {
+	w := mergedWorld(t, 2)
+	for i := 2; i < 8; i++ { // with port 80 there are 257 without the last one
+		gw := mergedGateway(i)
+		gw.Spec.Listeners = nil
+		for j := range 64 {
+			port := int32(1000*i + j)
+			gw.Spec.Listeners = append(gw.Spec.Listeners, gwv1.Listener{Name: gwv1.SectionName(fmt.Sprint(port)), Port: port, Protocol: gwv1.HTTPProtocolType})
+		}
+		w.Upsert(gw)
+	}
+	w.commit(t)
+	served := func(gateway string) (n int) {
+		for _, key := range w.mergedIn() {
+			if strings.HasPrefix(key, "default/"+gateway+"/") {
+				n++
+			}
+		}
+		return n
+	}
+	want := func(what string, counts ...int) {
+		t.Helper()
+		sum := 0
+		for i, n := range counts {
+			if got := served(fmt.Sprintf("gw-%d", i)); got != n {
+				t.Errorf("%s: gw-%d has %d listeners, want %d", what, i, got, n)
+			}
+			sum += n
+		}
+		if got := len(w.specs[mergedName].Ports); got != min(sum, 256) {
+			t.Errorf("%s: the ProxySpec has %d ports", what, got)
+		}
+	}
+	want("too many", 1, 1, 64, 64, 64, 63, 0, 0)
+	for i, reason := range map[int]string{5: "Accepted", 6: "PortUnavailable"} {
+		s := w.statuses[kind.Gateway.Key("default", fmt.Sprintf("gw-%d", i))].Status.(*gwv1.GatewayStatus)
+		if got := s.Listeners[0].Conditions[0]; got.Reason != reason {
+			t.Errorf("gw-%d: %+v", i, got)
+		}
+	}
+	w.Upsert(mergedGateway(8)) // on a port that there is
+	w.Delete(translate.KindGateway, "default", "gw-2")
+	w.commit(t)
+	want("one is gone", 1, 1, 0, 64, 64, 64, 63, 0, 1)
+}
+
+// TestMergedFaults: what proxies of its own said of a listener before its Gateway was merged says nothing of the proxies that it has now, nor does it take back what these say.
+func TestMergedFaults(t *testing.T) {
+	w := mergedWorld(t, 1)
+	programmed := func() bool {
+		s := w.statuses[kind.Gateway.Key("default", "gw-0")].Status.(*gwv1.GatewayStatus)
+		return meta.IsStatusConditionTrue(s.Listeners[0].Conditions, "Programmed")
+	}
+	key, fault := "default/gw-0/http", &translate.ListenerFault{Message: "port 80 is taken"}
+	for _, c := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"proxies of its own cannot serve it", func() { w.SetListenerFault(key, "default", "gw-0", fault) }, true},
+		{"nor can the shared ones", func() { w.SetListenerFault(key, "infra", "gatewayclass:moongate", fault) }, false},
+		{"its own have ended", func() { w.SetListenerFault(key, "default", "gw-0", nil) }, false},
+		{"the shared ones can", func() { w.SetListenerFault(key, "infra", "gatewayclass:moongate", nil) }, true},
+	} {
+		c.do()
+		w.commit(t)
+		if got := programmed(); got != c.want {
+			t.Errorf("%s: programmed is %v", c.what, got)
+		}
 	}
 }
 

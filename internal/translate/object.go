@@ -70,6 +70,16 @@ func (k routeFaultKey) Compare(o routeFaultKey) int {
 	return cmp.Or(cmp.Compare(k.Route, o.Route), k.Gateway.Compare(o.Gateway))
 }
 
+// listenerFaultKey is a listener as proxies of merged Gateways serve it.
+type listenerFaultKey struct {
+	Listener listenerKey
+	Proxies  name
+}
+
+func (k listenerFaultKey) Compare(o listenerFaultKey) int {
+	return cmp.Or(k.Listener.Compare(o.Listener), k.Proxies.Compare(o.Proxies))
+}
+
 // AddressFault says that an address of a Gateway's spec.addresses cannot be bound.
 type AddressFault struct{ Message string }
 
@@ -93,7 +103,8 @@ type inputs struct {
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
 	authorities         *incremental.Input[kindName, metav1.Object] // objects that may hold some
 	secrets             *incremental.Input[name, *corev1.Secret]
-	listenerFaults      *incremental.Input[listenerKey, ListenerFault]
+	listenerFaults      *incremental.Input[listenerKey, ListenerFault]      // of proxies of the Gateway's own
+	mergedFaults        *incremental.Input[listenerFaultKey, ListenerFault] // of other proxies
 	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
 	addressFaults       *incremental.Input[addressKey, AddressFault]
 	rateLimitFaults     *incremental.Input[name, string] // by Gateway
@@ -135,6 +146,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.undecodedParameters = incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters])
 	in.undecodedPolicies = incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy])
 	in.listenerFaults = incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault])
+	in.mergedFaults = incremental.NewInput[listenerFaultKey](e, "listener faults of merged Gateways", same[ListenerFault])
 	in.routeFaults = incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault])
 	in.addressFaults = incremental.NewInput[addressKey](e, "address faults", same[AddressFault])
 
@@ -248,15 +260,21 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 	}
 }
 
-// SetListenerFault reports a fact of run time about the listener with that
-// config key; nil clears it.
-func (t *Translator) SetListenerFault(key string, fault *ListenerFault) {
-	k := parseListenerKey(key)
-	if fault == nil {
-		t.in.listenerFaults.Delete(k)
-		return
+// SetListenerFault reports a fact of run time about the listener with that config key, of the proxies that serve its Gateway, or did so before it was served by others; nil
+// clears it.
+func (t *Translator) SetListenerFault(key, gatewayNamespace, gatewayName string, fault *ListenerFault) {
+	k := listenerFaultKey{parseListenerKey(key), name{gatewayNamespace, gatewayName}}
+	own := k.Proxies == k.Listener.Gateway
+	switch {
+	case fault == nil && own:
+		t.in.listenerFaults.Delete(k.Listener)
+	case fault == nil:
+		t.in.mergedFaults.Delete(k)
+	case own:
+		t.in.listenerFaults.Set(k.Listener, *fault)
+	default:
+		t.in.mergedFaults.Set(k, *fault)
 	}
-	t.in.listenerFaults.Set(k, *fault)
 }
 
 // SetRouteFault reports that a proxy of a Gateway cannot carry out the route with that config key; nil clears it.

@@ -65,6 +65,9 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 		if found != nil && found.HasStatus() {
 			return kindName{Kind(found.Name), k}, true
 		}
+		if strings.HasPrefix(p.Function, mergedSpec) {
+			return kindName{KindGatewayClass, k}, true
+		}
 		for _, f := range []string{"listener", "proxy spec", "ticket keys"} {
 			if strings.HasPrefix(p.Function, f) {
 				return kindName{KindGateway, k}, true

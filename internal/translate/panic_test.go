@@ -61,6 +61,9 @@ func TestPanicInTheFirstCommit(t *testing.T) {
 				t.Errorf("%s panics: Gateway %s is failing: %v", bad, n, got)
 			}
 		}
+		if got := tr.FailingOf("moongate"); got != (bad == "gw") || tr.FailingOf("foreign") {
+			t.Errorf("%s panics: a Gateway of the class is failing: %v", bad, got)
+		}
 		bad = ""
 		tr.Upsert(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gw", Generation: 2}, Spec: gwv1.GatewaySpec{GatewayClassName: "moongate"}})
 		class = class.DeepCopy()

@@ -55,6 +55,62 @@ func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
 		func(v *incremental.View, port sharedPort, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
 			return lis.conflictsOf(v, port)
 		}, same[gwv1.ListenerConditionReason])
+	lis.declareExcessPorts(e)
+}
+
+// maxMergedPorts bounds the ports of merged Gateways together. Each is a port of their one Service, for which a cluster may have a NodePort, of 2768 by default: where one of them
+// cannot be had the API server refuses all changes of the Service.
+const maxMergedPorts = 256
+
+// portAge is who claimed a port first.
+type portAge struct {
+	Created int64
+	Gateway name
+}
+
+// declareExcessPorts finds the ports that merged Gateways have too many: those that an older Gateway has go before others.
+func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
+	ages := incremental.Map(e, "ages of ports", incremental.Keys(lis.claimsByPort, "ports of merged Gateways by age"),
+		func(v *incremental.View, port sharedPort, _ struct{}) (first portAge, _ bool) {
+			if port.Shared == (name{}) {
+				return first, false
+			}
+			for i, key := range incremental.Lookup(v, lis.claimsByPort, port) { // sorted, so by Gateway
+				c, _ := incremental.Fetch(v, lis.claims, key)
+				if i == 0 || c.Listener.Created < first.Created {
+					first = portAge{c.Listener.Created, key.Gateway}
+				}
+			}
+			return first, true
+		}, same[portAge])
+	byShared := incremental.NewIndex(ages, "ages of ports by merged Gateways", func(p sharedPort, _ portAge) []name { return []name{p.Shared} })
+	lis.excessPorts = incremental.FlatMap(e, "excess ports", incremental.Keys(byShared, "merged Gateways with ports"),
+		func(v *incremental.View, shared name, _ struct{}) (excess []incremental.Entry[sharedPort, bool]) {
+			ports := slices.Clone(incremental.Lookup(v, byShared, shared))
+			if len(ports) <= maxMergedPorts {
+				return nil
+			}
+			of := make(map[sharedPort]portAge, len(ports))
+			for _, p := range ports {
+				of[p], _ = incremental.Fetch(v, ages, p)
+			}
+			slices.SortStableFunc(ports, func(a, b sharedPort) int {
+				return cmp.Or(cmp.Compare(of[a].Created, of[b].Created), of[a].Gateway.Compare(of[b].Gateway))
+			})
+			for _, p := range ports[maxMergedPorts:] {
+				excess = append(excess, incremental.Entry[sharedPort, bool]{Key: p, Value: true})
+			}
+			return excess
+		}, same[bool])
+}
+
+// portExcess returns why merged Gateways cannot have the port of a listener beside those that they have, or nil.
+func (lis *listeners) portExcess(v *incremental.View, shared name, l *listener.Listener) *condition.Problem {
+	if _, excess := incremental.Fetch(v, lis.excessPorts, sharedPort{shared, l.Port}); !excess {
+		return nil
+	}
+	return condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "use a port that another Gateway of the class has already, or another GatewayClass",
+		"the Gateways of the class share proxies, and older ones have %d ports, which is as many as they may have together", maxMergedPorts)
 }
 
 // conflictsOf are the conflicts between Gateways on a port, by the listener that loses: the oldest Gateway or ListenerSet comes first, then the name of the Gateway counts.

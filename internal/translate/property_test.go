@@ -117,7 +117,7 @@ func typeOf(o metav1.Object) string {
 func withdraw(w *world, i input) {
 	switch {
 	case i.listener != "":
-		w.SetListenerFault(i.listener, nil)
+		w.setListenerFault(i.listener, nil)
 	case i.tickets != nil:
 		w.SetTickets(translate.Tickets{})
 	case i.infrastructure != nil:

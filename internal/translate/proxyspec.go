@@ -70,6 +70,9 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 	return ps
 }
 
+// mergedSpec is the function that makes ProxySpecs of merged Gateways, of their classes.
+const mergedSpec = "proxy spec of merged Gateways"
+
 // declareMerged makes a ProxySpec for each class whose Gateways are served together, while there are any.
 func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *incremental.Collection[name, *gwv1.GatewayClass],
 	gatewayClasses *gatewayClasses, gateways *gateways, listeners *listeners) {
@@ -80,7 +83,7 @@ func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *increme
 		})
 	ps.portsByMerged = incremental.NewIndex(incremental.Keys(ports, "ports of merged proxies"), "ports by merged proxies",
 		func(p proxyPort, _ struct{}) []name { return []name{p.Gateway} })
-	ps.merged = incremental.FlatMap(e, "proxy spec of merged Gateways", classObjects,
+	ps.merged = incremental.FlatMap(e, mergedSpec, classObjects,
 		func(v *incremental.View, n name, gc *gwv1.GatewayClass) []incremental.Entry[name, *ProxySpec] {
 			c, ours := incremental.Fetch(v, gatewayClasses.all, n)
 			if !ours || c.Merged == (name{}) {
@@ -99,6 +102,9 @@ func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *increme
 				return nil
 			}
 			for _, port := range incremental.Lookup(v, ps.portsByMerged, c.Merged) {
+				if _, excess := incremental.Fetch(v, listeners.excessPorts, sharedPort{c.Merged, port.Port}); excess {
+					continue
+				}
 				p.Ports = append(p.Ports, ProxyPort{port.Port, port.UDP})
 			}
 			return []incremental.Entry[name, *ProxySpec]{{Key: c.Merged, Value: p}}

@@ -28,6 +28,16 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 	return false
 }
 
+// FailingOf reports whether a function panicked on behalf of a Gateway of a class, as of the last Commit: then it is not known whether the class has Gateways.
+func (t *Translator) FailingOf(class string) bool {
+	for k := range t.failed {
+		if gw, ok := t.in.gateways.Get(k.Name); ok && k.Kind == KindGateway && string(gw.Spec.GatewayClassName) == class {
+			return true
+		}
+	}
+	return false
+}
+
 // GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners or the XBackends that they reach do, as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	n := name{secret.Namespace, secret.Name}

@@ -77,11 +77,14 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	}
 	out = t.tellFailing(out)
 	for i := range out {
-		out[i].Gateways = t.proxiesOf(t.gatewaysThatServe(&out[i]))
+		out[i].Gateways = t.Serving(&out[i])
 	}
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
 }
+
+// Serving is StatusChange.Gateways of a status as of the last Commit: which proxies serve a Gateway may change while the status stays.
+func (t *Translator) Serving(c *StatusChange) []string { return t.proxiesOf(t.gatewaysThatServe(c)) }
 
 // proxiesOf names the proxies of Gateways, both as "<namespace>/<name>"; sorted, distinct.
 func (t *Translator) proxiesOf(gateways []string) []string {

@@ -106,7 +106,7 @@ func New(options Options) *Translator {
 	t.endpointSelectors = newEndpointSelectors(e, o, t.in.xbackends.Collection, xbackendsInUse, xbackendUsers)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
-	t.listenerStates = newListenerStates(e, o, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
+	t.listenerStates = newListenerStates(e, o, t.in.listenerFaults.Collection, t.in.mergedFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
 	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, grants, t.redises)
 	backendTraffic.declareAbove(e, t.listeners)
