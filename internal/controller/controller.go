@@ -96,9 +96,10 @@ type Controller struct {
 	// not be for secretsLimit.
 	read, full chan struct{}
 	// leading is for health and metrics.
-	mu      sync.Mutex
-	leading bool
-	said    map[[2]string][]string // see inherit
+	mu        sync.Mutex
+	leading   bool
+	said      map[[2]string][]string // see inherit
+	saidUntil time.Time
 	// authority is there once the API server has answered; nil before.
 	authority *auth.Authority
 }

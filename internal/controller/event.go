@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,23 +105,40 @@ func (c *Controller) inherit() {
 			}
 		}
 	}
+	c.setSaid(messages)
+}
+
+// inheritance is for how long what statuses said as this replica began to lead is no news. By then all that still goes wrong has been tried and has failed, and
+// what was over meanwhile may begin anew.
+const inheritance = 10 * time.Minute
+
+func (c *Controller) setSaid(messages map[[2]string][]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.said = messages
+	c.said, c.saidUntil = messages, time.Now().Add(inheritance)
 }
 
 // inherited reports whether the status of a Gateway, or that of any for merged ones, had a text as this replica began to lead. It does so once: later the same is news.
 func (c *Controller) inherited(namespace, name, text string) (is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, merged := config.MergedClass(name)
-	for at, messages := range c.said {
-		if !merged && at != [2]string{namespace, name} {
-			continue
-		}
+	if time.Now().After(c.saidUntil) {
+		c.said = nil
+		return false
+	}
+	of := [2]string{namespace, name}
+	said := map[[2]string][]string{of: c.said[of]}
+	if _, merged := config.MergedClass(name); merged {
+		said = c.said
+	}
+	for at, messages := range said {
 		rest := slices.DeleteFunc(messages, func(message string) bool { return strings.Contains(message, text) })
 		is = is || len(rest) < len(messages)
-		c.said[at] = rest
+		if len(rest) == 0 {
+			delete(c.said, at)
+		} else {
+			c.said[at] = rest
+		}
 	}
 	return is
 }

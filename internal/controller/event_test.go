@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -158,7 +160,7 @@ func TestGatewayEvents(t *testing.T) {
 	}
 	testkit.Eventually(t, "all are written", func() bool { return slices.Equal(s.events(t), want) })
 	// Another leader has said so, and this one not yet.
-	c.said = map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}}
+	c.setSaid(map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}})
 	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
 	c.noteProblem("n", "gw", "")
 	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
@@ -169,7 +171,7 @@ func TestGatewayEvents(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// Of merged Gateways it is an Event of the parameters that merge them, which are not known here.
-	c.said = map[[2]string][]string{{"other", "gw"}: {"no proxy is ready: pod-1 is full"}}
+	c.setSaid(map[[2]string][]string{{"other", "gw"}: {"no proxy is ready: pod-1 is full"}})
 	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is full")
 	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is away")
 	testkit.Eventually(t, "an Event about merged Gateways is written", func() bool {
@@ -178,6 +180,28 @@ func TestGatewayEvents(t *testing.T) {
 	if got := s.events(t); len(got) != len(want)+1 {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestInheritedForAWhile: what another leader has said, and what was over before this one looked, is news when it comes again hours later.
+func TestInheritedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Controller{}
+		messages := func() map[[2]string][]string {
+			return map[[2]string][]string{{"n", "gw"}: {"no address: quota"}, {"n", "other"}: {"no address: quota"}}
+		}
+		c.setSaid(messages())
+		if c.inherited("n", "absent", "quota") || !c.inherited("n", "gw", "quota") || c.inherited("n", "gw", "quota") || !c.inherited("n", config.MergedName("class"), "quota") || c.inherited("n", "other", "quota") {
+			t.Error("the text of a Gateway is not inherited exactly once")
+		}
+		c.setSaid(messages())
+		time.Sleep(inheritance + time.Second)
+		if c.inherited("n", "gw", "quota") {
+			t.Error("the same text is no news after hours")
+		}
+		if len(c.said) > 0 {
+			t.Errorf("%v is kept", c.said)
+		}
+	})
 }
 
 // TestReference: an Event regards the object in the version that the cluster serves.

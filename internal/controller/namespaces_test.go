@@ -115,6 +115,8 @@ func TestNamespaces(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
+			mu.Lock() // the server may not have noticed yet that a request has ended
+			defer mu.Unlock()
 			for request := range requests {
 				if !want[request] {
 					t.Errorf("%s, which it was not to ask for", request)

@@ -26,6 +26,8 @@ import (
 const (
 	// queueLength is how many Events may wait.
 	queueLength = 1024
+	// queueShare is how many of these may be of one namespace, so that a tenant with many objects leaves room for others.
+	queueShare = queueLength / 4
 	// rate and burst bound the writes of all Events a second.
 	rate, burst = 10, 100
 	// objectBurst is how many Events one object may have at once, and objectInterval how long it is until it may have one more.
@@ -77,8 +79,10 @@ type Recorder struct {
 	objects map[object]*pace
 	series  map[Event]*series
 	failure string // the API server's reason that was logged
+	lines   pace   // of the log
 
 	mu      sync.Mutex
+	waiting map[string]int // Events in the queue, by namespace
 	written uint64
 	dropped map[string]uint64
 }
@@ -109,16 +113,33 @@ func New(o Options) *Recorder {
 	}
 	return &Recorder{
 		o: o, queue: make(chan recorded, queueLength), limit: flowcontrol.NewTokenBucketRateLimiter(rate, burst),
-		objects: map[object]*pace{}, series: map[Event]*series{}, dropped: map[string]uint64{},
+		objects: map[object]*pace{}, series: map[Event]*series{}, waiting: map[string]int{}, dropped: map[string]uint64{},
 	}
 }
 
 // Record has an Event written. It never blocks.
 func (r *Recorder) Record(e Event) {
-	select {
-	case r.queue <- recorded{e, time.Now()}:
-	default:
-		r.drop(reasonQueue)
+	// Here, so that what is cut off is not kept while the Event waits and is remembered: a condition's message may have 32 KiB.
+	e.Reason, e.Action, e.Note = cut(e.Reason, maxWord), cut(e.Action, maxWord), cut(e.Note, maxNote)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[e.Regarding.Namespace] < queueShare {
+		select {
+		case r.queue <- recorded{e, time.Now()}:
+			r.waiting[e.Regarding.Namespace]++
+			return
+		default:
+		}
+	}
+	r.dropped[reasonQueue]++
+}
+
+// taken notes that an Event of a namespace has left the queue.
+func (r *Recorder) taken(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[namespace]--; r.waiting[namespace] == 0 {
+		delete(r.waiting, namespace)
 	}
 }
 
@@ -158,6 +179,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 // write writes one Event, as one more of a series where it was written a short while ago.
 func (r *Recorder) write(ctx context.Context, e recorded) {
+	r.taken(e.Regarding.Namespace)
 	if ctx.Err() != nil {
 		r.drop(reasonFailed)
 		return
@@ -197,7 +219,7 @@ func (r *Recorder) create(ctx context.Context, e recorded) (name string, err err
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.Regarding.Namespace, GenerateName: "moongate-"},
 		Regarding:  e.Regarding, Type: corev1.EventTypeNormal,
-		Reason: cut(e.Reason, maxWord), Action: cut(e.Action, maxWord), Note: cut(e.Note, maxNote),
+		Reason: e.Reason, Action: e.Action, Note: e.Note,
 		EventTime: metav1.NewMicroTime(e.at), ReportingController: r.o.Controller, ReportingInstance: cut(r.o.Instance, maxWord),
 	}
 	if e.Warning {
@@ -219,7 +241,8 @@ func (r *Recorder) repeat(ctx context.Context, namespace string, s *series) erro
 	return err
 }
 
-// note counts what came of a write, and logs a failure once for each reason that follows another.
+// note counts what came of a write, and logs a failure once for each reason that follows another. What fails by turns with what does not, as where one namespace has
+// no quota for Events, has as many lines as an object may have Events.
 func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 	if err == nil {
 		r.failure = ""
@@ -229,7 +252,7 @@ func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 		return
 	}
 	r.drop(reasonFailed)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // it ends with its namespace
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) { // it ends with its namespace, or that is gone
 		return
 	}
 	failure := "reason " + string(apierrors.ReasonForError(err)) // never empty
@@ -237,6 +260,9 @@ func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 		return
 	}
 	r.failure = failure
+	if !r.lines.take(e.at) {
+		return
+	}
 	remedy := "none is needed if this passes: the status says the same"
 	if apierrors.IsForbidden(err) {
 		remedy = "let the controller's ServiceAccount create and patch events of group events.k8s.io"
@@ -266,7 +292,7 @@ func (r *Recorder) paceOf(ref corev1.ObjectReference) *pace {
 	return r.objects[o]
 }
 
-// pace bounds the Events of one object; the zero value has the whole burst.
+// pace bounds the Events of one object, and the lines of the log; the zero value has the whole burst.
 type pace struct {
 	full time.Time // when the whole burst is there again
 }
@@ -283,7 +309,10 @@ func (p *pace) take(now time.Time) bool {
 	return true
 }
 
-// cut returns what fits of a text; it may split a character, which goes then.
+// cut returns what fits of a text, without the rest in memory; it may split a character, which goes then.
 func cut(text string, most int) string {
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+	if len(text) > most {
+		text = strings.Clone(text[:most])
+	}
+	return strings.ToValidUTF8(text, "")
 }

@@ -154,7 +154,9 @@ func TestBounds(t *testing.T) {
 		})
 		const all = 2 * queueLength
 		for i := range all {
-			s.Record(about(fmt.Sprint("many-", i), "R", "")) // would hang if it waited
+			e := about(fmt.Sprint("many-", i), "R", "")
+			e.Regarding.Namespace = fmt.Sprint("n-", i%8)
+			s.Record(e) // would hang if it waited
 		}
 		_, dropped := s.Stats()
 		if n := dropped[reasonQueue]; n < all-queueLength-1 || n > all-queueLength {
@@ -172,6 +174,64 @@ func TestBounds(t *testing.T) {
 		}
 		if len(s.objects) > maxKnown || len(s.series) > maxKnown {
 			t.Errorf("%d objects and %d series are remembered", len(s.objects), len(s.series))
+		}
+	})
+}
+
+// TestNoteIsCutAtOnce: what waits and what is remembered holds no more of a note than is written. A condition's message may have 32 KiB.
+func TestNoteIsCutAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.Record(about("web", strings.Repeat("R", 2*maxWord), strings.Repeat("a", 32<<10)))
+		s.Record(about("web", strings.Repeat("R", 2*maxWord), strings.Repeat("a", 32<<10)+"b")) // is written the same
+		synctest.Wait()
+		for e := range s.series {
+			if len(e.Note) > maxNote || len(e.Reason) > maxWord {
+				t.Errorf("%d bytes of a note and %d of a reason are remembered", len(e.Note), len(e.Reason))
+			}
+		}
+		if all := s.events(t); len(all) != 1 || all[0].Series == nil || all[0].Series.Count != 2 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// TestShares: one namespace that has more Events than are written leaves room in the queue for others.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		held := make(chan struct{})
+		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			<-held
+			return false, nil, nil
+		})
+		in := func(namespace string, i int) Event {
+			e := about(fmt.Sprint("route-", i), "R", "")
+			e.Regarding.Namespace = namespace
+			return e
+		}
+		for i := range 2 * queueLength {
+			s.Record(in("loud", i))
+		}
+		synctest.Wait()
+		_, before := s.Stats()
+		for i := range queueShare {
+			s.Record(in("calm", i))
+		}
+		if _, after := s.Stats(); after[reasonQueue] != before[reasonQueue] || before[reasonQueue] == 0 {
+			t.Errorf("dropped were %v, then %v", before, after)
+		}
+		close(held)
+		time.Sleep(queueLength / rate * time.Second)
+		synctest.Wait()
+		calm, err := s.cluster.EventsV1().Events("calm").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(calm.Items) != queueShare {
+			t.Errorf("%d Events of the calm namespace are written, %v", len(calm.Items), err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.waiting) != 0 {
+			t.Errorf("%v wait", s.waiting)
 		}
 	})
 }
@@ -259,6 +319,49 @@ func TestFailures(t *testing.T) {
 		}
 		if written, dropped := s.Stats(); written != 1 || dropped[reasonFailed] != 5 {
 			t.Errorf("%d written, dropped %v", written, dropped)
+		}
+	})
+}
+
+// TestFailuresByTurns: refusals by turns with what is taken, as where the quota of one namespace forbids Events, do not fill the log.
+func TestFailuresByTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("exceeded quota"))
+		s.cluster.PrependReactor("create", "events", func(a clientgotesting.Action) (bool, runtime.Object, error) {
+			return a.GetNamespace() == "full", nil, forbidden
+		})
+		const turns = 1000
+		for i := range turns {
+			e := about(fmt.Sprint("route-", i), "R", "")
+			s.Record(e)
+			e.Regarding.Namespace = "full"
+			s.Record(e)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if n := s.log.Count("an Event cannot be written"); n == 0 || n > objectBurst+turns/60+1 {
+			t.Errorf("%d lines", n)
+		}
+		if written, dropped := s.Stats(); written != turns || dropped[reasonFailed] != turns {
+			t.Errorf("%d written, dropped %v", written, dropped)
+		}
+	})
+}
+
+// TestNamespaceGone: that a namespace ends, or is gone before its last Events are written, is no trouble to log.
+func TestNamespaceGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		ending := apierrors.NewForbidden(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "", errors.New("it is being terminated"))
+		ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		for _, err := range []error{ending, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "n")} {
+			s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+			s.Record(about("web", "R", err.Error()))
+			synctest.Wait()
+		}
+		if _, dropped := s.Stats(); dropped[reasonFailed] != 2 || s.log.Count("an Event cannot be written") != 0 {
+			t.Errorf("dropped %v:\n%s", dropped, &s.log)
 		}
 	})
 }

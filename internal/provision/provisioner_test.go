@@ -240,6 +240,37 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestSameRefusalEachTime: where several objects cannot be removed the same one is spoken of at each try, else the status would change and an Event be written each time.
+func TestSameRefusalEachTime(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	scaled := specOf(web, func(p *translate.ProxySpec) {
+		p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MinReplicas: new(int32(2)), MaxReplicas: 3}
+	})
+	if err := r.settle(t, s, scaled); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb == "delete" {
+			return apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no role for "+object)
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	if err := r.settle(t, s, specOf(web, nil)); err == nil || !strings.Contains(err.Error(), "poddisruptionbudgets") || !strings.Contains(err.Error(), "horizontalpodautoscalers") {
+		t.Fatalf("want two refusals, got %v", err)
+	}
+	for range 20 {
+		_ = r.once(t, s, web)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.problems; len(p) != 1 {
+		t.Errorf("problems %q", p)
+	}
+}
+
 // TestNodePortHeld says which Service of the namespace has the node port that the API server refuses, or that one of another namespace has it.
 func TestNodePortHeld(t *testing.T) {
 	s := newServer(t)

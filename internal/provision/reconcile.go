@@ -140,8 +140,8 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 // the controller. Nothing else is changed, and nothing is made that has gone.
 func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec, s Settings, running map[objectName]Object) error {
 	var failed []error
-	for n, object := range running {
-		live, ok := object.(*corev1.ConfigMap)
+	for _, n := range inOrder(running) {
+		live, ok := running[n].(*corev1.ConfigMap)
 		if !ok || live.DeletionTimestamp != nil || !controlledBy(live, spec) || live.Data[caFile] == string(s.CAPEM) {
 			continue
 		}
@@ -486,7 +486,9 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	keep := map[objectName]bool{}
 	replaced := false
 	deploymentStays := false
-	for n, object := range running {
+	names := inOrder(running)
+	for _, n := range names {
+		object := running[n]
 		if p.awaits(ctx, spec, object, running, wanted, came) {
 			keep[n] = true
 			// On nodes it is scaled down, which an autoscaler would undo.
@@ -503,7 +505,8 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 			}
 		}
 	}
-	for n, object := range running {
+	for _, n := range names {
+		object := running[n]
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
 		case keep[n], n.kind == kindPod, ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
@@ -513,6 +516,11 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 			came.note(n.kind, p.remove(ctx, object, n))
 		}
 	}
+}
+
+// inOrder are the names of objects in the same order each time: of several errors the first one is what is said.
+func inOrder(objects map[objectName]Object) []objectName {
+	return slices.SortedFunc(maps.Keys(objects), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) })
 }
 
 // awaitedPoll is how often to look at a workload that waits for another one: that a pod has gone is not reported.
@@ -680,7 +688,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 		return rest, nil
 	}
 	var failed []error
-	for _, n := range slices.SortedFunc(maps.Keys(running), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }) {
+	for _, n := range inOrder(running) {
 		if p.superseded(g, nil) {
 			break
 		}

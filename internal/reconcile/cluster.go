@@ -39,7 +39,7 @@ type ClusterOptions struct {
 	// an Update may have brought a newer one. nil takes what Fetch returned.
 	Current func(kind.ObjectKey) metav1.Object
 	// Trouble is called with what is wrong with the proxies of a Gateway whenever that changes, while leading: which do not
-	// serve what is current, and what they cannot carry out; "" once it is over. nil is not called.
+	// serve what is current, and what they cannot carry out; "" once it is over, unless none are to run any more. nil is not called.
 	Trouble func(namespace, name, what string)
 	// Translated is called with what each translation cost; nil is not called.
 	Translated func(incremental.Stats, time.Duration)

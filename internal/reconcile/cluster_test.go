@@ -275,6 +275,42 @@ func TestOneLags(t *testing.T) {
 	testkit.Eventually(t, "its end is told", told("n/gw: "))
 }
 
+// TestTroubleEndsWithTheGateway: of a Gateway that was deleted nothing is told while its pods go one by one, least of all that all of them serve.
+func TestTroubleEndsWithTheGateway(t *testing.T) {
+	var mu sync.Mutex
+	var trouble []string
+	c, _ := started(t, 50*time.Millisecond, func(o *reconcile.ClusterOptions) {
+		o.Trouble = func(namespace, name, what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			trouble = append(trouble, namespace+"/"+name+": "+what)
+		}
+	})
+	told := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(trouble)
+	}
+	c.up("n/gw", "pod-0", "pod-1", "pod-2")
+	testkit.Eventually(t, "two that never connected are told of", func() bool {
+		all := told()
+		return len(all) > 0 && strings.Contains(all[len(all)-1], "pod-1") && strings.Contains(all[len(all)-1], "pod-2")
+	})
+	before := len(told())
+	c.Update(func(t *translate.Translator) { t.Delete(translate.KindGateway, "n", "gw") })
+	c.up("n/gw", "pod-2")
+	c.SetInfrastructure("n", "gw", nil, nil)
+	if all := told(); len(all) != before {
+		t.Errorf("told after the end of the Gateway: %q", all[before:])
+	}
+	c.set(gateway(80))
+	c.up("n/gw", "pod-0", "pod-3")
+	testkit.Eventually(t, "of one that has its name it is told", func() bool {
+		all := told()
+		return len(all) > before && strings.Contains(all[len(all)-1], "pod-3")
+	})
+}
+
 // TestServedWithoutPartOfTheProxySpec: what a Gateway is served without is said beside what its proxies lack, and takes nothing from its being programmed.
 func TestServedWithoutPartOfTheProxySpec(t *testing.T) {
 	c, _ := started(t, 50*time.Millisecond)

@@ -84,7 +84,8 @@ func (c *Cluster) setRouteFaults(g *gateway, r *deliver.Report, namespace, name 
 	g.routeFaults = r.Routes
 }
 
-// reportTrouble calls ClusterOptions.Trouble where what is wrong with the proxies of a Gateway is other than before.
+// reportTrouble calls ClusterOptions.Trouble where what is wrong with the proxies of a Gateway is other than before. Of a Gateway for which none are to run it says
+// nothing: that its pods go does not mean that all of them serve.
 func (c *Cluster) reportTrouble(g *gateway, r *deliver.Report, namespace, name string) {
 	now := ""
 	if c.leading {
@@ -94,7 +95,7 @@ func (c *Cluster) reportTrouble(g *gateway, r *deliver.Report, namespace, name s
 		return
 	}
 	g.trouble = now
-	if c.o.Trouble != nil && c.leading {
+	if c.o.Trouble != nil && c.leading && g.spec != nil {
 		c.o.Trouble(namespace, name, now)
 	}
 }

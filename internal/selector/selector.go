@@ -108,6 +108,7 @@ func (k *Keeper) Update(changes []translate.SelectorChange) {
 		x := key{ch.Namespace, ch.Name}
 		if ch.Selector == nil {
 			delete(k.wanted, x)
+			delete(k.failures, x)
 			continue
 		}
 		k.wanted[x] = ch.Selector

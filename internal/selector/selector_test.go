@@ -248,6 +248,20 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestFailureEndsWithTheXBackend: an XBackend that is gone, or selects nothing any more, is not counted until its next try, which may be minutes away.
+func TestFailureEndsWithTheXBackend(t *testing.T) {
+	c := newCluster(t)
+	k := New(Options{Client: c, ControllerName: controllerName})
+	c.fail(errors.New("forbidden"))
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.start(k)
+	testkit.Eventually(t, "it has failed for a while", func() bool { n, _ := k.Failures(); return n >= 4 }) // the next try is 1.6 s away
+	k.Update([]translate.SelectorChange{{Namespace: "team", Name: "web"}})
+	if _, failing := k.Failures(); failing != 0 {
+		t.Errorf("%d fail", failing)
+	}
+}
+
 // TestForeignLabels: what others have put on a Service stays when it is corrected, and the UID of the XBackend comes to one without.
 func TestForeignLabels(t *testing.T) {
 	c := newCluster(t)
