@@ -479,3 +479,36 @@ func BenchmarkIndexOfManyKeys(b *testing.B) {
 		e.Commit()
 	}
 }
+
+// TestMembers: what a member costs that joins does not depend on how many there are, and members of other keys cost nothing.
+func TestMembers(t *testing.T) {
+	e := incremental.New()
+	words := incremental.NewInput[key](e, "words", same[int])
+	letters := incremental.NewInput[key](e, "letters", same[int])
+	index := incremental.NewIndex(words.Collection, "words by letter", func(k key, _ int) []key { return []key{k[:1]} })
+	members := incremental.Members(index, "members", letters.Collection, func(letter, word key) key { return letter + ":" + word })
+	run := incremental.Map(e, "run", members, func(*incremental.View, key, struct{}) (bool, bool) { return true, true }, same[bool])
+	for _, w := range []key{"apple", "ant", "bee", "bear"} {
+		words.Set(w, 1)
+	}
+	e.Commit()
+	expect(t, "without letters", entries(run), "")
+	letters.Set("a", 1)
+	letters.Set("c", 1)
+	e.Commit()
+	expect(t, "of a", entries(run), "a:ant=true a:apple=true")
+	letters.Set("a", 2)
+	words.Set("asp", 1)
+	words.Set("bug", 1)
+	words.Set("cat", 1)
+	words.Delete("ant")
+	expectRuns(t, e.Commit(), map[string]int{"run": 2})
+	expect(t, "edited", entries(run), "a:apple=true a:asp=true c:cat=true")
+	letters.Delete("a")
+	words.Delete("asp")
+	words.Set("ash", 1)
+	letters.Set("b", 1)
+	words.Delete("bee")
+	e.Commit()
+	expect(t, "of b and c", entries(run), "b:bear=true b:bug=true c:cat=true")
+}

@@ -13,6 +13,8 @@ type Index[IK comparable, K Key[K], V any] struct {
 	buckets table[IK, *bucket[IK, K, V]]
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
 	pending [][]membership[K]   // how, during an update; as long as touched
+	// followers are told of each membership that changes, see Members.
+	followers []func(IK, K)
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
 	kept map[K][]IK
 }
@@ -114,6 +116,9 @@ func (ix *Index[IK, K, V]) update() {
 			b.place = len(ix.touched)
 		}
 		ix.pending[b.place-1] = append(ix.pending[b.place-1], m)
+		for _, follow := range ix.followers {
+			follow(ik, m.key)
+		}
 	}
 	for _, ch := range ix.source.changes {
 		var before, after []IK

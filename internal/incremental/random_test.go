@@ -30,7 +30,7 @@ func newGraph(seed uint64) *graph {
 	for i := range 3 + r.IntN(8) {
 		source := g.all[r.IntN(len(g.all))]
 		read, name := g.reader(r), fmt.Sprint("derived", i)
-		switch r.IntN(5) {
+		switch r.IntN(6) {
 		case 0:
 			g.index = append(g.index, incremental.NewIndex(source, "index of "+name, func(_ key, n int) []int {
 				return []int{n % 5, n % 3, n % 5}
@@ -48,6 +48,18 @@ func newGraph(seed uint64) *graph {
 					list = append(list, incremental.Entry[key, int]{Key: key(fmt.Sprint((out + j) % keys)), Value: out + len(k)})
 				}
 				return list
+			}, same[int]))
+		case 5:
+			among, after := g.all[r.IntN(len(g.all))], r.IntN(2) == 0
+			index := incremental.NewIndex(source, "index for members of "+name, func(_ key, n int) []key {
+				return []key{key(fmt.Sprint(n % 5)), key(fmt.Sprint(n % 3)), key(fmt.Sprint(n % 5))}[n%2:]
+			})
+			if after {
+				among = incremental.Map(g.engine, "keys for members of "+name, among, func(_ *incremental.View, _ key, n int) (int, bool) { return n, n%3 != 0 }, same[int])
+			}
+			members := incremental.Members(index, "members of "+name, among, func(under, k key) key { return under + " has " + k })
+			g.all = append(g.all, incremental.Map(g.engine, name, members, func(v *incremental.View, k key, _ struct{}) (int, bool) {
+				return read(v, len(k)), true
 			}, same[int]))
 		case 4:
 			other := incremental.FlatMap(g.engine, name+" renamed", source, func(v *incremental.View, k key, n int) []incremental.Entry[key, int] {

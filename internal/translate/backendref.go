@@ -83,14 +83,6 @@ func mayName(target policy.Target, namespace string) bool {
 	return !isXBackend(target) || target.Namespace == namespace
 }
 
-// referringTo are the routes that name an object as a backend.
-func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindName {
-	if isService(target) {
-		return incremental.Lookup(v, rs.referrers, name{target.Namespace, target.Name})
-	}
-	return incremental.Lookup(v, rs.others, target)
-}
-
 // referringTo are the Gateways of the listeners that name an object as a backend and may do so, in order.
 func (lis *listeners) referringTo(v *incremental.View, target policy.Target, grants *grants) (gateways []name) {
 	for _, k := range incremental.Lookup(v, lis.byBackend, target) {

@@ -88,26 +88,38 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			}
 			return objects
 		})
-	routesToTargets := incremental.FlatMap(e, "routes to targets"+of, incremental.Keys(whole, "targets"+of),
-		func(v *incremental.View, target policy.Target, _ struct{}) (all []incremental.Entry[targetRoute, struct{}]) {
-			for _, route := range routes.referringTo(v, target) {
-				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, route}})
+	objects := incremental.Keys(whole, "targets"+of)
+	services := incremental.Keys(incremental.NewIndex(targets, "Services that are targets"+of,
+		func(_ name, targets []policy.Target) (services []name) {
+			for _, target := range targets {
+				if isService(target.Whole()) {
+					services = append(services, name{target.Namespace, target.Name})
+				}
 			}
+			return services
+		}), "target Services"+of)
+	toServices := incremental.Members(routes.referrers, "routes to target Services"+of, services,
+		func(service name, route kindName) targetRoute { return targetRoute{targetOf(service, ""), route} })
+	toOthers := incremental.Members(routes.others, "routes to other targets"+of, objects,
+		func(target policy.Target, route kindName) targetRoute { return targetRoute{target, route} })
+	direct := incremental.FlatMap(e, "Gateways that name targets"+of, objects,
+		func(v *incremental.View, target policy.Target, _ struct{}) (all []incremental.Entry[targetRoute, struct{}]) {
 			// Whoever names a backend without a grant must not appear in the statuses of its policies.
 			grants := telemetryPolicies.backendRefs.grants
-			direct := listeners.referringTo(v, target, grants)
+			gateways := listeners.referringTo(v, target, grants)
 			for _, n := range incremental.Lookup(v, collectors, target) {
 				if !grants.permitted(v, telemetryReferrer(n), target.Group, target.Kind, name{target.Namespace, target.Name}) {
 					continue
 				}
-				direct = append(direct, telemetryPolicies.gatewaysOf(v, n, pg.gateways)...)
+				gateways = append(gateways, telemetryPolicies.gatewaysOf(v, n, pg.gateways)...)
 			}
-			slices.SortFunc(direct, name.Compare)
-			for _, gateway := range slices.Compact(direct) {
+			slices.SortFunc(gateways, name.Compare)
+			for _, gateway := range slices.Compact(gateways) {
 				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, kindName{KindGateway, gateway}}})
 			}
 			return all
 		}, same[struct{}])
+	routesToTargets := incremental.Union(e, "routes to targets"+of, toServices, toOthers, direct)
 	gateways := incremental.Map(e, "Gateways of routes to targets"+of, routesToTargets,
 		func(v *incremental.View, r targetRoute, _ struct{}) ([]name, bool) {
 			if r.Route.Kind == KindGateway {
