@@ -28,6 +28,9 @@ const (
 	// each event would wake the process. The kernel holds 16384 of them; where they are more, everything is looked at.
 	pause     = 50 * time.Millisecond
 	attention = pause / 10
+	// burst is how many such events do without a pause, and one more for each time of attention that goes by: who saves a file first
+	// writes one of another name beside it, and then renames that.
+	burst = 64
 )
 
 // Run reads everything, hands it to emit, and then hands over each change until
@@ -175,11 +178,21 @@ func (f *follower) unwatch() {
 }
 
 // throttle says when no events are read. The zero value is ready for use.
-type throttle struct{ until time.Time }
+type throttle struct {
+	until time.Time
+	spent time.Time // when the burst will be whole again
+}
 
 // idle takes that an event has said nothing, and reports whether events are to be left to the kernel, which is until t.until.
 func (t *throttle) idle(now time.Time) bool {
 	if now.Before(t.until.Add(attention)) {
+		return false
+	}
+	if t.spent.Before(now) {
+		t.spent = now
+	}
+	if t.spent.Sub(now) <= (burst-1)*attention {
+		t.spent = t.spent.Add(attention)
 		return false
 	}
 	t.until = now.Add(pause)
