@@ -249,12 +249,11 @@ func (r *references) parent(o files.Object, field string, k *kind.Kind, namespac
 		}
 	}
 	near := r.parents.nearest(k, in, name)
-	if others := r.parents.namespaces(k, name); near == "" && len(others) > 0 {
-		last := slices.Max(others)
-		remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", last, last)
-	}
 	if near != "" {
 		remedy = fmt.Sprintf("did you mean %s?", near)
+	} else if others := r.parents.namespaces(k, name); len(others) > 0 {
+		last := slices.Max(others)
+		remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", last, last)
 	}
 	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s", k.Name, in, name), remedy)
 }

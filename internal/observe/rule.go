@@ -94,8 +94,12 @@ func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	s := &RuleStats{labels: l, metrics: m, plain: l.plain()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// What was counted before must not expire while the handle lives.
-	if m.rules.entries[l.ruleKey()] != nil || l.StatName != "" && m.stats.entries[l.statKey()] != nil {
+	switch {
+	case l.Route == "": // what reaches no rule has its place, however many rules there are
+		s.resolve()
+	case l.StatName != "": // names are few, and end with the last rule that has them
+		s.resolve()
+	case m.rules.entries[l.ruleKey()] != nil: // what was counted before must not expire while the handle lives
 		s.resolve()
 	}
 	return s

@@ -43,7 +43,8 @@ type Options struct {
 	// goes; 0 is 100 ms, negative is not at all.
 	RemovalGrace time.Duration
 	// Debounce is how long a file that is written in place must be quiet before it is
-	// read; 0 is 10 ms. A file that is moved over another is complete and does not wait, nor does on Linux a new one that nobody has open for writing.
+	// read; 0 is 10 ms. A file that is moved over another is complete and does not wait, nor does on Linux one that is moved in under a
+	// new name and that nobody has open for writing.
 	Debounce time.Duration
 	// Stdin is what the path "-" stands for; nil is that it is the name of a file.
 	Stdin io.Reader

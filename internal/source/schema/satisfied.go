@@ -63,6 +63,9 @@ func appendEncoded(b []byte, value any) (_ []byte, ok bool) {
 		b, ok = appendString(b, value)
 		return b, ok
 	case []any:
+		if len(b)+len(value) > maxEncoded {
+			return b, false
+		}
 		b = binary.AppendUvarint(append(b, 'l'), uint64(len(value)))
 		for _, v := range value {
 			if b, ok = appendEncoded(b, v); !ok {
@@ -103,5 +106,5 @@ func appendMap(b []byte, m map[string]any) (_ []byte, ok bool) {
 			return b, false
 		}
 	}
-	return b, true
+	return b, len(b) <= maxEncoded
 }

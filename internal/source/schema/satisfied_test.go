@@ -57,7 +57,7 @@ func TestEncodedValuesDiffer(t *testing.T) {
 	if len(seen) < 2000 {
 		t.Errorf("only %d values were compared", len(seen))
 	}
-	for _, large := range []any{strings.Repeat("x", maxEncoded+1), []any{strings.Repeat("x", maxEncoded), "y"}, int32(1), make([]any, maxEncoded)} {
+	for _, large := range []any{strings.Repeat("x", maxEncoded+1), []any{strings.Repeat("x", maxEncoded), "y"}, int32(1), make([]any, maxEncoded), []any{make([]any, maxEncoded-3), map[string]any{}}} {
 		if encoded, ok := appendEncoded(nil, large); ok {
 			t.Errorf("%T is encoded with %d bytes", large, len(encoded))
 		}
