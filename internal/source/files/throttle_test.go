@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,4 +97,41 @@ func TestBusyFolder(t *testing.T) {
 			return false
 		}
 	})
+}
+
+// TestBusyFolderHalfWritten: a file is not taken for quiet while what says that it is written is left to the kernel.
+func TestBusyFolderHalfWritten(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one"))
+	f := followed(t, dir)
+	if f.catalog.scan == nil {
+		t.Fatal("nothing was read")
+	}
+	f.throttle.until = time.Now().Add(pause)
+	began := time.Now()
+	f.await(a, fsnotify.Event{Name: a, Op: fsnotify.Write})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if !f.wait(ctx) || time.Since(began) < pause {
+		t.Errorf("it is due after %v, within a pause of %v", time.Since(began), pause)
+	}
+	// Noise without end does not put it off for ever.
+	began = time.Now()
+	f.unquiet, f.throttle = map[string]wait{}, throttle{spent: time.Now().Add(time.Hour)}
+	f.await(a, fsnotify.Event{Name: a, Op: fsnotify.Write})
+	var noise sync.WaitGroup
+	noise.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case f.watcher.Events <- fsnotify.Event{Name: filepath.Join(dir, "log"), Op: fsnotify.Write}:
+			case <-ctx.Done():
+			}
+		}
+	})
+	if !f.wait(ctx) {
+		t.Errorf("it is not due within %v of noise", time.Since(began))
+	}
+	cancel()
+	noise.Wait() // before the channel is closed
 }

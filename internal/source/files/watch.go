@@ -185,7 +185,7 @@ type throttle struct {
 
 // idle takes that an event has said nothing, and reports whether events are to be left to the kernel, which is until t.until.
 func (t *throttle) idle(now time.Time) bool {
-	if now.Before(t.until.Add(attention)) {
+	if now.Before(t.caughtUp()) {
 		return false
 	}
 	if t.spent.Before(now) {
@@ -199,22 +199,27 @@ func (t *throttle) idle(now time.Time) bool {
 	return true
 }
 
+// caughtUp is when the events of the last pause have been read.
+func (t *throttle) caughtUp() time.Time { return t.until.Add(attention) }
+
 // left is for how long events are to be left to the kernel yet.
 func (t *throttle) left(now time.Time) time.Duration { return max(0, t.until.Sub(now)) }
 
-// wait returns when there is something to update; false when ctx ended.
+// wait returns when there is something to update; false when ctx ended. While events are left to the kernel, and until those of that time
+// have been read, no file is taken for quiet.
 func (f *follower) wait(ctx context.Context) bool {
 	next := f.next()
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
-	events, paused := f.watcher.Events, time.NewTimer(f.throttle.left(time.Now()))
-	defer paused.Stop()
-	if f.throttle.left(time.Now()) > 0 {
+	events, resume := f.watcher.Events, time.NewTimer(time.Until(f.throttle.caughtUp()))
+	defer resume.Stop()
+	if left := f.throttle.left(time.Now()); left > 0 {
 		events = nil
+		resume.Reset(left)
 	}
 	for {
 		due := timer.C
-		if next.IsZero() {
+		if next.IsZero() || time.Now().Before(f.throttle.caughtUp()) {
 			due = nil
 		}
 		select {
@@ -224,12 +229,18 @@ func (f *follower) wait(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			if !f.note(e) && f.throttle.idle(time.Now()) {
+			if now := time.Now(); !f.note(e) && f.throttle.idle(now) {
+				if !next.IsZero() && !now.Before(next) {
+					return true // before the pause, which would put it off again
+				}
 				events = nil
-				paused.Reset(pause)
+				resume.Reset(pause)
 			}
-		case <-paused.C:
-			events = f.watcher.Events
+		case <-resume.C:
+			if events == nil {
+				events = f.watcher.Events
+				resume.Reset(attention)
+			}
 		case _, ok := <-f.watcher.Errors:
 			if !ok {
 				return false
