@@ -3,7 +3,7 @@ package incremental
 import "slices"
 
 // Members declares a collection of the members of an index, each with the index key that it is under, as far as that is among keys. A FlatMap over
-// keys would return all members of a key again whenever one joins or leaves.
+// keys would return all members of a key again whenever one joins or leaves. No two pairs may give the same result of pair.
 func Members[IK Key[IK], K Key[K], V, W any, P Key[P]](ix *Index[IK, K, V], name string, keys *Collection[IK, W], pair func(IK, K) P) *Collection[P, struct{}] {
 	m := &memberSet[IK, K, V, W, P]{
 		Collection: newCollection[P](ix.engine, name, func(_, _ struct{}) bool { return true }),

@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// table finds entries by their keys. An entry knows its key itself: a map would hold the key, which is most of it, once more, and that
-// for up to twice as many. The zero value is empty.
+// table finds entries by their keys. An entry has its key itself; a map would store each key a second time,
+// with room for up to twice as many, and keys are most of what entries need. The zero value is empty.
 type table[K comparable, E entry[K]] struct {
 	seed  maphash.Seed
 	cells []E // a power of two; an entry is in the first cell that was free from that of its hash on, round the end

@@ -30,7 +30,7 @@ type listeners struct {
 	claims            *incremental.Collection[listenerKey, claim]
 	claimsByPort      *incremental.Index[sharedPort, listenerKey, claim]                 // of Gateways that share ports, as claims and portConflicts
 	portConflicts     *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
-	excessPorts       *incremental.Collection[sharedPort, bool]
+	excessPorts       *incremental.Collection[sharedPort, struct{}]
 	byBackend         *incremental.Index[policy.Target, listenerKey, *listener.Listener] // an object -> listeners whose filters name it as a backend
 }
 

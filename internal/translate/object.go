@@ -260,8 +260,8 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 	}
 }
 
-// SetListenerFault reports a fact of run time about the listener with that config key, of the proxies that serve its Gateway, or did so before it was served by others; nil
-// clears it.
+// SetListenerFault reports a fact of run time about the listener with that config key. The other names are those of the proxies that report it, which may be going to be replaced
+// by others; nil clears it.
 func (t *Translator) SetListenerFault(key, gatewayNamespace, gatewayName string, fault *ListenerFault) {
 	k := listenerFaultKey{parseListenerKey(key), name{gatewayNamespace, gatewayName}}
 	own := k.Proxies == k.Listener.Gateway

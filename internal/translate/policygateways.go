@@ -89,19 +89,9 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			return objects
 		})
 	objects := incremental.Keys(whole, "targets"+of)
-	services := incremental.Keys(incremental.NewIndex(targets, "Services that are targets"+of,
-		func(_ name, targets []policy.Target) (services []name) {
-			for _, target := range targets {
-				if isService(target.Whole()) {
-					services = append(services, name{target.Namespace, target.Name})
-				}
-			}
-			return services
-		}), "target Services"+of)
-	toServices := incremental.Members(routes.referrers, "routes to target Services"+of, services,
-		func(service name, route kindName) targetRoute { return targetRoute{targetOf(service, ""), route} })
-	toOthers := incremental.Members(routes.others, "routes to other targets"+of, objects,
-		func(target policy.Target, route kindName) targetRoute { return targetRoute{target, route} })
+	through := func(target policy.Target, route kindName) targetRoute { return targetRoute{target, route} }
+	toServices := incremental.Members(routes.referrers, "routes to target Services"+of, objects, through)
+	toOthers := incremental.Members(routes.others, "routes to other targets"+of, objects, through)
 	direct := incremental.FlatMap(e, "Gateways that name targets"+of, objects,
 		func(v *incremental.View, target policy.Target, _ struct{}) (all []incremental.Entry[targetRoute, struct{}]) {
 			// Whoever names a backend without a grant must not appear in the statuses of its policies.

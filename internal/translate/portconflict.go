@@ -85,7 +85,7 @@ func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 		}, same[portAge])
 	byShared := incremental.NewIndex(ages, "ages of ports by merged Gateways", func(p sharedPort, _ portAge) []name { return []name{p.Shared} })
 	lis.excessPorts = incremental.FlatMap(e, "excess ports", incremental.Keys(byShared, "merged Gateways with ports"),
-		func(v *incremental.View, shared name, _ struct{}) (excess []incremental.Entry[sharedPort, bool]) {
+		func(v *incremental.View, shared name, _ struct{}) (excess []incremental.Entry[sharedPort, struct{}]) {
 			ports := slices.Clone(incremental.Lookup(v, byShared, shared))
 			if len(ports) <= maxMergedPorts {
 				return nil
@@ -98,10 +98,10 @@ func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 				return cmp.Or(cmp.Compare(of[a].Created, of[b].Created), of[a].Gateway.Compare(of[b].Gateway))
 			})
 			for _, p := range ports[maxMergedPorts:] {
-				excess = append(excess, incremental.Entry[sharedPort, bool]{Key: p, Value: true})
+				excess = append(excess, incremental.Entry[sharedPort, struct{}]{Key: p})
 			}
 			return excess
-		}, same[bool])
+		}, same[struct{}])
 }
 
 // portExcess returns why merged Gateways cannot have the port of a listener beside those that they have, or nil.

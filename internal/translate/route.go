@@ -69,7 +69,7 @@ type routes struct {
 	backendTraffic *backendTrafficPolicies
 
 	compiled    *incremental.Collection[kindName, *compiled]
-	referrers   *incremental.Index[name, kindName, *compiled]              // Service -> routes that refer to it
+	referrers   *incremental.Index[policy.Target, kindName, *compiled]     // Service -> routes that refer to it
 	others      *incremental.Index[policy.Target, kindName, metav1.Object] // an object that is no Service -> routes that name it as a backend
 	attachments *incremental.Collection[kindName, *attachment]
 	attached    *incremental.Index[listenerKey, kindName, *attachment]
@@ -93,7 +93,12 @@ func newRoutes(e *incremental.Engine, options *Options,
 			return rs.compile(v, k, routeKindOf(k.Kind), o), true
 		}, sameCompiled)
 	rs.referrers = incremental.NewIndex(rs.compiled, "routes by Service",
-		func(_ kindName, c *compiled) []name { return c.Services })
+		func(_ kindName, c *compiled) (services []policy.Target) {
+			for _, service := range c.Services {
+				services = append(services, targetOf(service, ""))
+			}
+			return services
+		})
 	rs.others = incremental.NewIndex(routeObjects, "routes by other backends", namedOthers)
 	rs.attachments = incremental.Map(e, "route attachment", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
