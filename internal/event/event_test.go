@@ -50,6 +50,16 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// hold has writes wait until the channel is closed.
+func (s *site) hold() chan struct{} {
+	held := make(chan struct{})
+	s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
+		<-held
+		return false, nil, nil
+	})
+	return held
+}
+
 // events are those of the cluster.
 func (s *site) events(t *testing.T) []eventsv1.Event {
 	t.Helper()
@@ -147,11 +157,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("after a while %d are written", written)
 		}
 
-		held := make(chan struct{})
-		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
-			<-held
-			return false, nil, nil
-		})
+		held := s.hold()
 		const all = 2 * queueLength
 		for i := range all {
 			e := about(fmt.Sprint("many-", i), "R", "")
@@ -200,11 +206,7 @@ func TestNoteIsCutAtOnce(t *testing.T) {
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		held := make(chan struct{})
-		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
-			<-held
-			return false, nil, nil
-		})
+		held := s.hold()
 		in := func(namespace string, i int) Event {
 			e := about(fmt.Sprint("route-", i), "R", "")
 			e.Regarding.Namespace = namespace
@@ -240,11 +242,7 @@ func TestShares(t *testing.T) {
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		held := make(chan struct{})
-		s.cluster.PrependReactor("create", "events", func(clientgotesting.Action) (bool, runtime.Object, error) {
-			<-held
-			return false, nil, nil
-		})
+		held := s.hold()
 		for i := range 5 {
 			s.Record(about(fmt.Sprint(i), "R", ""))
 		}

@@ -216,25 +216,39 @@ func TestRemoteFaults(t *testing.T) {
 	})
 }
 
+// troubles are what ClusterOptions.Trouble was called with.
+type troubles struct {
+	mu  sync.Mutex
+	all []string // "<namespace>/<name>: <what>"
+}
+
+func (s *troubles) follow(o *reconcile.ClusterOptions) {
+	o.Trouble = func(namespace, name, what string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all = append(s.all, namespace+"/"+name+": "+what)
+	}
+}
+
+func (s *troubles) list() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// last is the last one, "" where there is none.
+func (s *troubles) last() string {
+	if all := s.list(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
+
 // TestOneLags: one proxy of two that does not answer, or refuses, leaves the Gateway programmed; it is named in the message, in what
 // is told of the cluster, and no more once it has answered. Where none serves, the Gateway is not programmed.
 func TestOneLags(t *testing.T) {
-	var mu sync.Mutex
-	var trouble []string
-	c, first := started(t, 50*time.Millisecond, func(o *reconcile.ClusterOptions) {
-		o.Trouble = func(namespace, name, what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			trouble = append(trouble, namespace+"/"+name+": "+what)
-		}
-	})
-	told := func(words string) func() bool {
-		return func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(trouble) > 0 && strings.HasSuffix(trouble[len(trouble)-1], words)
-		}
-	}
+	var trouble troubles
+	c, first := started(t, 50*time.Millisecond, trouble.follow)
 	second := c.connect(t, "n/gw", "pod-1")
 	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
 	c.up("n/gw", "pod-0", "pod-1")
@@ -254,11 +268,7 @@ func TestOneLags(t *testing.T) {
 			t.Errorf("the Gateway flapped: %v", status.Conditions)
 		}
 	}
-	testkit.Eventually(t, "it is told", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(trouble) > 0 && strings.Contains(trouble[len(trouble)-1], "n/gw: proxy pod-1 has not acknowledged")
-	})
+	testkit.Eventually(t, "it is told", func() bool { return strings.Contains(trouble.last(), "n/gw: proxy pod-1 has not acknowledged") })
 	stop := first.block()
 	defer stop()
 	c.set(edited("/three", 3))
@@ -272,41 +282,28 @@ func TestOneLags(t *testing.T) {
 		status, message := c.said("gw")
 		return status == metav1.ConditionTrue && message == "" && c.routeGeneration() == 3
 	})
-	testkit.Eventually(t, "its end is told", told("n/gw: "))
+	testkit.Eventually(t, "its end is told", func() bool { return trouble.last() == "n/gw: " })
 }
 
 // TestTroubleEndsWithTheGateway: of a Gateway that was deleted nothing is told while its pods go one by one, least of all that all of them serve.
 func TestTroubleEndsWithTheGateway(t *testing.T) {
-	var mu sync.Mutex
-	var trouble []string
-	c, _ := started(t, 50*time.Millisecond, func(o *reconcile.ClusterOptions) {
-		o.Trouble = func(namespace, name, what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			trouble = append(trouble, namespace+"/"+name+": "+what)
-		}
-	})
-	told := func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(trouble)
-	}
+	var trouble troubles
+	c, _ := started(t, 50*time.Millisecond, trouble.follow)
 	c.up("n/gw", "pod-0", "pod-1", "pod-2")
 	testkit.Eventually(t, "two that never connected are told of", func() bool {
-		all := told()
-		return len(all) > 0 && strings.Contains(all[len(all)-1], "pod-1") && strings.Contains(all[len(all)-1], "pod-2")
+		return strings.Contains(trouble.last(), "pod-1") && strings.Contains(trouble.last(), "pod-2")
 	})
-	before := len(told())
+	before := len(trouble.list())
 	c.Update(func(t *translate.Translator) { t.Delete(translate.KindGateway, "n", "gw") })
 	c.up("n/gw", "pod-2")
 	c.SetInfrastructure("n", "gw", nil, nil)
-	if all := told(); len(all) != before {
+	if all := trouble.list(); len(all) != before {
 		t.Errorf("told after the end of the Gateway: %q", all[before:])
 	}
 	c.set(gateway(80))
 	c.up("n/gw", "pod-0", "pod-3")
 	testkit.Eventually(t, "of one that has its name it is told", func() bool {
-		all := told()
+		all := trouble.list()
 		return len(all) > before && strings.Contains(all[len(all)-1], "pod-3")
 	})
 }
