@@ -94,12 +94,9 @@ func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	s := &RuleStats{labels: l, metrics: m, plain: l.plain()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case l.Route == "": // what reaches no rule has its place, however many rules there are
-		s.resolve()
-	case l.StatName != "": // names are few, and end with the last rule that has them
-		s.resolve()
-	case m.rules.entries[l.ruleKey()] != nil: // what was counted before must not expire while the handle lives
+	// Requests that reach no rule have their counters however many rules there are, and those of a StatName stay while any rule has it. What was counted
+	// before must not expire while the handle lives.
+	if l.Route == "" || l.StatName != "" || m.rules.entries[l.ruleKey()] != nil {
 		s.resolve()
 	}
 	return s

@@ -138,9 +138,9 @@ func (p *Provisioner) wakeWaiting() {
 	}
 }
 
-// allowUnplaced returns wanted, what is to be applied of an object, so that an update of its proxies can begin although some are without a node: in the network of their nodes no two
-// have room on one, and those that are left over count as unavailable, of which there may be one. As many more may be as there are when an update begins, or when it has not come forward
-// for long; until it is over nothing changes.
+// allowUnplaced returns wanted, which is what is to be applied of object, with a higher maxUnavailable where proxies with hostNetwork cannot be scheduled because every node has one already. Such
+// proxies count as unavailable, so with the usual maxUnavailable of 1 an update would never begin. Their number is added when an update begins, or when one has made no progress for long, and it
+// stays until the update is over.
 func (p *Provisioner) allowUnplaced(g gatewayName, object Object, wanted map[string]any, live Object) (map[string]any, error) {
 	d, ok := object.(*appsv1.Deployment)
 	now, there := live.(*appsv1.Deployment)

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// complete reports whether a file has a content and nobody has it open to write more: the kernel grants a lease for reading only then (fcntl(2)). False may also be that it
-// grants none, as for another user's file. Who opens the file for writing in the moment of the lease waits until it is given back, or with O_NONBLOCK is refused.
+// complete reports whether a file is not empty and no process has it open for writing: only then does the kernel grant a read lease (F_SETLEASE in fcntl(2)). It is also false
+// where the kernel grants none, as for a file of another user. A process that opens the file for writing during the lease waits until it is released, or fails if it uses O_NONBLOCK.
 func complete(path string) bool {
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() { // to open a FIFO would let its writer go on
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() { // opening a FIFO would unblock its writer
 		return false
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

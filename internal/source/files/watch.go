@@ -28,8 +28,8 @@ const (
 	// each event would wake the process. The kernel holds 16384 of them; where they are more, everything is looked at.
 	pause     = 50 * time.Millisecond
 	attention = pause / 10
-	// burst is how many such events do without a pause, and one more for each time of attention that goes by: who saves a file first
-	// writes one of another name beside it, and then renames that.
+	// burst is how many such events are read without a pause; each time that attention passes allows one more. Programs that save a file often write a
+	// temporary file beside it first and then rename it.
 	burst = 64
 )
 
@@ -180,7 +180,7 @@ func (f *follower) unwatch() {
 // throttle says when no events are read. The zero value is ready for use.
 type throttle struct {
 	until time.Time
-	spent time.Time // when the burst will be whole again
+	spent time.Time // when a whole burst will be allowed again
 }
 
 // idle takes that an event has said nothing, and reports whether events are to be left to the kernel, which is until t.until.
@@ -205,8 +205,8 @@ func (t *throttle) caughtUp() time.Time { return t.until.Add(attention) }
 // left is for how long events are to be left to the kernel yet.
 func (t *throttle) left(now time.Time) time.Duration { return max(0, t.until.Sub(now)) }
 
-// wait returns when there is something to update; false when ctx ended. While events are left to the kernel, and until those of that time
-// have been read, no file is taken for quiet.
+// wait returns when there is something to update; false when ctx ended. While events are left to the kernel, and until those have been read,
+// no file counts as quiet: one of them may say that it is still being written.
 func (f *follower) wait(ctx context.Context) bool {
 	next := f.next()
 	timer := time.NewTimer(time.Until(next))
@@ -231,7 +231,7 @@ func (f *follower) wait(ctx context.Context) bool {
 			}
 			if now := time.Now(); !f.note(e) && f.throttle.idle(now) {
 				if !next.IsZero() && !now.Before(next) {
-					return true // before the pause, which would put it off again
+					return true // the pause would delay it again
 				}
 				events = nil
 				resume.Reset(pause)
@@ -340,7 +340,7 @@ func (f *follower) movedOver(path string) bool {
 	return err == nil && info.Mode().IsRegular() && !os.SameFile(info, file.stamp.info)
 }
 
-// isNew says that no file of that name was there: of one that is written over, what is there first may be an empty part.
+// isNew says that there was no file of that name. A known file that is written again in place waits: it may be closed and opened again between two parts.
 func (f *follower) isNew(path string) bool {
 	file := f.catalog.files[path]
 	return file == nil || file.stamp.info == nil

@@ -158,11 +158,11 @@ func (r *celRules) check(ctx context.Context, value any, budget *int64) bool {
 	return true
 }
 
-// evaluate reports whether the rules of the value itself hold, those of what is within it apart.
+// evaluate reports whether the rules of the value itself hold, without those of its fields and elements.
 func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool {
 	var room [maxEncoded]byte
-	encoded, comparable := appendEncoded(room[:0], value)
-	if comparable {
+	encoded, fits := appendEncoded(room[:0], value)
+	if fits {
 		if cost, known := r.seen.satisfied(r, encoded); known && cost <= *budget {
 			*budget -= cost
 			return true
@@ -175,7 +175,7 @@ func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool 
 			return false
 		}
 	}
-	if comparable {
+	if fits {
 		r.seen.remember(r, encoded, before-*budget)
 	}
 	return true

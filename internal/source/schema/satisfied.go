@@ -16,7 +16,7 @@ const (
 )
 
 // satisfiedValues remembers values for which all rules hold, and what finding out has cost. Thousands of routes have the same parentRefs, matches and
-// filters, and to compare costs a fiftieth of what rules do. A rule sees nothing but the value. It is safe for concurrent use.
+// filters, and a comparison costs far less than the rules. A rule sees nothing but the value. It is safe for concurrent use.
 type satisfiedValues struct {
 	mu    sync.Mutex
 	costs map[satisfiedValue]int64
