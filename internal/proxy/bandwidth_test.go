@@ -111,7 +111,7 @@ func eachSpoken(t *testing.T, test func(t *testing.T, client2, backend2 bool)) {
 	}
 }
 
-// TestBandwidthResponse: the body of a response comes at the rate of its rule, whole and in order, whether its length is known (then it would be spliced) or not.
+// TestBandwidthResponse: the body of a response comes at the rate of its rule, whole and in order, whether its length is known or not.
 func TestBandwidthResponse(t *testing.T) {
 	t.Parallel()
 	const rate, size = 64 << 10, 160 << 10

@@ -152,7 +152,7 @@ func TestStreamLimitsOfWatches(t *testing.T) {
 // TestStreamIdleOfSlowClient: a client that takes nothing keeps a response from moving.
 func TestStreamIdleOfSlowClient(t *testing.T) {
 	t.Parallel()
-	for _, length := range []string{"Transfer-Encoding: chunked\r\n", "Content-Length: 100000000\r\n"} { // the latter is spliced
+	for _, length := range []string{"Transfer-Encoding: chunked\r\n", "Content-Length: 100000000\r\n"} {
 		t.Run(length, func(t *testing.T) {
 			t.Parallel()
 			checkLeaks(t)

@@ -161,9 +161,6 @@ func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port
 	c := &Conn{set: set, timeouts: set.timeouts.of(&port.Connections), nc: tcp, tcp: tcp, proxied: port.Connections.ProxyProtocol}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
-	if !mode.TLS() {
-		c.side.Splicer = http1Side{c}
-	}
 	c.raw, _ = tcp.SyscallConn()
 	return c
 }

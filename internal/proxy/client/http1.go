@@ -13,7 +13,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // copyLimit is up to which size in bytes data is copied behind a head for one
@@ -35,8 +34,6 @@ type http1State struct {
 	framing http1.Framing
 	// keep tells that the response lets the connection persist.
 	keep bool
-	// more tells that what is being written may wait for what follows at once.
-	more bool
 	// stopped tells that reading was interrupted; timers may do so, two at a time.
 	stopped atomic.Bool
 	// complete tells that the whole response was sent.
@@ -289,17 +286,7 @@ func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 	st.keep = st.head.KeepAlive && !h.Close && !h.Unread && st.framing != http1.UntilClose
 	hop := http1.Hop{Close: !st.keep, KeepAlive: st.keep && st.head.Minor == 0}
 	st.out = http1.AppendResponseHead(st.out[:0], h.Response, st.framing, h.Length, hop)
-	st.more = p.More
-	err := s.c.send(&p)
-	st.more = false
-	return err
-}
-
-// Splice is exchange.Splicer's.
-func (s http1Side) Splice(p *splice.Pipe) error {
-	c := s.c
-	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
-	return c.wrote(c.splice(p))
+	return s.c.send(&p)
 }
 
 // More is exchange.Response's.

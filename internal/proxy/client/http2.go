@@ -131,7 +131,7 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d.c, d.s = c, s
 	defer d.recovered(s)
 	d.side = c.side
-	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
+	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter = &d.watch, d, d, d
 	d.side.Switcher, d.side.Suspends = nil, true
 	d.ex.Client = &d.side
 	d.limit.stream, d.limit.engine = s, c.set.engine

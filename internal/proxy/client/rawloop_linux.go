@@ -11,7 +11,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -32,7 +31,6 @@ type rawLoop struct {
 	head    int     // what runRaw returns
 	err     error
 	upload  upload
-	spliced *splice.Writer // nil before the first wait of splice
 }
 
 // upload is the state of readSocket, which is the uploading goroutine's.
@@ -270,11 +268,8 @@ func (c *Conn) writeRaw(b []byte) []byte {
 	if !l.inside {
 		return b
 	}
-	var flags uintptr = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	if c.h1 != nil && c.h1.more {
-		flags |= unix.MSG_MORE
-	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return b
 	}

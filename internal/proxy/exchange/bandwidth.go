@@ -132,9 +132,6 @@ func (x *Exchange) paces() *pacing {
 // beginPacing comes before any attempt of a request whose rule limits bandwidth.
 func (x *Exchange) beginPacing(b *snapshot.BandwidthLimit) {
 	x.paces().delays = delays{}
-	if b.Response != nil {
-		x.attempt.splices = false // what is spliced passes as fast as it can
-	}
 	if b.Request != nil && len(x.Whole) > 0 {
 		x.body.takeWhole()
 	}

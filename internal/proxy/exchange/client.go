@@ -12,7 +12,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
@@ -39,8 +38,6 @@ type Client struct {
 	Response Response
 	Limiter  Limiter
 	Watch    *Watch
-	// Splicer is nil where bytes for the client pass more than a socket.
-	Splicer Splicer
 	// Switcher is nil where the client's protocol cannot be left, or the stream not become a tunnel.
 	Switcher Switcher
 }
@@ -54,13 +51,6 @@ type Switcher interface {
 	Duplex() tunnel.Duplex
 	// Moved is called as Tunnel.Moved is.
 	Moved(to tunnel.Side, writing bool)
-}
-
-// Splicer moves a part of the response body to the client without a copy. Errors are as those
-// of Response.
-type Splicer interface {
-	// Splice sends all that the pipe holds.
-	Splice(*splice.Pipe) error
 }
 
 // Body reads a request body that did not come whole with its head, on a goroutine of its own.
@@ -137,8 +127,6 @@ type Part struct {
 	// Last tells that the body ends with this part, and Trailer then what follows it; nil is nothing.
 	Last    bool
 	Trailer *message.Fields
-	// More: a further part follows at once, so that this one may wait for it.
-	More bool
 }
 
 // Data are the bytes of the part.

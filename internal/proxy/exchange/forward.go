@@ -47,7 +47,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if x.connects == snapshot.ForwardConnect {
 		x.setConnectTarget()
 	}
-	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
+	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	x.attempt.suspends = x.Client.Suspends
 	x.retry = retryState{}
 	if b := x.rule.Bandwidth; b != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -147,9 +146,8 @@ func (t *http1Transport) beginBody() {
 		t.nominated = t.head.KeepNominated(t.nominated[:0])
 	}
 	// What came with the head and what has come since are one part, so that client and gateway handle fewer and larger ones.
-	t.u.Large = t.spliceable(t.head.ContentLength)
-	if left := t.head.ContentLength - int64(t.limit-t.at); t.head.Framing == http1.Length && !t.spliceable(left) {
-		t.limit = t.fillUp(t.limit, left)
+	if t.head.Framing == http1.Length {
+		t.limit = t.fillUp(t.limit, t.head.ContentLength-int64(t.limit-t.at))
 	}
 }
 
@@ -227,41 +225,6 @@ func (t *http1Transport) part(data []byte) Part {
 		t.head.DropNominated(p.Trailer)
 	}
 	return p
-}
-
-// spliceable reports whether the rest of the response body, of left bytes, can go from socket to
-// socket: where nobody needs to see it, and it is long enough.
-func (t *http1Transport) spliceable(left int64) bool {
-	return left >= splice.Worth && t.head.Framing == http1.Length && t.a.splices && t.u.Splices()
-}
-
-// takePipe implements bodySplicer.
-func (t *http1Transport) takePipe() *splice.Pipe {
-	left := t.response.Remaining()
-	if !t.spliceable(left) {
-		return nil
-	}
-	p := splice.Take()
-	if p != nil {
-		t.head.Forget() // as in readPart
-		t.response.Skip(int64(t.u.SpliceMore(p, left)))
-	}
-	return p
-}
-
-// fillPipe implements bodySplicer.
-func (t *http1Transport) fillPipe(p *splice.Pipe) error {
-	if t.response.Done() {
-		return io.EOF
-	}
-	t.a.waits()
-	n, err := t.u.Splice(p, t.response.Remaining())
-	t.a.waited()
-	if errors.Is(err, io.EOF) {
-		return t.response.EOF()
-	}
-	t.response.Skip(int64(n))
-	return err
 }
 
 // setDeadline implements transport.

@@ -2,14 +2,12 @@ package exchange
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // errClientWrite wraps what went wrong with the client while its backend was being read.
@@ -74,8 +72,6 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 			return x.relayRest(a, part.Last, c.start(part))
 		}
 	}
-	splicer, pipe := x.takePipe(a)
-	part.More = pipe != nil && pipe.Held() > 0
 	x.limitWrite()
 	paced := x.responseLimiter() != nil && len(part.Data()) > 0
 	if paced { // the head does not wait for the time of the body
@@ -92,9 +88,6 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	}
 	if paced && err == nil {
 		err = x.sendPart(a, part)
-	}
-	if pipe != nil {
-		part.Last, err = x.splice(a, splicer, pipe, err)
 	}
 	return x.relayRest(a, part.Last, err)
 }
@@ -190,53 +183,4 @@ func (x *Exchange) relayFailed(err error) {
 func isMalformed(err error) bool {
 	var malformed *http1.Error
 	return errors.As(err, &malformed) || http2.Malformed(err)
-}
-
-// bodySplicer is a transport from which response bodies can be moved to the client without a copy.
-type bodySplicer interface {
-	// takePipe returns a pipe with what has come already of a body that is to be spliced, or nil. It follows the first readPart.
-	takePipe() *splice.Pipe
-	// fillPipe waits for more of the body and moves it into the pipe, which is empty; io.EOF is the end of the body, and
-	// splice.ErrRefused that the rest has to be read.
-	fillPipe(*splice.Pipe) error
-}
-
-// takePipe returns a pipe by which the rest of the body is to be relayed, and whence it is filled, or nil.
-func (x *Exchange) takePipe(a *attempt) (bodySplicer, *splice.Pipe) {
-	if !a.splices || a.length < splice.Worth {
-		return nil, nil
-	}
-	s, ok := a.transport.(bodySplicer)
-	if !ok {
-		return nil, nil
-	}
-	return s, s.takePipe()
-}
-
-// splice relays the rest of the body by way of the pipe, unless started is an error, and gives the pipe back. Where it
-// cannot, it returns early and without an error; last reports whether it has relayed all.
-func (x *Exchange) splice(a *attempt, from bodySplicer, p *splice.Pipe, started error) (last bool, err error) {
-	defer splice.Give(p)
-	if started != nil {
-		return false, started
-	}
-	a.Give() // what it held is sent
-	for {
-		if p.Held() == 0 {
-			switch err := from.fillPipe(p); {
-			case err == io.EOF:
-				return true, nil
-			case err == splice.ErrRefused:
-				return false, nil
-			case err != nil:
-				return false, err
-			}
-		}
-		x.movedNow()
-		x.limitWrite()
-		x.rec.BytesSent += int64(p.Held())
-		if err := x.Client.Splicer.Splice(p); err != nil {
-			return false, errClientWrite{err}
-		}
-	}
 }

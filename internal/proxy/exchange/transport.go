@@ -59,8 +59,6 @@ type control interface {
 type attempt struct {
 	engine *Engine
 	watch  *Watch // whose client waits; nil where none does
-	// splices reports whether the client's side takes bodies from a pipe.
-	splices bool
 	// suspends reports whether readPart may fail with errSuspend.
 	suspends bool
 

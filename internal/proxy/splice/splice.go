@@ -1,12 +1,11 @@
 // Package splice moves bytes from one socket to another without copying them: the kernel hands
-// over its pages by way of a pipe (splice(2)). It exists because of a large body in the clear
-// the gateway needs not a single byte, and copying it twice was most of what it cost.
+// over its pages by way of a pipe (splice(2)). It exists because a tunnel in the clear carries more than one read takes, and what a slow
+// reader has not taken waits in the pipe, not in the gateway's memory. Response bodies are read and sent instead, which costs less.
 //
 // It knows of sockets and pipes only and imports the standard library and x/sys.
 package splice
 
-// Worth is from how many bytes on splicing is cheaper than copying: it costs two more system calls
-// than a read and a write that are needed for the head anyway.
+// Worth is from how many bytes on splicing is worth its two more system calls.
 const Worth = 24 << 10
 
 // Most is how many bytes a pipe is filled with at once: what a client must take in

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // Conn is a connection to an endpoint. From Idle or Connect until Release or Close
@@ -18,15 +16,11 @@ type Conn struct {
 	// Reused says that the connection served a request before, so that it may turn
 	// out closed by the peer without anything being wrong.
 	Reused bool
-	// Large says that the last response was worth splicing: the next is expected to be, and no more than
-	// its beginning is read.
-	Large bool
 
 	endpoint  *Endpoint
 	probe     probe
 	roundTrip roundTrip
-	splicing  *splice.Reader // nil until the first Splice
-	released  int64          // the Set's clock at Release, Unix nanoseconds
+	released  int64 // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	keptAlive atomic.Bool

@@ -2,15 +2,11 @@ package upstream
 
 import (
 	"io"
-	"math"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// firstOfLarge is how much is read of a response of which the most is to be spliced: its head, in most cases.
-const firstOfLarge = 4 << 10
 
 // roundTrip sends a request and waits for its response inside one RawConn.Read: the
 // poller is armed before the request goes out, so that no read is made just to
@@ -27,7 +23,6 @@ type roundTrip struct {
 	sent    bool
 	stale   bool
 	buffer  Buffer
-	most    int    // of bytes for one read
 	into    []byte // ReadMore only
 	n       int
 	errno   syscall.Errno
@@ -66,7 +61,7 @@ func (t *roundTrip) init() {
 // take reads into the buffer; false is that nothing is there, and the buffer is given back for the wait.
 func (t *roundTrip) take(fd uintptr) bool {
 	into := t.buffer.Take()
-	t.n, t.errno = read(fd, into[:min(len(into), t.most)])
+	t.n, t.errno = read(fd, into)
 	if t.errno == unix.EAGAIN {
 		t.buffer.Give()
 		return false
@@ -94,7 +89,7 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	if t.wait == nil {
 		t.init()
 	}
-	t.buffer, t.most, t.n, t.errno = b, math.MaxInt, 0, 0
+	t.buffer, t.n, t.errno = b, 0, 0
 	err := c.probe.raw.Read(t.wait)
 	t.buffer = nil
 	if err != nil {
@@ -126,10 +121,7 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 		t.parts[1].SetLen(len(body))
 		t.msg.SetIovlen(2)
 	}
-	t.buffer, t.most, t.n, t.errno, t.stale = b, math.MaxInt, 0, 0, c.Reused
-	if c.Large {
-		t.most = firstOfLarge
-	}
+	t.buffer, t.n, t.errno, t.stale = b, 0, 0, c.Reused
 	err := c.probe.raw.Read(t.step)
 	written := t.written
 	t.parts, t.buffer = [2]unix.Iovec{}, nil

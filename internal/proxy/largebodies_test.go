@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -30,7 +30,7 @@ func pattern(n int) []byte {
 // TestLargeResponses: bodies around the sizes at which they go another way arrive as they were
 // sent, again and again on the same connections, however the backend cuts them.
 func TestLargeResponses(t *testing.T) {
-	sizes := []int{splice.Worth - 1, splice.Worth, splice.Worth + 5000, 1, splice.Most, splice.Most + 1, 79 << 10, 100, 3 << 20, 0, 300 << 10}
+	sizes := []int{buffer.End - buffer.Headroom - 200, buffer.End - buffer.Headroom, buffer.Size, 1, 24 << 10, 64 << 10, 79 << 10, 100, 3 << 20, 0, 300 << 10}
 	body := pattern(3 << 20)
 	addr := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
