@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -187,9 +186,8 @@ func (g *gateway) started() {
 	}
 	g.begun.Store(true)
 	g.announce()
-	// Reading everything leaves far more garbage than any later change will: the heap
-	// need not stay as large as that made it.
-	debug.FreeOSMemory()
+	// Reading everything leaves far more garbage than any later change will. The scavenger gives it back as soon as there is a moment's rest:
+	// here, the first change would have to wait for that.
 }
 
 // logProblems logs each problem when it appears, and not again while it stays.
