@@ -68,7 +68,7 @@ func (b *bench) prepare() (err error) {
 func checkInstalled(contenders, workloads []string) error {
 	var missing []string
 	for _, name := range contenders {
-		if name != "moongate" && name != baseline && name != "caddy" && program(name) == "" {
+		if name != "moongate" && name != baseline && name != "caddy" && name != floor && program(name) == "" {
 			missing = append(missing, name)
 		}
 		if name == "nginx" && slices.ContainsFunc(workloads, layer4) {
@@ -134,7 +134,7 @@ func repository() (string, error) {
 }
 
 func (b *bench) startOrigin() error {
-	t, err := b.startRole("role-origin", keyPair{b.cert.chain, b.cert.key})
+	t, err := b.startRole("role-origin", b.loadCPU, keyPair{b.cert.chain, b.cert.key})
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (b *bench) startOrigin() error {
 
 // measure runs one window of load.
 func (b *bench) measure(spec *load.Spec) (*load.Result, error) {
-	t, err := b.startRole("role-load", spec)
+	t, err := b.startRole("role-load", b.loadCPU, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || s.rounds != 2 || !slices.Equal(s.contenders, []string{"nginx"}) || !slices.Equal(s.workloads, []string{"A", "idle"}) {
 		t.Errorf("settings %+v, %v", s, err)
 	}
-	if s, err = parseFlags(nil, io.Discard); err != nil || s.rounds < 9 || len(s.contenders) != 4 || len(s.workloads) != len(workloads()) {
+	if s, err = parseFlags(nil, io.Discard); err != nil || s.rounds < 9 || len(s.contenders) != 5 || len(s.workloads) != len(workloads()) {
 		t.Errorf("defaults %+v, %v", s, err)
 	}
 	s, err = parseFlags([]string{"-baseline", "old", "-contenders", "moongate"}, io.Discard)

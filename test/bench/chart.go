@@ -53,7 +53,7 @@ func chart(rows []summaryRow, contenders []string, note string) []byte {
 		first := y
 		for _, name := range contenders {
 			s := r.of(name)
-			if s == nil {
+			if s == nil || name == floor { // it is no proxy that one could choose
 				continue
 			}
 			median := s.summary().Median

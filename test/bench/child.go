@@ -110,8 +110,8 @@ type roleProcess struct {
 	abort func() bool // undoes the kill at the end of the context
 }
 
-// startRole starts a role on the load CPU and sends it a value, or nothing for nil.
-func (b *bench) startRole(role string, value any) (*roleProcess, error) {
+// startRole starts a role on a CPU and sends it a value, or nothing for nil.
+func (b *bench) startRole(role string, cpu int, value any) (*roleProcess, error) {
 	cmd, err := self(role)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (b *bench) startRole(role string, value any) (*roleProcess, error) {
 		return nil, err
 	}
 	cmd.Stdout = write
-	c, err := b.spawn(role, b.loadCPU, cmd)
+	c, err := b.spawn(role, cpu, cmd)
 	write.Close()
 	if err != nil {
 		out.Close()

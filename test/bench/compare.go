@@ -45,8 +45,8 @@ func (b *bench) verify(contenders []*contender) error {
 		return fmt.Errorf("origin: %w", err)
 	}
 	for _, c := range contenders {
-		for _, w := range ways {
-			got, err := w.exchange(c.address(w.secure), requests)
+		for _, w := range c.ways() {
+			got, err := w.exchange(w.address(c), requests)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
 			}
@@ -54,6 +54,9 @@ func (b *bench) verify(contenders []*contender) error {
 				if diff := response.Diff(want[i], got[i].Without(expected[c.name])); diff != nil {
 					return differs(c.name+"'s response (-: only the origin, +: only "+c.name+")", w.name, requests[i], diff)
 				}
+			}
+			if c.name == floor {
+				continue // it hands the client's requests on as they are
 			}
 			if err := verifyForwarded(c, &w); err != nil {
 				return err
@@ -126,24 +129,46 @@ func echoDatagrams(addr netip.AddrPort) error {
 type way struct {
 	name     string
 	secure   bool
+	prior    bool // HTTP/2 without TLS, by prior knowledge
 	exchange func(netip.AddrPort, [][]byte) ([]*response.Canonical, error)
 }
 
 var ways = []way{
-	{"HTTP/1.1", false, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+	{"HTTP/1.1", false, false, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
 		return exchange(addr, false, requests)
 	}},
-	{"HTTP/1.1 over TLS", true, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+	{"HTTP/1.1 over TLS", true, false, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
 		return exchange(addr, true, requests)
 	}},
-	{"HTTP/2 over TLS", true, exchangeHTTP2},
+	{"HTTP/2 over TLS", true, false, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+		return exchangeHTTP2(addr, true, requests)
+	}},
+	{"HTTP/2 without TLS", false, true, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+		return exchangeHTTP2(addr, false, requests)
+	}},
+}
+
+// address is where a contender is asked this way.
+func (w *way) address(c *contender) netip.AddrPort {
+	if w.prior {
+		return c.grpc
+	}
+	return c.address(w.secure)
+}
+
+// ways are those by which the contender can be asked.
+func (c *contender) ways() []way {
+	if c.name == floor {
+		return ways[:1]
+	}
+	return ways
 }
 
 // verifyForwarded checks what the origin was asked: the client's request with the three
 // X-Forwarded fields that all contenders add. Each has an X-Request-Id too.
 func verifyForwarded(c *contender, w *way) error {
 	requests := [][]byte{getInspect, postInspect}
-	got, err := w.exchange(c.address(w.secure), requests)
+	got, err := w.exchange(w.address(c), requests)
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
 	}
@@ -176,7 +201,7 @@ func differs(what, way string, request []byte, diff []string) error {
 }
 
 func (t *traffic) address(c *contender) netip.AddrPort {
-	if t.exchange == load.Unary || t.exchange == load.Streaming || t.exchange == load.Watch {
+	if t.http2 && !t.secure {
 		return c.grpc
 	}
 	if t.exchange == load.Datagrams {
@@ -238,9 +263,8 @@ func exchange(addr netip.AddrPort, secure bool, requests [][]byte) ([]*response.
 	return answers, nil
 }
 
-// exchangeHTTP2 makes the same requests by HTTP/2 over TLS, with the standard library's client. Answers are
-// shown as HTTP/1.1 would have them.
-func exchangeHTTP2(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+// exchangeHTTP2 makes the same requests by HTTP/2, with the standard library's client. Answers are shown as HTTP/1.1 would have them.
+func exchangeHTTP2(addr netip.AddrPort, secure bool, requests [][]byte) ([]*response.Canonical, error) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr.String())
@@ -249,7 +273,12 @@ func exchangeHTTP2(addr netip.AddrPort, requests [][]byte) ([]*response.Canonica
 		Protocols:          new(http.Protocols),
 		DisableCompression: true, // else it would ask for it
 	}
-	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetHTTP2(secure)
+	t.Protocols.SetUnencryptedHTTP2(!secure)
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
 	defer t.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -259,7 +288,7 @@ func exchangeHTTP2(addr netip.AddrPort, requests [][]byte) ([]*response.Canonica
 		if err != nil {
 			return nil, err
 		}
-		r.URL.Scheme, r.URL.Host = "https", r.Host
+		r.URL.Scheme, r.URL.Host = scheme, r.Host
 		res, err := t.RoundTrip(r.WithContext(ctx))
 		if err != nil {
 			return nil, err

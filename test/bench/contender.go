@@ -88,8 +88,8 @@ var starters = map[string]func(b *bench, c *configuration) (*exec.Cmd, error){
 	baseline:   func(b *bench, c *configuration) (*exec.Cmd, error) { return startMoongate(b.baseline, c) },
 }
 
-// cannot reports whether a contender cannot do a kind of work: Caddy's standard modules forward neither TCP nor UDP.
-func cannot(name string, v variant) bool { return name == "caddy" && v.Layer4 }
+// floor is the contender that does no more than forward: package forward.
+const floor = "floor"
 
 // baseline is the contender that -baseline adds: another build of Moongate.
 const baseline = "baseline"
@@ -120,6 +120,9 @@ func startMoongate(binary string, c *configuration) (*exec.Cmd, error) {
 
 // start runs a contender pinned to the proxy CPU and waits until it serves.
 func (b *bench) start(name string, v variant) (*contender, error) {
+	if name == floor {
+		return b.startFloor()
+	}
 	dir, err := os.MkdirTemp(b.dir, name+"-")
 	if err != nil {
 		return nil, err
@@ -173,14 +176,25 @@ func streamModule() (string, bool) {
 	return "", false
 }
 
-// startAll starts every contender but those that cannot do the work, among them the one that is named, if one is.
-func (b *bench) startAll(v variant, without string) ([]*contender, error) {
+// startFloor starts package forward as a contender.
+func (b *bench) startFloor() (*contender, error) {
+	role, err := b.startRole("role-floor", b.proxyCPU, netip.AddrPortFrom(loopback, b.origin.HTTP))
+	if err != nil {
+		return nil, err
+	}
+	c := &contender{child: role.child, pids: []int{role.cmd.Process.Pid}}
+	c.name = floor
+	return c, role.answer(&c.plain)
+}
+
+// startAll starts every contender but those that cannot do the work.
+func (b *bench) startAll(t *traffic) ([]*contender, error) {
 	var all []*contender
 	for _, name := range b.contenders {
-		if name == without || cannot(name, v) {
+		if t.without(name) {
 			continue
 		}
-		c, err := b.start(name, v)
+		c, err := b.start(name, t.variant)
 		if err != nil {
 			return nil, err
 		}

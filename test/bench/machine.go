@@ -47,6 +47,9 @@ func kernel() string {
 
 // version is what the program says of itself, in one line.
 func (b *bench) version(name string) string {
+	if name == floor {
+		return "no proxy: receives and sends each message once (test/bench/forward)"
+	}
 	args := map[string][]string{
 		"nginx": {program("nginx"), "-v"}, "haproxy": {program("haproxy"), "-v"}, "moongate": {b.moongate, "version"}, "caddy": {b.caddy, "version"}, baseline: {b.baseline, "version"},
 	}[name]

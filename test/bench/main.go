@@ -75,7 +75,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.IntVar(&s.rounds, "n", 9, "rounds: windows of each contender per workload")
 	f.DurationVar(&s.window, "window", 3*time.Second, "length of a measured window")
 	f.DurationVar(&s.warmup, "warmup", time.Second, "load before each window")
-	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy,caddy", "who takes part")
+	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy,caddy,floor", "who takes part")
 	f.StringVar(&workloads, "workloads", strings.Join(workloadNames(), ","), "what is measured")
 	f.IntVar(&s.connections, "connections", 64, "client connections")
 	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of the http2 workloads, which have -connections/-streams connections")
@@ -105,8 +105,8 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 
 func (s *settings) check() error {
 	for _, name := range s.contenders {
-		if starters[name] == nil || name == baseline && s.baseline == "" {
-			return fmt.Errorf("unknown contender %q; there are moongate, nginx, haproxy and caddy", name)
+		if starters[name] == nil && name != floor || name == baseline && s.baseline == "" {
+			return fmt.Errorf("unknown contender %q; there are moongate, nginx, haproxy, caddy and floor", name)
 		}
 	}
 	for _, name := range s.workloads {

@@ -51,7 +51,7 @@ func (b *bench) watches() *held {
 func (b *bench) runIdle(h *held) error {
 	var all []*series
 	for _, name := range b.contenders {
-		if !cannot(name, h.traffic.variant) {
+		if name != floor && !h.traffic.without(name) {
 			all = append(all, &series{label: name})
 		}
 	}
@@ -110,7 +110,7 @@ func (b *bench) openIdle(c *contender, h *held, count int) (*roleProcess, error)
 	if h.traffic.http2 {
 		spec.Streams = h.per
 	}
-	role, err := b.startRole("role-hold", spec)
+	role, err := b.startRole("role-hold", b.loadCPU, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ const reference = "nginx"
 
 // runOpen measures latency in an open loop, at half of the rate that nginx reaches in a closed one, or without nginx who comes first.
 func (b *bench) runOpen(t *traffic) error {
-	contenders, err := b.startAll(t.variant, "")
+	contenders, err := b.startAll(t)
 	if err != nil {
 		return err
 	}

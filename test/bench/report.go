@@ -84,7 +84,7 @@ func (b *bench) printDoubts(all []*series) {
 			fmt.Fprintf(b.out, "\n%s waited for the load side (its CPU is full, the proxy's is not): "+
 				"a proxy that waits gets smaller batches and looks a little dearer than under full load.\n", s.label)
 		}
-		if median(s.others) > 0.05 {
+		if median(s.others) > 0.05 && !s.contended {
 			fmt.Fprintf(b.out, "\n%s: others used %s of the proxy's CPU; measure again on a quiet machine.\n",
 				s.label, percent(s.others))
 		}
@@ -143,6 +143,9 @@ func (b *bench) printSummary() {
 		if slices.Contains(b.contenders, "caddy") {
 			head = append(head, "to Caddy", "to Caddy by round")
 		}
+		if slices.Contains(b.contenders, floor) {
+			head = append(head, "floor to nginx by round", "floor to HAProxy by round")
+		}
 		if b.baseline != "" {
 			head = append(head, "to baseline", "to baseline by round")
 		}
@@ -162,6 +165,13 @@ func (b *bench) printSummary() {
 				byRound(s, r.all, "nginx"), byRound(s, r.all, "haproxy"))
 			if slices.Contains(b.contenders, "caddy") {
 				cells = append(cells, ratioTo(s, r.all, "caddy"), byRound(s, r.all, "caddy"))
+			}
+			if slices.Contains(b.contenders, floor) {
+				nginx, haproxy := "-", "-"
+				if f := r.of(floor); f != nil {
+					nginx, haproxy = byRound(f, r.all, "nginx"), byRound(f, r.all, "haproxy")
+				}
+				cells = append(cells, nginx, haproxy)
 			}
 			if b.baseline != "" {
 				cells = append(cells, ratioTo(s, r.all, baseline), byRound(s, r.all, baseline))

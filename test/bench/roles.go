@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/moongate-dev/moongate/test/bench/epoll"
+	"github.com/moongate-dev/moongate/test/bench/forward"
 	"github.com/moongate-dev/moongate/test/bench/load"
 	"github.com/moongate-dev/moongate/test/bench/origin"
 )
@@ -20,6 +23,8 @@ var roles = map[string]func(io.Reader, io.Writer) error{
 	"role-origin": originRole,
 	"role-load":   loadRole,
 	"role-hold":   holdRole,
+	"role-floor":  floorRole,
+	"role-spin":   spinRole,
 }
 
 // originPorts are where the origin answers.
@@ -42,6 +47,35 @@ func originRole(in io.Reader, out io.Writer) error {
 		return err
 	}
 	return server.Serve()
+}
+
+// floorRole forwards to the origin whose address is on stdin until it is killed. It answers its own address.
+func floorRole(in io.Reader, out io.Writer) error {
+	var to netip.AddrPort
+	if err := json.NewDecoder(in).Decode(&to); err != nil {
+		return err
+	}
+	debug.SetGCPercent(-1) // nothing is allocated for requests
+	debug.SetMemoryLimit(512 << 20)
+	listener, addr, err := epoll.Listen()
+	if err != nil {
+		return err
+	}
+	server, err := forward.New(listener, to)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(out).Encode(addr); err != nil {
+		return err
+	}
+	return server.Serve()
+}
+
+// spinRole uses a CPU until it is killed.
+func spinRole(io.Reader, io.Writer) error {
+	for {
+		runtime.KeepAlive(0)
+	}
 }
 
 // newOrigin makes the origin and opens its sockets.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -21,6 +22,7 @@ type series struct {
 	loadBusy   []float64 // share of the load CPU that generator and origin used
 	others     []float64 // share of the proxy CPU that somebody else used
 	bytes      int       // of a request and its response, where values and rate are per GiB and MiB
+	contended  bool      // others are expected to use the CPU
 	errors     int
 	firstError string
 }
@@ -85,7 +87,7 @@ func (t *traffic) against(contenders []*contender) []entry {
 func (b *bench) rounds(runs []entry) ([]*series, error) {
 	all := make([]*series, len(runs))
 	for i, r := range runs {
-		all[i] = &series{label: r.label, bytes: r.traffic.bytes}
+		all[i] = &series{label: r.label, bytes: r.traffic.bytes, contended: r.traffic.contended}
 	}
 	for round := range b.settings.rounds {
 		for _, i := range order(len(runs), round) {
@@ -126,12 +128,19 @@ func (t *traffic) verify(b *bench, contenders []*contender) error {
 
 // run measures a traffic workload for all contenders.
 func (t *traffic) run(b *bench) (err error) {
-	contenders, err := b.startAll(t.variant, t.without)
+	contenders, err := b.startAll(t)
 	if err != nil {
 		return err
 	}
 	if err := t.verify(b, contenders); err != nil {
 		return err
+	}
+	if t.contended {
+		spinner, err := b.startRole("role-spin", b.proxyCPU, struct{}{})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, spinner.stop()) }()
 	}
 	alone, err := b.loadAlone(t)
 	if err != nil {
@@ -158,7 +167,7 @@ func (t *traffic) run(b *bench) (err error) {
 // loadAlone is the rate that generator and origin reach without a proxy between them, the
 // ceiling of the workload; 0 where the origin cannot play the proxy's part.
 func (b *bench) loadAlone(t *traffic) (float64, error) {
-	if t.secure || t.perRequest {
+	if t.secure || t.perRequest || t.http2 && t.exchange == load.Requests { // the origin speaks no HTTP/2 but gRPC
 		return 0, nil
 	}
 	plain := netip.AddrPortFrom(loopback, b.origin.HTTP)

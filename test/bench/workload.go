@@ -46,6 +46,9 @@ var (
 	getClosing = []byte(strings.Replace(string(getSmall), "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 )
 
+// hostSecure is the line of a request that goes to the origin over TLS.
+var hostSecure = []byte("\r\nHost: " + secureHost + "\r\n")
+
 func request(method, host, target, body string) []byte {
 	head := method + " " + target + " HTTP/1.1\r\n" +
 		"Host: " + host + "\r\n" +
@@ -91,13 +94,27 @@ type traffic struct {
 	secure     bool
 	http2      bool    // with settings.streams requests in flight on each connection, as many in all
 	perRequest bool    // a connection for each request
+	contended  bool    // another process wants all of the proxy's CPU too, so that the proxy is busy before the load side is
 	rate       float64 // requests a second that are due, in an open loop; 0 is a closed one
 	burst      int     // datagrams that a socket has on their way together; 0 is one
 	bytes      int     // of a request and its response together, if the cost is that of bytes
 	exchange   load.Exchange
 	message    []byte // of a WebSocket
 	variant    variant
-	without    string // the contender that cannot do it
+}
+
+// without reports whether a contender cannot do the work: Caddy's standard modules forward neither TCP nor UDP, HAProxy no UDP, and the
+// floor is one of HTTP/1.1 without TLS and without a log.
+func (t *traffic) without(name string) bool {
+	switch name {
+	case "caddy":
+		return t.variant.Layer4
+	case "haproxy":
+		return t.exchange == load.Datagrams
+	case floor:
+		return t.variant.Layer4 || t.variant.AccessLog || t.secure || t.http2 || bytes.Contains(t.request, hostSecure)
+	}
+	return false
 }
 
 // workload is a name and how it is measured.
@@ -117,11 +134,15 @@ func workloads() []workload {
 	secure.title, secure.secure = "TLS: A over TLS 1.3", true
 	http2, http2Upload := secure, upload
 	http2.title, http2.http2 = "HTTP/2: A by HTTP/2 over TLS 1.3", true
+	prior := http2
+	prior.title, prior.secure = "HTTP/2 without TLS: A", false
 	http2Upload.title, http2Upload.secure, http2Upload.http2 = "HTTP/2: C by HTTP/2 over TLS 1.3", true, true
 	logged.title, logged.variant.AccessLog = "A with access logs", true
 	connect := traffic{title: "new connections", request: getClosing, bodySize: origin.SmallBody, perRequest: true}
 	handshake := connect
 	handshake.title, handshake.secure = "new TLS connections", true
+	contended := connect
+	contended.title, contended.contended = "new connections, contended CPU", true
 	reencrypt, socket, unary := small, small, small
 	reencrypt.title, reencrypt.request = "A with TLS to the backend", getSecure
 	socket.title, socket.request, socket.exchange, socket.message = "WebSocket: messages of 128 bytes", getSocket, load.WebSocket, socketMessage()
@@ -139,13 +160,13 @@ func workloads() []workload {
 	passthrough.title, passthrough.secure, passthrough.variant = "TLS passthrough: 64 KiB to the client", true, variant{Layer4: true, NginxBuffer: 64 << 10, HAProxyBuffer: 64 << 10}
 	passthrough.bytes = origin.BigBody
 	passthroughConnect.title, passthroughConnect.secure = "TLS passthrough: new connections", true
-	datagrams := traffic{title: "UDP: datagrams of 128 bytes", exchange: load.Datagrams, message: datagram(), without: "haproxy", variant: variant{Layer4: true}}
+	datagrams := traffic{title: "UDP: datagrams of 128 bytes", exchange: load.Datagrams, message: datagram(), variant: variant{Layer4: true}}
 	bursts := datagrams
 	bursts.title, bursts.burst = "UDP: three datagrams of 128 bytes together", 3 // more would not fit into the default receive buffer of a socket
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
-		{"http2", http2.run}, {"http2-upload", http2Upload.run},
-		{"connect", connect.run}, {"handshake", handshake.run}, {"log", logged.run},
+		{"http2", http2.run}, {"h2c", prior.run}, {"http2-upload", http2Upload.run},
+		{"connect", connect.run}, {"connect-contended", contended.run}, {"handshake", handshake.run}, {"log", logged.run},
 		{"grpc", unary.run}, {"grpc-stream", streaming.run}, {"backend-tls", reencrypt.run}, {"websocket", socket.run},
 		{"idle", func(b *bench) error { return b.runIdle(b.idleConnections(false)) }},
 		{"idle-tls", func(b *bench) error { return b.runIdle(b.idleConnections(true)) }},

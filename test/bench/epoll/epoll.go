@@ -54,6 +54,18 @@ func (p *Poller) Wait(timeout int) ([]syscall.EpollEvent, error) {
 	return p.events[:n], nil
 }
 
+// WaitRaw is Wait without a limit and without the knowledge of Go's scheduler, for a process of one goroutine.
+func (p *Poller) WaitRaw() ([]syscall.EpollEvent, error) {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), ^uintptr(0), 0, 0)
+	switch errno {
+	case 0:
+		return p.events[:n], nil
+	case syscall.EINTR:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("epoll_pwait: %w", errno)
+}
+
 // WaitFor is Wait with a finer limit, which the kernel may exceed by its slack for timers, 50 us as a rule.
 func (p *Poller) WaitFor(limit time.Duration) ([]syscall.EpollEvent, error) {
 	timeout := syscall.NsecToTimespec(int64(limit))
