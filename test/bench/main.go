@@ -135,6 +135,19 @@ func (s *settings) check() error {
 	return nil
 }
 
+// runAll runs the workloads.
+func (b *bench) runAll() error {
+	for _, name := range b.workloads {
+		if err := b.runWorkload(name); err != nil {
+			if b.ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
+			return fmt.Errorf("workload %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // run is the whole benchmark.
 func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	if runtime.NumCPU() < 2 {
@@ -151,15 +164,11 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	b.printHeader()
-	for _, name := range s.workloads {
-		if err := b.runWorkload(name); err != nil {
-			if ctx.Err() != nil {
-				return errors.New("interrupted")
-			}
-			return fmt.Errorf("workload %s: %w", name, err)
-		}
+	err = b.runAll()
+	b.printSummary() // also of what came before an error, which may have taken most of an hour
+	if err != nil {
+		return err
 	}
-	b.printSummary()
 	if s.chart != "" {
 		if err := b.writeChart(s.chart); err != nil {
 			return err
