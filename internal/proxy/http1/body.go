@@ -72,13 +72,6 @@ func (b *Body) Decode(src []byte) (data []byte, n int, err error) {
 	return b.decodeChunks(src)
 }
 
-// Skip is Decode of n bytes that went another way; only for a body whose Remaining is known and not less.
-func (b *Body) Skip(n int64) {
-	if b.left -= n; b.left == 0 && b.state == inLength {
-		b.state = atEnd
-	}
-}
-
 func (b *Body) decodeChunks(src []byte) (data []byte, n int, err error) {
 	start, end := 0, 0 // of the payload in src
 	for n < len(src) && b.state != atEnd {

@@ -26,15 +26,15 @@ var (
 	refused atomic.Bool
 )
 
-// Take lends an empty pipe until Give; nil where there is none to be had: then bytes are copied.
-func Take() *Pipe {
+// takeSmall is Take of a pipe that takes smallPipe.
+func takeSmall() *Pipe {
 	if refused.Load() {
 		return nil
 	}
 	if p, ok := pipes.Get().(*Pipe); ok {
 		return p
 	}
-	return newPipe(Most, closeBoth)
+	return newPipe(smallPipe, closeBoth)
 }
 
 // newPipe makes a pipe; nil where there is none to be had.
@@ -52,8 +52,9 @@ func newPipe(most int64, end func(fds [2]int)) *Pipe {
 // (pipe-user-pages-soft in proc_sys_fs(5)): beyond these the kernel makes pipes that take 8 KiB at once, for us and for the user's other programs.
 const mostLargePipes = 64
 
-// TakeLarge is Take of a pipe that takes MostLarge, as long as there are few in use: else it is one that takes Most.
-func TakeLarge() *Pipe {
+// Take lends an empty pipe until Give; nil where there is none to be had: then bytes are copied. It takes Most, as long as there are few in use, else
+// smallPipe.
+func Take() *Pipe {
 	if refused.Load() {
 		return nil
 	}
@@ -62,16 +63,16 @@ func TakeLarge() *Pipe {
 	}
 	if large.Add(1) > mostLargePipes {
 		large.Add(-1)
-		return Take()
+		return takeSmall()
 	}
-	p := newPipe(MostLarge, closeLarge)
+	p := newPipe(Most, closeLarge)
 	if p == nil {
 		large.Add(-1)
 		return nil
 	}
 	p.large = true
-	if _, err := unix.FcntlInt(uintptr(p.fds[1]), unix.F_SETPIPE_SZ, MostLarge); err != nil {
-		p.most = Most // as the system's administrator wants it
+	if _, err := unix.FcntlInt(uintptr(p.fds[1]), unix.F_SETPIPE_SZ, Most); err != nil {
+		p.most = smallPipe // as the system's administrator wants it
 	}
 	return p
 }

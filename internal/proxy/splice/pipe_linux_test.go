@@ -79,7 +79,7 @@ func TestPipe(t *testing.T) {
 		b, _ := io.ReadAll(sink)
 		got <- b
 	}()
-	p := Take()
+	p := takeSmall()
 	for limit := int64(1); ; limit = limit*3 + 1 {
 		n, errno := fill(t, p, from, limit)
 		if errno != 0 {
@@ -88,7 +88,7 @@ func TestPipe(t *testing.T) {
 		if n == 0 {
 			break
 		}
-		if int64(n) > limit || n > Most || p.Held() != n {
+		if int64(n) > limit || n > smallPipe || p.Held() != n {
 			t.Fatalf("%d bytes moved, %d held; at most %d were asked for", n, p.Held(), limit)
 		}
 		drain(t, p, to)
@@ -104,7 +104,7 @@ func TestPipe(t *testing.T) {
 func TestGiveFull(t *testing.T) {
 	from, source := sockets(t)
 	io.WriteString(source, "secret")
-	p := Take()
+	p := takeSmall()
 	if n, errno := fill(t, p, from, 100); n != 6 || errno != 0 {
 		t.Fatal(n, errno)
 	}
@@ -113,7 +113,7 @@ func TestGiveFull(t *testing.T) {
 		t.Errorf("the pipe is still open: %v", err)
 	}
 	for range 10 {
-		if q := Take(); q == p || q.Held() != 0 {
+		if q := takeSmall(); q == p || q.Held() != 0 {
 			t.Fatal("a pipe with bytes in it was lent")
 		}
 	}
@@ -121,7 +121,7 @@ func TestGiveFull(t *testing.T) {
 
 // TestNoSplice: where the kernel refuses, no pipe is lent any more.
 func TestNoSplice(t *testing.T) {
-	p := Take()
+	p := takeSmall()
 	defer refused.Store(false)
 	dir, err := unix.Open(t.TempDir(), unix.O_RDONLY|unix.O_DIRECTORY, 0) // which has no bytes to move
 	if err != nil {
@@ -131,7 +131,7 @@ func TestNoSplice(t *testing.T) {
 	if _, errno := p.Fill(uintptr(dir), 10); errno != unix.EINVAL {
 		t.Fatalf("%v, want EINVAL", errno)
 	}
-	if q := Take(); q != nil {
+	if q := takeSmall(); q != nil {
 		t.Error("a pipe is lent though the system does not splice")
 	}
 }
@@ -142,7 +142,7 @@ func TestLargePipes(t *testing.T) {
 	to, sink := sockets(t)
 	var all []*Pipe
 	for len(all) == 0 || all[len(all)-1].large {
-		p := TakeLarge()
+		p := Take()
 		if p == nil {
 			t.Fatal("the system does not splice")
 		}
@@ -165,7 +165,7 @@ func TestLargePipes(t *testing.T) {
 	}()
 	most := 0
 	for {
-		n, errno := fill(t, all[0], from, MostLarge)
+		n, errno := fill(t, all[0], from, Most)
 		if errno != 0 {
 			t.Fatal(errno)
 		}
@@ -179,13 +179,13 @@ func TestLargePipes(t *testing.T) {
 	if b := <-got; !bytes.Equal(b, want) {
 		t.Errorf("%d bytes came, want %d as they were", len(b), len(want))
 	}
-	if most > MostLarge {
-		t.Errorf("%d bytes at once, want %d at most", most, MostLarge)
+	if most > Most {
+		t.Errorf("%d bytes at once, want %d at most", most, Most)
 	}
 	// One that holds bytes is closed, and makes room for another.
 	left, of := sockets(t)
 	io.WriteString(of, "left")
-	if n, errno := fill(t, all[1], left, MostLarge); n == 0 {
+	if n, errno := fill(t, all[1], left, Most); n == 0 {
 		t.Fatal(errno)
 	}
 	before := large.Load()

@@ -1,20 +1,14 @@
 package splice
 
 import (
-	"errors"
-	"io"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefused says that nothing was moved and nothing ever will be: read instead.
-var ErrRefused = errors.New("splice: the system does not splice")
-
 // Reader fills pipes from a socket. It is for one goroutine at a time; Init comes first.
 type Reader struct {
 	raw   syscall.RawConn
-	step  func(fd uintptr) bool
 	look  func(fd uintptr)
 	pipe  *Pipe
 	limit int64
@@ -29,32 +23,10 @@ func (r *Reader) Init(socket syscall.RawConn) {
 		return
 	}
 	r.look = func(fd uintptr) { r.n, r.errno = r.pipe.Fill(fd, r.limit) }
-	r.step = func(fd uintptr) bool {
-		r.look(fd)
-		return r.errno != unix.EAGAIN
-	}
 }
 
-// Fill waits for bytes and moves up to limit of them into the pipe, which is empty. io.EOF is the end of the stream.
-func (r *Reader) Fill(p *Pipe, limit int64) (int, error) {
-	r.pipe, r.limit, r.n, r.errno = p, limit, 0, 0
-	err := r.raw.Read(r.step)
-	r.pipe = nil
-	switch {
-	case err != nil:
-		return 0, err
-	case r.errno == unix.EINVAL, r.errno == unix.ENOSYS, r.errno == unix.EPERM:
-		return 0, ErrRefused
-	case r.errno != 0:
-		return 0, r.errno
-	case r.n == 0:
-		return 0, io.EOF
-	}
-	return r.n, nil
-}
-
-// FillNow is Fill of what has come already, without waiting; 0 where nothing has. failed is that it may have taken the socket's error: a read then sees the
-// end of the stream instead.
+// FillNow moves up to limit bytes of what has come already into the pipe, which is empty, without waiting; 0 where nothing has. failed is that it may
+// have taken the socket's error: a read then sees the end of the stream instead.
 func (r *Reader) FillNow(p *Pipe, limit int64) (n int, failed bool) {
 	r.pipe, r.limit, r.n, r.errno = p, limit, 0, 0
 	err := r.raw.Control(r.look)

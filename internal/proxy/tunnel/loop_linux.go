@@ -608,11 +608,11 @@ func (p *Pair) take(d *flow, from, to *socketEnd) bool {
 
 // splice moves what has come without copying it. done is false where nothing was moved, and a read tells why.
 func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
-	pipe := splice.TakeLarge()
+	pipe := splice.Take()
 	if pipe == nil {
 		return false, true
 	}
-	n, errno := pipe.Fill(uintptr(from.fd), splice.MostLarge)
+	n, errno := pipe.Fill(uintptr(from.fd), splice.Most)
 	switch {
 	case errno == unix.EAGAIN:
 		splice.Give(pipe)

@@ -298,13 +298,13 @@ func (t *Tunnel) write(d *direction, b []byte) bool {
 
 // splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source is that of the next read.
 func (t *Tunnel) splice(d *direction) error {
-	p := splice.TakeLarge()
+	p := splice.Take()
 	if p == nil {
 		return nil
 	}
 	defer splice.Give(p)
 	for {
-		n, failed := d.reader.FillNow(p, splice.MostLarge)
+		n, failed := d.reader.FillNow(p, splice.Most)
 		if n == 0 {
 			d.failedToFill = d.failedToFill || failed
 			return nil
