@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -181,6 +182,36 @@ func TestLargeResponseEnds(t *testing.T) {
 		}
 		wantReason(t, g, "request_timeout")
 	})
+}
+
+// TestLargestResponse: a backend may announce the longest body that can be told, and what it sends of it arrives.
+func TestLargestResponse(t *testing.T) {
+	const part = 200 << 10
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			return
+		}
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", math.MaxInt64)
+		c.Write(pattern(part))
+		io.Copy(io.Discard, r)
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	c := g.dial()
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := make([]byte, part); resp.ContentLength != math.MaxInt64 {
+		t.Errorf("Content-Length %d", resp.ContentLength)
+	} else if _, err := io.ReadFull(resp.Body, got); err != nil || !bytes.Equal(got, pattern(part)) {
+		t.Errorf("what has come differs from what was sent, %v", err)
+	}
+	c.Close()
+	if got := g.reasonsLogged(1); got[0] != "client_closed" {
+		t.Errorf("reason %s", got[0])
+	}
 }
 
 // TestLargeResponseSurplus: what a backend sends behind a response is not taken for the next one.

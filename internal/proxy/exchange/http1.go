@@ -39,6 +39,9 @@ type http1Transport struct {
 	nominated []byte // what head points to when the trailer section comes
 }
 
+// ampleRead is how many bytes a read has brought behind which more may have come meanwhile. Where a body trickles, each look would be in vain.
+const ampleRead = 16 << 10
+
 // open implements transport.
 func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	if d := t.a.deadline; !d.IsZero() {
@@ -154,7 +157,7 @@ func (t *http1Transport) beginBody() {
 // fillUp reads up to want bytes behind attempt.buf[end], without waiting, and returns where they end.
 func (t *http1Transport) fillUp(end int, want int64) int {
 	for want > 0 && end < buffer.End {
-		n := t.u.ReadMore(t.a.buf[end:min(int64(buffer.End), int64(end)+want)])
+		n := t.u.ReadMore(t.a.buf[end : end+int(min(int64(buffer.End-end), want))])
 		if n == 0 {
 			break
 		}
@@ -177,7 +180,7 @@ func (t *http1Transport) readPart(wait bool) (Part, error) {
 		}
 		// An error comes again with the next read.
 		t.at, t.limit = buffer.Headroom, buffer.Headroom+n
-		if t.head.Framing == http1.Length {
+		if t.head.Framing == http1.Length && n >= ampleRead {
 			t.limit = t.fillUp(t.limit, t.response.Remaining()-int64(n))
 		}
 	}
