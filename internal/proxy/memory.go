@@ -109,8 +109,10 @@ func (p *Proxy) endForMemory(used uint64) {
 	m := p.memory
 	cycle := m.cycles()
 	if used >= m.limit/100*refuseAt && cycle >= m.tunnelsAt {
-		tunnels := p.endTunnels(used)
-		if p.endPaced(used) || tunnels {
+		ended := p.endTunnels(used)
+		ended = p.endPaced(used) || ended
+		ended = p.endStuckResponses(used) || ended
+		if ended {
 			m.tunnelsAt = cycle + settleCycles
 		}
 	}
@@ -140,6 +142,16 @@ func (p *Proxy) endTunnels(used uint64) bool {
 	p.logger.Warn("memory is scarce: tunnels that "+which+" are ended", "reason", observe.ReasonOverloaded.String(),
 		"connections", n, "used", used, "limit", m.limit)
 	return true
+}
+
+// endStuckResponses ends connections whose client does not take its response, and reports whether it has ended any.
+func (p *Proxy) endStuckResponses(used uint64) bool {
+	n := p.clients.EndStuckResponses(used - p.memory.limit/100*acceptAt)
+	if n > 0 {
+		p.logger.Warn("memory is scarce: connections whose clients do not take their responses are ended", "reason", observe.ReasonOverloaded.String(),
+			"connections", n, "used", used, "limit", p.memory.limit)
+	}
+	return n > 0
 }
 
 // endPaced ends responses that are held up by their rule's bandwidth, and reports whether it has ended any.

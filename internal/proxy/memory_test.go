@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -245,6 +246,73 @@ func TestMemoryEndsStuckTunnels(t *testing.T) {
 	}
 	if words := s.g.reasonsLogged(1); words[0] != "overloaded" {
 		t.Errorf("logged as %v", words)
+	}
+}
+
+// TestMemoryEndsStuckResponses: where memory is scarce connections end whose clients have not taken a part of a response for a while, so far as that is
+// needed, and not one that takes its response.
+func TestMemoryEndsStuckResponses(t *testing.T) {
+	const size = 32 << 20 // more than sockets hold
+	const stuckAtLeast = 5 * time.Second
+	for name, ask := range map[string]func(g *gateway) net.Conn{
+		"HTTP/1.1": func(g *gateway) net.Conn {
+			c := g.dial()
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			return c
+		},
+		"HTTP/2": func(g *gateway) net.Conn { // of which each stream's window is used up
+			r := g.rawHTTP2()
+			r.head(1, true, request2("GET", "/")...)
+			return r.c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			const limit, all, ended = 4 << 20, 6, 4 // of 80 KiB each, where 7 % of the limit are too much
+			var used atomic.Uint64
+			var log testkit.Log
+			g := startGatewayWith(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), MemoryLimit: limit, memoryUsed: used.Load})
+			g.serve(cannedBackend(t, cannedResponse(size), 0), nil)
+			var clients [all]net.Conn
+			for i := range clients {
+				clients[i] = ask(g)
+			}
+			time.Sleep(stuckAtLeast + 500*time.Millisecond)
+			taker := make(chan error, 1)
+			reading := g.dial()
+			io.WriteString(reading, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(reading), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.stopSweeping()
+			used.Store(limit / 100 * 92)
+			g.sweepAt(time.Now(), false)
+			go func() {
+				n, err := io.Copy(io.Discard, resp.Body)
+				if err == nil && n != size {
+					err = fmt.Errorf("%d bytes", n)
+				}
+				taker <- err
+			}()
+			if err := <-taker; err != nil {
+				t.Errorf("a client that takes its response: %v", err)
+			}
+			reasons := map[string]int{}
+			for _, reason := range g.reasonsLogged(ended + 1) {
+				reasons[reason]++
+			}
+			if reasons["overloaded"] != ended || reasons["ok"] != 1 {
+				t.Errorf("logged as %v, want %d overloaded and one ok", reasons, ended)
+			}
+			if !strings.Contains(log.String(), "do not take their responses") {
+				t.Errorf("the log does not say what was ended: %s", &log)
+			}
+			for _, c := range clients {
+				c.Close()
+			}
+		})
 	}
 }
 

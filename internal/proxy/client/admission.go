@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
@@ -235,18 +236,18 @@ func (s *Set) Resume() {
 const (
 	// tunnelUnused is how long nothing has moved through a tunnel that is ended for others.
 	tunnelUnused = time.Minute
-	// tunnelStuckFor is how long a side of a tunnel has not taken what one write to it carries that is ended for the memory which that stands in.
-	// Who takes some of it now and then uses the tunnel, but holds as much.
-	tunnelStuckFor = 5 * time.Second
+	// stuckFor is how long a client, or a side of a tunnel, has not taken what one write to it carries that is ended for the memory which that stands
+	// in. Who takes some of it now and then uses the connection, but holds as much.
+	stuckFor = 5 * time.Second
 	// tunnelPart is which part of unused tunnels EndUnusedTunnels ends at a time, and tunnelsLeast how many at least.
 	tunnelPart, tunnelsLeast = 4, 16
 )
 
-// EndStuckTunnels ends tunnels that hold what one side has not taken for tunnelStuckFor, those first that have done so for longest, until they have
+// EndStuckTunnels ends tunnels that hold what one side has not taken for stuckFor, those first that have done so for longest, until they have
 // held so many bytes together, and returns how many: memory is scarce.
 func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 	sum := uint64(0)
-	for _, t := range s.tunnelsSince(tunnelStuckFor, moments.stuck) {
+	for _, t := range s.tunnelsSince(stuckFor, moments.stuck) {
 		if sum >= bytes {
 			break
 		}
@@ -256,6 +257,41 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 		}
 	}
 	return ended
+}
+
+// EndStuckResponses ends connections whose client has not taken one part of a response for stuckFor, those first that have not for longest, until the
+// buffers in which such parts stand have had so many bytes together, and returns how many: memory is scarce. One that takes a part just in time every time
+// holds as much, but is used.
+func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
+	type stuck struct {
+		c         *Conn
+		responses int
+		longest   time.Duration
+	}
+	var all []stuck
+	s.Each(func(c *Conn) {
+		if n, longest := c.stuck(); n > 0 && longest >= stuckFor && c.counts.Load() == countsOpen {
+			all = append(all, stuck{c, n, longest})
+		}
+	})
+	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(b.longest, a.longest) })
+	for sum := uint64(0); ended < len(all) && sum < bytes; ended++ {
+		sum += uint64(all[ended].responses) * buffer.Size
+		all[ended].c.endInUse()
+	}
+	return ended
+}
+
+// stuck is how many responses the client has not taken a part of, and for how long that is with the first.
+func (c *Conn) stuck() (responses int, longest time.Duration) {
+	if h := c.http2.Load(); h != nil {
+		return h.HeldUp()
+	}
+	kind, at, _ := c.wait.get()
+	if kind != waitWrite {
+		return 0, 0
+	}
+	return 1, time.Duration(c.set.engine.Now()-at)*time.Millisecond + c.timeouts.WriteIdle
 }
 
 // EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
@@ -314,7 +350,7 @@ func (t openTunnel) end() bool {
 		return t.c.tunnels.end(t.d)
 	}
 	open := t.c.counts.Load() == countsOpen
-	t.c.endTunnel()
+	t.c.endInUse()
 	return open
 }
 
@@ -349,8 +385,8 @@ func (s *Set) tunnelsSince(least time.Duration, since func(moments) (ms int64, o
 	return all
 }
 
-// endTunnel evicts and ends a connection that is a tunnel.
-func (c *Conn) endTunnel() {
+// endInUse evicts and ends a connection that is in use, as a tunnel or for a response.
+func (c *Conn) endInUse() {
 	c.set.evict(&c.counted)
 	c.cut(observe.ReasonOverloaded)
 }

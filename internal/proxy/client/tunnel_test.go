@@ -133,7 +133,7 @@ func TestEndStuckTunnels(t *testing.T) {
 	stuck := []struct {
 		both  bool
 		since time.Duration
-	}{{true, 9 * time.Minute}, {false, 30 * time.Second}, {true, tunnelStuckFor}, {false, tunnelStuckFor / 2}}
+	}{{true, 9 * time.Minute}, {false, 30 * time.Second}, {true, stuckFor}, {false, stuckFor / 2}}
 	const unused = 30 * time.Minute
 	for _, tc := range []struct{ bytes, ends int }{{1, 1}, {2 * buffer.Size, 1}, {2*buffer.Size + 1, 2}, {1 << 30, 3}} {
 		set, addr := served(t)
@@ -212,7 +212,7 @@ func TestEndStreamTunnels(t *testing.T) {
 	if n := server.Held(); n != buffer.Size {
 		t.Errorf("%d bytes are held", n)
 	}
-	set.engine.Clock.Add(tunnelStuckFor.Milliseconds())
+	set.engine.Clock.Add(stuckFor.Milliseconds())
 	if n := set.EndStuckTunnels(1); n != 1 || !isCut(all[1]) {
 		t.Errorf("%d tunnels are ended that are stuck: %v", n, isCut(all[1]))
 	}

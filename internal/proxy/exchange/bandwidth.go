@@ -58,7 +58,7 @@ type pacedResponses struct {
 const pacedFor = 5 * time.Second
 
 // EndPaced ends responses that are held up, those first that are for longest, until they have had so many bytes of memory together, and returns how many. Those that
-// wait for their backend or client hold no buffer, so that ending them would free nothing.
+// wait for their backend hold no buffer, so that ending them would free nothing; for those that wait for their client see client.Set.EndStuckResponses.
 func (e *Engine) EndPaced(bytes uint64) (ended int) {
 	r := &e.paced
 	r.mu.Lock()
