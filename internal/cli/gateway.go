@@ -122,7 +122,7 @@ func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
 	g.background.Go(func() { g.tickets.Run(inner, g.loop.Update) })
-	g.background.Go(func() { newScavenger().often().run(inner) })
+	g.background.Go(func() { newScavenger().often().afterStart().run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 
@@ -186,8 +186,7 @@ func (g *gateway) started() {
 	}
 	g.begun.Store(true)
 	g.announce()
-	// Reading everything leaves far more garbage than any later change will. The scavenger gives it back as soon as there is a moment's rest:
-	// here, the first change would have to wait for that.
+	// The scavenger gives the garbage of the start back: here, the first change would have to wait for that.
 }
 
 // logProblems logs each problem when it appears, and not again while it stays.

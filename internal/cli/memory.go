@@ -20,6 +20,8 @@ const (
 	proxyLookAround = 500 * time.Millisecond
 	// calm is how long there must have been little to do.
 	calm = time.Second
+	// startGarbage is how long a program that has no rest since its start keeps what reading everything has left.
+	startGarbage = 10 * time.Second
 	// busy is from which share of one core on there is more than a little to do.
 	busy = 0.05
 	// worth bounds the time that is spent on giving memory back: the next time is not before so many times
@@ -45,6 +47,7 @@ type scavenger struct {
 	pause     time.Duration // until memory may be given back again
 	growth    int           // GOGC in force; 0 leaves it as it is
 	every     time.Duration // time between looks
+	unrested  time.Duration // until memory is given back though there is no rest; 0 is never
 	give      func()
 	read      func() (resident, allocated uint64)
 	used      func() time.Duration // cpuTime
@@ -61,6 +64,12 @@ func newScavenger() *scavenger {
 // often looks as a proxy needs it.
 func (s *scavenger) often() *scavenger {
 	s.every = proxyLookAround
+	return s
+}
+
+// afterStart has memory given back once even if there is no rest: reading everything leaves far more garbage than any later change will.
+func (s *scavenger) afterStart() *scavenger {
+	s.unrested = startGarbage
 	return s
 }
 
@@ -103,9 +112,15 @@ func (s *scavenger) look() {
 	if since > resident/20 || used.Seconds() > busy*s.every.Seconds() {
 		s.calm = 0
 	}
-	if s.calm < calm || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
+	rested := s.calm >= calm
+	if s.unrested > 0 {
+		s.unrested -= min(s.unrested, s.every)
+		rested = rested || s.unrested == 0
+	}
+	if !rested || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
 		return
 	}
+	s.unrested = 0
 	s.give()
 	s.kept, s.allocated = s.read()
 	s.cpu = s.used()

@@ -79,6 +79,26 @@ func TestSpareWaitsForCalm(t *testing.T) {
 }
 
 // TestSpareOfARealHeap: what is garbage by now is given back.
+// TestSpareAfterStart: what the start has left is given back also where there is no rest, once.
+func TestSpareAfterStart(t *testing.T) {
+	var used time.Duration
+	given := 0
+	s := (&scavenger{
+		read: func() (uint64, uint64) { return 80<<20 + uint64(given)<<30, 0 }, // there is always more
+		used: func() time.Duration { used += time.Second; return used },
+		give: func() { given++ },
+	}).often().afterStart()
+	for i := range 100 {
+		want := 0
+		if time.Duration(i+1)*proxyLookAround >= startGarbage {
+			want = 1
+		}
+		if s.look(); given != want {
+			t.Fatalf("look %d: given back %d times, want %d", i, given, want)
+		}
+	}
+}
+
 func TestSpareOfARealHeap(t *testing.T) {
 	held := make([][]byte, 64)
 	for i := range held {
