@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/moongate-dev/moongate/test/bench/proc"
 	"github.com/moongate-dev/moongate/test/bench/response"
 )
 
@@ -83,7 +82,7 @@ func (b *bench) runEdits() error {
 		took = append(took, d)
 	}
 	slices.Sort(took)
-	resident, err := proc.Resident(c.pids)
+	resident, err := b.settled(c) // with the garbage of the start given back
 	if err != nil {
 		return err
 	}

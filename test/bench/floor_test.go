@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -71,8 +72,7 @@ func TestFloor(t *testing.T) {
 	if _, err := exchange(c.plain, false, [][]byte{getSmall, postHuge, getBig, getClosing}); err != nil {
 		t.Fatal("while a client reads nothing:", err)
 	}
-	answer, err := response.Read(bufio.NewReader(slow))
-	if err != nil || len(answer.Body) != origin.HugeBody {
+	if answer, err := response.Read(bufio.NewReader(slow)); err != nil || len(answer.Body) != origin.HugeBody {
 		t.Fatalf("the slow client's answer: %v", err)
 	}
 	socket := dial()
@@ -83,10 +83,15 @@ func TestFloor(t *testing.T) {
 	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("WebSocket: %+v, %v", resp, err)
 	}
-	for i := range 3 {
-		socket.Write(socketMessage())
-		if _, err := io.ReadFull(r, make([]byte, messageSize)); err != nil {
-			t.Fatalf("message %d: %v", i, err)
-		}
+	sent := make([]byte, 16<<20) // more than sockets hold, and nothing is read before it is written
+	for i := range sent {
+		sent[i] = byte(i / 1000)
+	}
+	if _, err := socket.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(sent))
+	if n, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes came back, equal %v: %v", n, bytes.Equal(got, sent), err)
 	}
 }

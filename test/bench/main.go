@@ -78,7 +78,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy,caddy,floor", "who takes part")
 	f.StringVar(&workloads, "workloads", strings.Join(workloadNames(), ","), "what is measured")
 	f.IntVar(&s.connections, "connections", 64, "client connections")
-	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of the http2 workloads, which have -connections/-streams connections")
+	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of http2, h2c and grpc workloads, which have -connections/-streams connections")
 	f.IntVar(&s.idle, "idle", 2000, "idle connections of the idle workloads")
 	f.IntVar(&s.watches, "watches", 10_000, fmt.Sprintf("idle calls of the idle-grpc workload, %d on a connection", maxStreams))
 	f.IntVar(&s.routes, "routes", 5000, "HTTPRoutes of the routes and edits workloads")
@@ -117,8 +117,10 @@ func (s *settings) check() error {
 	if s.streams < 1 || s.streams > maxStreams {
 		return fmt.Errorf("-streams must be 1 to %d", maxStreams)
 	}
-	if s.connections%s.streams != 0 && slices.ContainsFunc(s.workloads, func(w string) bool { return strings.HasPrefix(w, "http2") }) {
-		return errors.New("-streams must divide -connections, or the http2 workloads have fewer requests in flight than the others")
+	if s.connections%s.streams != 0 && slices.ContainsFunc(s.workloads, func(w string) bool {
+		return w == "h2c" || strings.HasPrefix(w, "http2") || strings.HasPrefix(w, "grpc")
+	}) {
+		return errors.New("-streams must divide -connections, or the workloads by HTTP/2 have fewer requests in flight than the others")
 	}
 	if s.watches < maxStreams || s.watches%maxStreams != 0 {
 		return fmt.Errorf("-watches must be a multiple of %d", maxStreams)

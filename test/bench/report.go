@@ -80,7 +80,11 @@ func (b *bench) printDoubts(all []*series) {
 		if s.errors > 0 {
 			fmt.Fprintf(b.out, "\n**%s: %d failed requests**, first: %s\n", s.label, s.errors, s.firstError)
 		}
-		if median(s.loadBusy) > 0.97 && median(s.proxyBusy) < 0.85 {
+		full := 0.85
+		if s.contended {
+			full /= 2
+		}
+		if median(s.loadBusy) > 0.97 && median(s.proxyBusy) < full {
 			fmt.Fprintf(b.out, "\n%s waited for the load side (its CPU is full, the proxy's is not): "+
 				"a proxy that waits gets smaller batches and looks a little dearer than under full load.\n", s.label)
 		}

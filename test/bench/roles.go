@@ -55,7 +55,7 @@ func floorRole(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&to); err != nil {
 		return err
 	}
-	debug.SetGCPercent(-1) // nothing is allocated for requests
+	debug.SetGCPercent(-1) // next to nothing is allocated
 	debug.SetMemoryLimit(512 << 20)
 	listener, addr, err := epoll.Listen()
 	if err != nil {

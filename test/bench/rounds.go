@@ -136,8 +136,8 @@ func (t *traffic) run(b *bench) (err error) {
 		return err
 	}
 	if t.contended {
-		spinner, err := b.startRole("role-spin", b.proxyCPU, struct{}{})
-		if err != nil {
+		var spinner *roleProcess
+		if spinner, err = b.startRole("role-spin", b.proxyCPU, struct{}{}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, spinner.stop()) }()
