@@ -21,6 +21,7 @@ const (
 	chartBar   = 16
 	chartGap   = 14
 	chartHead  = 54
+	chartText  = 135 // room for a name and figures behind the longest bar
 	chartFull  = 1.6 // the ratio at the right end
 )
 
@@ -39,7 +40,7 @@ func (b *bench) writeChart(path string) error {
 func chart(rows []summaryRow, contenders []string, note string) []byte {
 	contenders = slices.DeleteFunc(slices.Clone(contenders), func(name string) bool { return name == floor }) // it is no proxy that one could choose
 	var body bytes.Buffer
-	scale := float64(chartWidth-chartLabel-110) / chartFull
+	scale := float64(chartWidth-chartLabel-chartText) / chartFull
 	y := chartHead
 	text := func(x, y int, attributes, format string, args ...any) {
 		fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\"%s>%s</text>\n", x, y, attributes, html.EscapeString(fmt.Sprintf(format, args...)))
