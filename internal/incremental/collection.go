@@ -102,7 +102,7 @@ func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Changes is what the last Commit changed, sorted by key; valid until the next one.
+// Changes is what the last Commit changed, sorted by key; valid until Release or the next one.
 func (c *Collection[K, V]) Changes() []Change[K, V] { return c.changes }
 
 func (c *Collection[K, V]) reset() { c.changes = emptied(c.changes) }

@@ -112,6 +112,14 @@ func (e *Engine) Commit() Stats {
 	return e.stats
 }
 
+// Release lets go of what the last Commit has changed, as the next one would: after the first, those are all entries, and the next may be
+// long in coming.
+func (e *Engine) Release() {
+	for _, n := range e.nodes {
+		n.reset()
+	}
+}
+
 func (e *Engine) declare(n node) (level int) {
 	e.nodes = append(e.nodes, n)
 	return len(e.nodes) - 1

@@ -512,3 +512,28 @@ func TestMembers(t *testing.T) {
 	e.Commit()
 	expect(t, "of b and c", entries(run), "b:bear=true b:bug=true c:cat=true")
 }
+
+// TestRelease: what the last Commit has changed is let go of, and later ones tell of what they change themselves.
+func TestRelease(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	double := incremental.Map(e, "double", in.Collection, func(_ *incremental.View, _ key, v int) (int, bool) { return 2 * v, true }, same[int])
+	const many = 1000
+	for i := range many {
+		in.Set(key(fmt.Sprint(i)), i)
+	}
+	e.Commit()
+	if len(double.Changes()) != many {
+		t.Fatalf("%d changes, want %d", len(double.Changes()), many)
+	}
+	e.Release()
+	if len(in.Changes())+len(double.Changes()) != 0 {
+		t.Errorf("%d and %d changes are kept", len(in.Changes()), len(double.Changes()))
+	}
+	in.Set("7", 70)
+	e.Commit()
+	expect(t, "changes", fmt.Sprintf("%+v", double.Changes()), "[{Key:7 Old:14 New:140 Added:false Deleted:false}]")
+	if v, ok := double.Get("8"); v != 16 || !ok {
+		t.Errorf("the others: %d, %v", v, ok)
+	}
+}

@@ -172,6 +172,7 @@ func (t *Translator) Commit() Result {
 		t.generation++
 	}
 	r.Config.Generation = t.generation
+	t.engine.Release()
 	return r
 }
 
