@@ -278,7 +278,15 @@ func TestMemoryEndsStuckResponses(t *testing.T) {
 			for i := range clients {
 				clients[i] = ask(g)
 			}
-			time.Sleep(stuckAtLeast + 500*time.Millisecond)
+			g.eventually("all are stuck", func() bool {
+				n := 0
+				g.clients.Each(func(c *client.Conn) {
+					if _, longest := c.Stuck(); longest >= stuckAtLeast {
+						n++
+					}
+				})
+				return n == all
+			})
 			taker := make(chan error, 1)
 			reading := g.dial()
 			io.WriteString(reading, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -270,7 +270,7 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	}
 	var all []stuck
 	s.Each(func(c *Conn) {
-		if n, longest := c.stuck(); n > 0 && longest >= stuckFor && c.counts.Load() == countsOpen {
+		if n, longest := c.Stuck(); n > 0 && longest >= stuckFor && c.counts.Load() == countsOpen {
 			all = append(all, stuck{c, n, longest})
 		}
 	})
@@ -282,8 +282,8 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	return ended
 }
 
-// stuck is how many responses the client has not taken a part of, and for how long that is with the first.
-func (c *Conn) stuck() (responses int, longest time.Duration) {
+// Stuck is how many responses wait for the client to take a part of them, and for how long the one does that has waited longest.
+func (c *Conn) Stuck() (responses int, longest time.Duration) {
 	if h := c.http2.Load(); h != nil {
 		return h.HeldUp()
 	}
