@@ -39,6 +39,7 @@ type gateway struct {
 	// begun is that everything was read and delivered, announced that the gateway was reported to be ready.
 	begun, announced atomic.Bool
 	tickets          reconcile.Tickets
+	scavenger        *scavenger
 	logged           map[string]bool // problems of the manifests that were logged and are still there
 }
 
@@ -65,7 +66,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{o: o, log: log, objects: newObjectStore()}
+	g := &gateway{o: o, log: log, objects: newObjectStore(), scavenger: newScavenger().often()}
 	if g.source, err = files.New(o.Files, files.Options{Stdin: o.Stdin}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
@@ -122,7 +123,7 @@ func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
 	g.background.Go(func() { g.tickets.Run(inner, g.loop.Update) })
-	g.background.Go(func() { newScavenger().often().afterStart().run(inner) })
+	g.background.Go(func() { g.scavenger.run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 
@@ -187,6 +188,7 @@ func (g *gateway) started() {
 	g.begun.Store(true)
 	g.announce()
 	// The scavenger gives the garbage of the start back: here, the first change would have to wait for that.
+	g.scavenger.started()
 }
 
 // logProblems logs each problem when it appears, and not again while it stays.

@@ -10,6 +10,7 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,7 +48,7 @@ type scavenger struct {
 	pause     time.Duration // until memory may be given back again
 	growth    int           // GOGC in force; 0 leaves it as it is
 	every     time.Duration // time between looks
-	unrested  time.Duration // until memory is given back though there is no rest; 0 is never
+	unrested  atomic.Int64  // nanoseconds until memory is given back though there is no rest; 0 is never
 	give      func()
 	read      func() (resident, allocated uint64)
 	used      func() time.Duration // cpuTime
@@ -67,11 +68,9 @@ func (s *scavenger) often() *scavenger {
 	return s
 }
 
-// afterStart has memory given back once even if there is no rest: reading everything leaves far more garbage than any later change will.
-func (s *scavenger) afterStart() *scavenger {
-	s.unrested = startGarbage
-	return s
-}
+// started follows the start: what that leaves, far more garbage than any later change will, is given back once even if there is no rest. It may be called
+// while the scavenger runs.
+func (s *scavenger) started() { s.unrested.Store(int64(startGarbage)) }
 
 // bound keeps the heap's growth within headroom too, unless who started the process chose one.
 func (s *scavenger) bound() *scavenger {
@@ -113,18 +112,22 @@ func (s *scavenger) look() {
 		s.calm = 0
 	}
 	rested := s.calm >= calm
-	if s.unrested > 0 {
-		s.unrested -= min(s.unrested, s.every)
-		rested = rested || s.unrested == 0
+	left := s.unrested.Load()
+	due := left > 0 && left <= int64(s.every)
+	if later := max(0, left-int64(s.every)); s.unrested.CompareAndSwap(left, later) {
+		left = later
 	}
-	if !rested || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
+	if !rested && !due || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
 		return
 	}
-	s.unrested = 0
+	s.unrested.CompareAndSwap(left, 0)
+	begin := time.Now()
 	s.give()
 	s.kept, s.allocated = s.read()
 	s.cpu = s.used()
-	s.pause = worth * (s.cpu - cpu)
+	if s.pause = worth * (s.cpu - cpu); due { // the time of the processors is that of others, too
+		s.pause = min(s.pause, worth*time.Since(begin))
+	}
 }
 
 // tune sets how far the heap may grow.

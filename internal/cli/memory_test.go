@@ -78,7 +78,6 @@ func TestSpareWaitsForCalm(t *testing.T) {
 	}
 }
 
-// TestSpareOfARealHeap: what is garbage by now is given back.
 // TestSpareAfterStart: what the start has left is given back also where there is no rest, once.
 func TestSpareAfterStart(t *testing.T) {
 	var used time.Duration
@@ -87,7 +86,8 @@ func TestSpareAfterStart(t *testing.T) {
 		read: func() (uint64, uint64) { return 80<<20 + uint64(given)<<30, 0 }, // there is always more
 		used: func() time.Duration { used += time.Second; return used },
 		give: func() { given++ },
-	}).often().afterStart()
+	}).often()
+	s.started()
 	for i := range 100 {
 		want := 0
 		if time.Duration(i+1)*proxyLookAround >= startGarbage {
@@ -99,6 +99,7 @@ func TestSpareAfterStart(t *testing.T) {
 	}
 }
 
+// TestSpareOfARealHeap: what is garbage by now is given back.
 func TestSpareOfARealHeap(t *testing.T) {
 	held := make([][]byte, 64)
 	for i := range held {

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 )
 
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels ended that are stuck or unused, until less than acceptAt is in use. At
+	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels and responses ended that are stuck, or tunnels that are unused,
+	// until less than acceptAt is in use. At
 	// cutAt connections that hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
@@ -31,9 +33,9 @@ type memory struct {
 	cycles     func() uint64 // collections that have ended
 	collecting atomic.Bool
 	collected  time.Time
-	// tunnelsAt and cutAt are the number of cycles from which on tunnels and responses that are held up, and connections that hold most, may be ended again.
-	tunnelsAt, cutAt uint64
-	// endedAt is how many bytes were in use when tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
+	// heldAt and cutAt are the number of cycles from which on tunnels and responses, and connections that hold most, may be ended again.
+	heldAt, cutAt uint64
+	// endedAt is how many bytes were in use when unused tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
 	// no less was in use after that; it holds while memory is scarce.
 	endedAt uint64
 	inVain  bool
@@ -108,12 +110,10 @@ func (p *Proxy) watchMemory(now time.Time) {
 func (p *Proxy) endForMemory(used uint64) {
 	m := p.memory
 	cycle := m.cycles()
-	if used >= m.limit/100*refuseAt && cycle >= m.tunnelsAt {
-		ended := p.endTunnels(used)
-		ended = p.endPaced(used) || ended
-		ended = p.endStuckResponses(used) || ended
-		if ended {
-			m.tunnelsAt = cycle + settleCycles
+	if used >= m.limit/100*refuseAt && cycle >= m.heldAt {
+		ended := p.endHeldUp(used)
+		if p.endUnused(used, ended) || ended {
+			m.heldAt = cycle + settleCycles
 		}
 	}
 	if used >= m.limit/100*cutAt && cycle >= m.cutAt {
@@ -125,43 +125,50 @@ func (p *Proxy) endForMemory(used uint64) {
 	}
 }
 
-// endTunnels ends tunnels that hold what one of their sides does not take, and where there are none, some that are unused, as long as that is seen to
-// help: they hold little, and it may be others who have the memory. It reports whether it has ended any.
-func (p *Proxy) endTunnels(used uint64) bool {
+// endHeldUp ends what holds bytes that somebody does not take, until what is in use would be acceptable, and reports whether it has ended any.
+func (p *Proxy) endHeldUp(used uint64) (ended bool) {
+	limit := p.memory.limit
+	excess := used - limit/100*acceptAt
+	for _, held := range []struct {
+		what string
+		end  func(bytes uint64) int
+	}{
+		{"tunnels that hold what is not taken", p.clients.EndStuckTunnels},
+		{"responses that bandwidth limits hold up", p.engine.EndPaced},
+		{"connections whose clients do not take their responses", p.clients.EndStuckResponses},
+	} {
+		n := held.end(excess)
+		if n == 0 {
+			continue
+		}
+		ended = true
+		p.logger.Warn("memory is scarce: "+held.what+" are ended", "reason", observe.ReasonOverloaded.String(), "number", n, "used", used, "limit", limit)
+		if freed := uint64(n) * buffer.Size; freed < excess { // that at least
+			excess -= freed
+		} else {
+			break
+		}
+	}
+	return ended
+}
+
+// endUnused ends tunnels that are unused where nothing else was to be ended, as long as that is seen to help: they hold little, and it may be others who have
+// the memory. It reports whether it has ended any.
+func (p *Proxy) endUnused(used uint64, others bool) bool {
 	m := p.memory
 	m.inVain = m.inVain || m.endedAt > 0 && used >= m.endedAt
 	m.endedAt = 0
-	n, which := p.clients.EndStuckTunnels(used-m.limit/100*acceptAt), "hold what is not taken"
-	if n == 0 && !m.inVain {
-		n, which = p.clients.EndUnusedTunnels(), "were unused for longest"
+	if others || m.inVain {
+		return false
 	}
+	n := p.clients.EndUnusedTunnels()
 	if n == 0 {
 		return false
 	}
 	m.endedAt = used
-	p.logger.Warn("memory is scarce: tunnels that "+which+" are ended", "reason", observe.ReasonOverloaded.String(),
-		"connections", n, "used", used, "limit", m.limit)
+	p.logger.Warn("memory is scarce: tunnels that were unused for longest are ended", "reason", observe.ReasonOverloaded.String(),
+		"number", n, "used", used, "limit", m.limit)
 	return true
-}
-
-// endStuckResponses ends connections whose client does not take its response, and reports whether it has ended any.
-func (p *Proxy) endStuckResponses(used uint64) bool {
-	n := p.clients.EndStuckResponses(used - p.memory.limit/100*acceptAt)
-	if n > 0 {
-		p.logger.Warn("memory is scarce: connections whose clients do not take their responses are ended", "reason", observe.ReasonOverloaded.String(),
-			"connections", n, "used", used, "limit", p.memory.limit)
-	}
-	return n > 0
-}
-
-// endPaced ends responses that are held up by their rule's bandwidth, and reports whether it has ended any.
-func (p *Proxy) endPaced(used uint64) bool {
-	n := p.engine.EndPaced(used - p.memory.limit/100*acceptAt)
-	if n > 0 {
-		p.logger.Warn("memory is scarce: responses that bandwidth limits hold up are ended", "reason", observe.ReasonOverloaded.String(),
-			"responses", n, "used", used, "limit", p.memory.limit)
-	}
-	return n > 0
 }
 
 // shed begins or ends the refusal of what is new.

@@ -259,39 +259,62 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 	return ended
 }
 
-// EndStuckResponses ends connections whose client has not taken one part of a response for stuckFor, those first that have not for longest, until the
-// buffers in which such parts stand have had so many bytes together, and returns how many: memory is scarce. One that takes a part just in time every time
-// holds as much, but is used.
+// EndStuckResponses ends connections by HTTP/1 whose client has not taken a part of a response for stuckFor, and of what the kernel holds for it nothing
+// since the last call, those first that have not for longest, until the buffers in which such parts stand have had so many bytes together. It returns how many
+// it has ended: memory is scarce. It is the sweeper's.
 func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	type stuck struct {
-		c         *Conn
-		responses int
-		longest   time.Duration
+		c     *Conn
+		since int64
 	}
 	var all []stuck
 	s.Each(func(c *Conn) {
-		if n, longest := c.Stuck(); n > 0 && longest >= stuckFor && c.counts.Load() == countsOpen {
-			all = append(all, stuck{c, n, longest})
+		if since, ok := c.stuck(); ok {
+			all = append(all, stuck{c, since})
 		}
 	})
-	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(b.longest, a.longest) })
-	for sum := uint64(0); ended < len(all) && sum < bytes; ended++ {
-		sum += uint64(all[ended].responses) * buffer.Size
-		all[ended].c.endInUse()
+	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(a.since, b.since) })
+	for i := 0; i < len(all) && uint64(ended)*buffer.Size < bytes; i++ {
+		c := all[i].c
+		if since, ok := c.stuckSince(); ok && since == all[i].since { // else it has taken the part meanwhile
+			c.endInUse()
+			ended++
+		}
 	}
 	return ended
 }
 
-// Stuck is how many responses wait for the client to take a part of them, and for how long the one does that has waited longest.
-func (c *Conn) Stuck() (responses int, longest time.Duration) {
-	if h := c.http2.Load(); h != nil {
-		return h.HeldUp()
+// stuck is stuckSince, but for clients that have taken something since it was last asked.
+func (c *Conn) stuck() (since int64, ok bool) {
+	if since, ok = c.stuckSince(); !ok {
+		return 0, false
 	}
+	// Where much is sent, the kernel takes no more of it before the client has taken a third of the megabytes that it holds.
+	unsent := listen.Unsent(c.raw)
+	ok = c.untaken == untaken{since, unsent}
+	c.untaken = untaken{since, unsent}
+	return since, ok
+}
+
+// stuckSince returns since when the client has not taken a part of a response, by the coarse clock, where that is stuckFor ago at least.
+func (c *Conn) stuckSince() (ms int64, ok bool) {
+	d, ok := c.WritingFor()
+	return c.set.engine.Now() - d.Milliseconds(), ok && d >= stuckFor && c.counts.Load() == countsOpen
+}
+
+// WritingFor is for how long the client has not taken what one write carries, by the coarse clock; false where nothing is written, and by HTTP/2.
+func (c *Conn) WritingFor() (time.Duration, bool) {
 	kind, at, _ := c.wait.get()
-	if kind != waitWrite {
-		return 0, 0
+	if kind != waitWrite || c.http2.Load() != nil {
+		return 0, false
 	}
-	return 1, time.Duration(c.set.engine.Now()-at)*time.Millisecond + c.timeouts.WriteIdle
+	return time.Duration(c.set.engine.Now()-at)*time.Millisecond + c.timeouts.WriteIdle, true
+}
+
+// untaken is what EndStuckResponses has seen of a connection the last time: since when it was stuck, and how many bytes the client had not acknowledged.
+type untaken struct {
+	since  int64
+	unsent int
 }
 
 // EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
@@ -533,7 +556,7 @@ func (c *Conn) endIdle() bool {
 		if !idle {
 			return false
 		}
-		if used && listen.Unsent(c.raw) {
+		if used && listen.Unsent(c.raw) > 0 {
 			least = c.timeouts.WriteIdle
 		}
 		return c.endHTTP2(h, least)

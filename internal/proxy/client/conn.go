@@ -103,7 +103,8 @@ type Conn struct {
 	disordered    bool  // when it was parked does not tell when its idle time ends, beside others
 	fd            int   // which the idle poller knows it by
 
-	kept atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
+	kept    atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
+	untaken untaken      // the sweeper's
 
 	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
 	hungUp        atomic.Bool // the client has left, see peerGone; known where hangUpWatched is set only

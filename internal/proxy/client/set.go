@@ -395,8 +395,10 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 // cut ends a connection whatever it does; the reason is that of its requests.
 func (c *Conn) cut(reason observe.Reason) {
 	c.watch.Cut(reason)
-	if _, tunnel := c.tunnel().used(); tunnel {
-		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; nobody must take this for the end of what the other side has sent
+	_, tunnel := c.tunnel().used()
+	if kind, _, _ := c.wait.get(); tunnel || kind == waitWrite && c.http2.Load() == nil {
+		// Nobody must take this for the end of a body without a length or of what the other side of a tunnel has sent, and the kernel need not keep the rest.
+		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
 	}
 	go func() {
 		c.tcp.Close() // which waits for the step that is under way, see runRaw

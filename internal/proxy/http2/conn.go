@@ -267,20 +267,6 @@ func (c *Conn) Held() (n int) {
 	return n
 }
 
-// HeldUp returns how many streams wait for the client to take a part of the response, and for how long the one does that has waited longest; the
-// memory in which these parts stand is in use.
-func (c *Conn) HeldUp() (streams int, longest time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.streams {
-		if len(s.data) > 0 && s.heldUp > 0 {
-			streams++
-			longest = max(longest, time.Duration(c.clock()+1-s.heldUp)*time.Millisecond)
-		}
-	}
-	return streams, longest
-}
-
 // Close ends the connection at once. It may be called from any goroutine.
 func (c *Conn) Close() { c.nc.Close() }
 

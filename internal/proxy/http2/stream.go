@@ -65,7 +65,6 @@ type Stream struct {
 	sendWindow int
 	// writeTimeout is how long a call may take that writes.
 	writeTimeout time.Duration
-	heldUp       int64 // since when a call waits for the client, by Conn.clock, plus 1; 0 while none does
 	writable     signal
 	waiting      bool // a goroutine waits for writable
 	lead         bool // this goroutine is to become the connection's writer

@@ -109,7 +109,7 @@ func (s *Stream) flushed() error {
 		if s.of != nil {
 			deadline = s.readDeadline
 		} else if deadline.IsZero() {
-			deadline, s.heldUp = time.Now().Add(s.writeTimeout), c.clock()+1
+			deadline = time.Now().Add(s.writeTimeout)
 		}
 		s.waiting = true
 		ok := s.writable.wait(&c.mu, deadline)
@@ -121,7 +121,6 @@ func (s *Stream) flushed() error {
 			break
 		}
 	}
-	s.heldUp = 0
 	if !s.pending {
 		return nil
 	}

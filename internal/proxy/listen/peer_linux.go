@@ -66,11 +66,10 @@ func AwaitWritable(rc syscall.RawConn) error {
 	})
 }
 
-// Unsent reports whether the peer has yet to acknowledge bytes that were written.
-func Unsent(rc syscall.RawConn) bool {
-	n := 0
+// Unsent is how many bytes that were written the peer has yet to acknowledge.
+func Unsent(rc syscall.RawConn) (n int) {
 	rc.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	return n > 0
+	return n
 }
 
 func poll(rc syscall.RawConn, events int16) (got int16) {

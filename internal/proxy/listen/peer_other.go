@@ -20,4 +20,4 @@ func Readable(syscall.RawConn) bool { return false }
 func AwaitWritable(syscall.RawConn) error { return nil }
 
 // Unsent cannot be told here.
-func Unsent(syscall.RawConn) bool { return false }
+func Unsent(syscall.RawConn) int { return 0 }
