@@ -198,6 +198,16 @@ func (g *gateway) reasonsLogged(n int) []string {
 	}
 }
 
+// listenLocally opens a socket of the test.
+func listenLocally(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 // rawBackend runs handle on each accepted connection and returns its address.
 func rawBackend(t testing.TB, handle func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()

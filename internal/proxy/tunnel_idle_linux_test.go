@@ -48,15 +48,6 @@ func joinsConnect(t *testing.T, timeouts Timeouts) *joiner {
 	return &joiner{g, l, connectRequest, ""}
 }
 
-func listenLocally(t *testing.T) net.Listener {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
 // open makes a connection through the gateway on which a message has passed each way.
 func (j *joiner) open() (client, backend net.Conn) {
 	j.t.Helper()
