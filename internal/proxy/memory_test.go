@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"runtime"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
@@ -332,13 +335,57 @@ func TestMemoryEndsStuckResponses(t *testing.T) {
 	}
 }
 
+// TestMemoryEndsStuckHTTP2: so do connections by HTTP/2 whose clients do not read, whatever their windows allow, and not one whose stream waits for
+// its window.
+func TestMemoryEndsStuckHTTP2(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	const size = 32 << 20
+	const limit, all, ended = 4 << 20, 6, 4 // as above
+	var used atomic.Uint64
+	g := startGatewayWith(t, Options{MemoryLimit: limit, memoryUsed: used.Load})
+	g.serve(cannedBackend(t, cannedResponse(size), 0), nil)
+	waiting := g.rawHTTP2()
+	waiting.head(1, true, request2("GET", "/")...)
+	for range all {
+		r := g.rawHTTP2()
+		r.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: math.MaxInt32})
+		r.fr.WriteWindowUpdate(0, math.MaxInt32-1<<16)
+		r.head(1, true, request2("GET", "/")...)
+	}
+	g.eventuallyStuck(all, 5*time.Second)
+	g.stopSweeping()
+	now := time.Now()
+	used.Store(limit / 100 * 92)
+	for range 2 {
+		now = now.Add(collectEvery)
+		g.sweepAt(now, false)
+		g.eventually("the collection has ended", func() bool { return !g.memory.collecting.Load() })
+	}
+	for _, reason := range g.reasonsLogged(ended) {
+		if reason != "overloaded" {
+			t.Errorf("logged as %s", reason)
+		}
+	}
+	waiting.fr.WritePing(false, [8]byte{1})
+	for waiting.c.SetReadDeadline(time.Now().Add(testkit.Patience)); ; {
+		f, err := waiting.fr.ReadFrame()
+		if err != nil {
+			t.Fatalf("the connection whose stream waits for its window: %v", err)
+		}
+		if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() {
+			break
+		}
+	}
+}
+
 // eventuallyStuck waits until so many clients have not taken a part of a response for so long.
 func (g *gateway) eventuallyStuck(want int, least time.Duration) {
 	g.t.Helper()
 	g.eventually("clients are stuck", func() bool {
 		n := 0
 		g.clients.Each(func(c *client.Conn) {
-			if stuck, ok := c.WritingFor(); ok && stuck >= least {
+			if since, ok := c.WritingSince(); ok && since <= g.engine.Now()-least.Milliseconds() {
 				n++
 			}
 		})

@@ -259,8 +259,8 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 	return ended
 }
 
-// EndStuckResponses ends connections by HTTP/1 whose client has not taken a part of a response for stuckFor, and of what the kernel holds for it nothing
-// since the last call, those first that have not for longest, until the buffers in which such parts stand have had so many bytes together. It returns how many
+// EndStuckResponses ends connections whose client has not taken what one write carries of its responses for stuckFor, and of what the kernel holds for it
+// nothing since the last call, those first that have not for longest, until the buffers in which such parts stand have had so many bytes together. It returns how many
 // it has ended: memory is scarce. It is the sweeper's.
 func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	type stuck struct {
@@ -296,19 +296,21 @@ func (c *Conn) stuck() (since int64, ok bool) {
 	return since, ok
 }
 
-// stuckSince returns since when the client has not taken a part of a response, by the coarse clock, where that is stuckFor ago at least.
+// stuckSince is WritingSince where that is stuckFor ago at least, by the coarse clock.
 func (c *Conn) stuckSince() (ms int64, ok bool) {
-	d, ok := c.WritingFor()
-	return c.set.engine.Now() - d.Milliseconds(), ok && d >= stuckFor && c.counts.Load() == countsOpen
+	ms, ok = c.WritingSince()
+	return ms, ok && ms <= c.set.engine.Now()-stuckFor.Milliseconds() && c.counts.Load() == countsOpen
 }
 
-// WritingFor is for how long the client has not taken what one write carries, by the coarse clock; false where nothing is written, and by HTTP/2.
-func (c *Conn) WritingFor() (time.Duration, bool) {
-	kind, at, _ := c.wait.get()
-	if kind != waitWrite || c.http2.Load() != nil {
-		return 0, false
+// WritingSince is since when the client has not taken what one write to it carries, in Unix milliseconds; false where nothing is written. By HTTP/2 a stream
+// whose window is used up is not written.
+func (c *Conn) WritingSince() (ms int64, ok bool) {
+	if h := c.http2.Load(); h != nil {
+		ms = h.WritingSince()
+		return ms, ms > 0
 	}
-	return time.Duration(c.set.engine.Now()-at)*time.Millisecond + c.timeouts.WriteIdle, true
+	kind, at, _ := c.wait.get()
+	return at - c.timeouts.WriteIdle.Milliseconds(), kind == waitWrite
 }
 
 // untaken is what EndStuckResponses has seen of a connection the last time: since when it was stuck, and how many bytes the client had not acknowledged.

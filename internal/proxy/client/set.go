@@ -396,7 +396,7 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 func (c *Conn) cut(reason observe.Reason) {
 	c.watch.Cut(reason)
 	_, tunnel := c.tunnel().used()
-	if kind, _, _ := c.wait.get(); tunnel || kind == waitWrite && c.http2.Load() == nil {
+	if _, writing := c.WritingSince(); tunnel || writing {
 		// Nobody must take this for the end of a body without a length or of what the other side of a tunnel has sent, and the kernel need not keep the rest.
 		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
 	}

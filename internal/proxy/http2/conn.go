@@ -59,6 +59,7 @@ type Conn struct {
 	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
 	idle       sync.Cond                 // writing has become false
 	writeLimit time.Time
+	writeBegan int64 // when the write began that is under way, in Unix milliseconds; 0 where none is
 	// gathered goes out with the next write, and begins in gathering; both are nil where there is nothing
 	// yet. Streams add to it while another goroutine is the writer, and need not wait for that.
 	gathered  []byte
@@ -265,6 +266,13 @@ func (c *Conn) Held() (n int) {
 		n += waiting + int(min(read, kept))
 	}
 	return n
+}
+
+// WritingSince is since when the client has not taken what one write to its socket carries, in Unix milliseconds; 0 where nothing is written.
+func (c *Conn) WritingSince() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.writeBegan
 }
 
 // Close ends the connection at once. It may be called from any goroutine.

@@ -311,6 +311,7 @@ func (c *Conn) writeRest() {
 // written notes how a write went.
 func (c *Conn) written(n int, err error) {
 	c.wrote += int64(n)
+	c.writeBegan = 0
 	if err == nil {
 		return
 	}
@@ -330,7 +331,9 @@ func (c *Conn) armWrite() {
 	if c.over {
 		limit = c.o.Timeouts.Linger
 	}
-	if now := time.Now(); c.over || c.writeLimit.Sub(now) < limit-limit/10 {
+	now := time.Now()
+	c.writeBegan = now.UnixMilli()
+	if c.over || c.writeLimit.Sub(now) < limit-limit/10 {
 		c.writeLimit = now.Add(limit)
 		c.nc.SetWriteDeadline(c.writeLimit)
 	}
