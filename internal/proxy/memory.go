@@ -13,8 +13,7 @@ import (
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
 	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels and responses ended that are stuck, or tunnels that are unused,
-	// until less than acceptAt is in use. At
-	// cutAt connections that hold most are ended, so many that refuseAt is reached.
+	// until less than acceptAt is in use. At cutAt connections that hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
 	keptPart, keptWithout = 4, 1 << 30
@@ -125,29 +124,38 @@ func (p *Proxy) endForMemory(used uint64) {
 	}
 }
 
+// holding is a kind of what holds bytes that somebody does not take, and ends so much of it that these bytes are free; it returns how many it has ended.
+type holding struct {
+	what string
+	end  func(bytes uint64) int
+}
+
 // endHeldUp ends what holds bytes that somebody does not take, until what is in use would be acceptable, and reports whether it has ended any.
-func (p *Proxy) endHeldUp(used uint64) (ended bool) {
+func (p *Proxy) endHeldUp(used uint64) bool {
 	limit := p.memory.limit
-	excess := used - limit/100*acceptAt
-	for _, held := range []struct {
-		what string
-		end  func(bytes uint64) int
-	}{
+	return endUntil(used-limit/100*acceptAt, []holding{
 		{"tunnels that hold what is not taken", p.clients.EndStuckTunnels},
 		{"responses that bandwidth limits hold up", p.engine.EndPaced},
 		{"connections whose clients do not take their responses", p.clients.EndStuckResponses},
-	} {
-		n := held.end(excess)
+	}, func(what string, n int) {
+		p.logger.Warn("memory is scarce: "+what+" are ended", "reason", observe.ReasonOverloaded.String(), "number", n, "used", used, "limit", limit)
+	})
+}
+
+// endUntil has each kind in turn free what of the excess those before have not. It reports whether any was ended.
+func endUntil(excess uint64, kinds []holding, report func(what string, n int)) (ended bool) {
+	for _, kind := range kinds {
+		n := kind.end(excess)
 		if n == 0 {
 			continue
 		}
 		ended = true
-		p.logger.Warn("memory is scarce: "+held.what+" are ended", "reason", observe.ReasonOverloaded.String(), "number", n, "used", used, "limit", limit)
-		if freed := uint64(n) * buffer.Size; freed < excess { // that at least
-			excess -= freed
-		} else {
+		report(kind.what, n)
+		freed := uint64(n) * buffer.Size // at least
+		if freed >= excess {
 			break
 		}
+		excess -= freed
 	}
 	return ended
 }

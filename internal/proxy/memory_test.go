@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -332,6 +333,31 @@ func TestMemoryEndsStuckResponses(t *testing.T) {
 				t.Errorf("the client that takes a little: %d bytes, %v", taken+n, err)
 			}
 		})
+	}
+}
+
+// TestEndUntil: kinds share what is to be freed, and none is asked when it has been.
+func TestEndUntil(t *testing.T) {
+	for _, c := range []struct {
+		excess uint64
+		ends   [3]int
+		asked  []uint64
+	}{
+		{5 * buffer.Size, [3]int{2, 0, 3}, []uint64{5 * buffer.Size, 3 * buffer.Size, 3 * buffer.Size}},
+		{5 * buffer.Size, [3]int{2, 3, 1}, []uint64{5 * buffer.Size, 3 * buffer.Size}},
+		{1, [3]int{1, 1, 1}, []uint64{1}},
+		{1, [3]int{}, []uint64{1, 1, 1}},
+	} {
+		var asked []uint64
+		var kinds []holding
+		for _, n := range c.ends {
+			kinds = append(kinds, holding{"kind", func(bytes uint64) int { asked = append(asked, bytes); return n }})
+		}
+		reported := 0
+		ended := endUntil(c.excess, kinds, func(_ string, n int) { reported += n })
+		if !slices.Equal(asked, c.asked) || ended != (c.ends != [3]int{}) || ended != (reported > 0) {
+			t.Errorf("%d bytes, %v: asked for %d, ended %v, %d reported", c.excess, c.ends, asked, ended, reported)
+		}
 	}
 }
 
