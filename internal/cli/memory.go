@@ -21,7 +21,7 @@ const (
 	proxyLookAround = 500 * time.Millisecond
 	// calm is how long there must have been little to do.
 	calm = time.Second
-	// startGarbage is how long a program that has no rest since its start keeps what reading everything has left.
+	// startGarbage is how long a process that has had no rest since its start keeps the garbage of reading everything.
 	startGarbage = 10 * time.Second
 	// busy is from which share of one core on there is more than a little to do.
 	busy = 0.05
@@ -48,7 +48,8 @@ type scavenger struct {
 	pause     time.Duration // until memory may be given back again
 	growth    int           // GOGC in force; 0 leaves it as it is
 	every     time.Duration // time between looks
-	unrested  atomic.Int64  // nanoseconds until memory is given back though there is no rest; 0 is never
+	begun     atomic.Bool   // started was called
+	unrested  time.Duration // since then, until memory was given back
 	give      func()
 	read      func() (resident, allocated uint64)
 	used      func() time.Duration // cpuTime
@@ -70,7 +71,7 @@ func (s *scavenger) often() *scavenger {
 
 // started follows the start: what that leaves, far more garbage than any later change will, is given back once even if there is no rest. It may be called
 // while the scavenger runs.
-func (s *scavenger) started() { s.unrested.Store(int64(startGarbage)) }
+func (s *scavenger) started() { s.begun.Store(true) }
 
 // bound keeps the heap's growth within headroom too, unless who started the process chose one.
 func (s *scavenger) bound() *scavenger {
@@ -112,20 +113,22 @@ func (s *scavenger) look() {
 		s.calm = 0
 	}
 	rested := s.calm >= calm
-	left := s.unrested.Load()
-	due := left > 0 && left <= int64(s.every)
-	if later := max(0, left-int64(s.every)); s.unrested.CompareAndSwap(left, later) {
-		left = later
+	begun, due := s.begun.Load(), false
+	if begun && s.unrested < startGarbage {
+		s.unrested += s.every
+		due = s.unrested >= startGarbage
 	}
 	if !rested && !due || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
 		return
 	}
-	s.unrested.CompareAndSwap(left, 0)
+	if begun {
+		s.unrested = startGarbage
+	}
 	begin := time.Now()
 	s.give()
 	s.kept, s.allocated = s.read()
 	s.cpu = s.used()
-	if s.pause = worth * (s.cpu - cpu); due { // the time of the processors is that of others, too
+	if s.pause = worth * (s.cpu - cpu); due { // without rest, the CPU time is that of requests, too
 		s.pause = min(s.pause, worth*time.Since(begin))
 	}
 }
