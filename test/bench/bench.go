@@ -68,7 +68,7 @@ func (b *bench) prepare() (err error) {
 func checkInstalled(contenders, workloads []string) error {
 	var missing []string
 	for _, name := range contenders {
-		if name != "moongate" && name != baseline && name != "caddy" && name != floor && program(name) == "" {
+		if !slices.Contains([]string{"moongate", baseline, "caddy", floor}, name) && program(name) == "" {
 			missing = append(missing, name)
 		}
 		if name == "nginx" && slices.ContainsFunc(workloads, layer4) {

@@ -94,15 +94,7 @@ func startTraced(t *testing.T) *traced {
 	if strace == "" {
 		t.Fatal("install Debian's package strace: make -C test strace")
 	}
-	cert, err := newCertificate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, ports, err := newOrigin(keyPair{cert.chain, cert.key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go server.Serve()
+	cert, ports := serveOrigin(t)
 	dir := t.TempDir()
 	free, err := freePorts(3)
 	if err != nil {

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,20 +18,14 @@ import (
 
 // TestMain lets the tests start this program in a role.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 {
-		if role, ok := roles[os.Args[1]]; ok {
-			if err := role(os.Stdin, os.Stdout); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			return
-		}
+	if !runRole(os.Args) {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
 }
 
-// TestFloor: what the others are compared with forwards everything that it is measured with, whoever leaves in the middle or reads slowly.
-func TestFloor(t *testing.T) {
+// serveOrigin runs an origin in this process.
+func serveOrigin(t *testing.T) (*certificate, *originPorts) {
+	t.Helper()
 	cert, err := newCertificate()
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +35,12 @@ func TestFloor(t *testing.T) {
 		t.Fatal(err)
 	}
 	go server.Serve()
+	return cert, ports
+}
+
+// TestFloor: what the others are compared with forwards everything that it is measured with, whoever leaves in the middle or reads slowly.
+func TestFloor(t *testing.T) {
+	_, ports := serveOrigin(t)
 	b := &bench{settings: &settings{}, ctx: t.Context(), dir: t.TempDir(), origin: *ports, out: io.Discard}
 	c, err := b.startFloor()
 	if err != nil {

@@ -43,14 +43,8 @@ type settings struct {
 }
 
 func main() {
-	if len(os.Args) == 2 {
-		if role, ok := roles[os.Args[1]]; ok {
-			if err := role(os.Stdin, os.Stdout); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			return
-		}
+	if runRole(os.Args) {
+		return
 	}
 	s, err := parseFlags(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {

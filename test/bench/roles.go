@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -25,6 +26,18 @@ var roles = map[string]func(io.Reader, io.Writer) error{
 	"role-hold":   holdRole,
 	"role-floor":  floorRole,
 	"role-spin":   spinRole,
+}
+
+// runRole carries out the role that the arguments of the program name, and ends the program if that fails; false where they name none.
+func runRole(args []string) bool {
+	if len(args) != 2 || roles[args[1]] == nil {
+		return false
+	}
+	if err := roles[args[1]](os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
 }
 
 // originPorts are where the origin answers.
