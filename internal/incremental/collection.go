@@ -15,6 +15,7 @@ type Collection[K Key[K], V any] struct {
 	slots      table[K, *slot[K, V]]
 	size       int
 	changes    []Change[K, V]
+	joined     []func(K) // wake the functions that read a value under their own key
 }
 
 // Change is what a Commit did to one key.
@@ -37,6 +38,13 @@ type slot[K Key[K], V any] struct {
 }
 
 func (s *slot[K, V]) id() K { return s.key }
+
+func (s *slot[K, V]) wake() {
+	s.watch.wake()
+	for _, wake := range s.in.joined {
+		wake(s.key)
+	}
+}
 
 func (s *slot[K, V]) forget() {
 	s.watch.forget()
@@ -148,7 +156,7 @@ func (c *Collection[K, V]) put(k K, v V) {
 		c.size++
 	}
 	s.value = v
-	s.watch.wake()
+	s.wake()
 }
 
 func (c *Collection[K, V]) remove(k K) {
@@ -161,7 +169,7 @@ func (c *Collection[K, V]) remove(k K) {
 	var zero V
 	s.value, s.present = zero, false
 	c.size--
-	s.watch.wake()
+	s.wake()
 	s.dropIfUnused()
 }
 
@@ -175,6 +183,17 @@ func Fetch[K Key[K], V any](v *View, c *Collection[K, V], k K) (V, bool) {
 	s := c.slot(k)
 	v.read(s, &s.watch)
 	return s.value, s.present
+}
+
+// Join reads the value of c under the key that the function runs for, which must be of the type of c's keys. It needs no memory for each key, as Fetch does: once
+// a function has joined c, each change of c runs it for the same key, even where it has not read the value.
+func Join[K Key[K], V any](v *View, c *Collection[K, V]) (V, bool) {
+	v.check(c.engine, c.level, c.name)
+	if of := v.engine.nodes[c.level]; !slices.Contains(v.joined, of) {
+		c.joined = append(c.joined, v.wake.(func(K)))
+		v.joined = append(v.joined, of)
+	}
+	return c.Get(v.task.job.(interface{ key() K }).key())
 }
 
 // Input is a Collection that is set from outside.

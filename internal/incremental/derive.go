@@ -151,6 +151,41 @@ func (m *flatMapping[K, A, K2, B]) replace(k K, entries []Entry[K2, B], touched 
 	}
 }
 
+// Parts declares a collection of what fn returns for each key of source, in which key says what the i-th result is under. No two pairs of a key and an index
+// may have the same. It needs less memory than FlatMap, which has to remember whose each entry is.
+func Parts[K Key[K], A any, P Key[P], B any](e *Engine, name string, source *Collection[K, A],
+	fn func(v *View, k K, a A) []B, key func(k K, i int) P, equal func(a, b B) bool) *Collection[P, B] {
+	m := &parts[K, A, P, B]{Collection: newCollection[P](e, name, equal), fn: fn, key: key}
+	m.level = e.declare(m)
+	m.work = newWork(m.engine, m.level, name, source)
+	return m.Collection
+}
+
+type parts[K Key[K], A any, P Key[P], B any] struct {
+	*Collection[P, B]
+	work *work[K, A]
+	fn   func(*View, K, A) []B
+	key  func(K, int) P
+}
+
+func (m *parts[K, A, P, B]) update() {
+	m.work.do(func(v *View, k K, a A) { m.replace(k, m.fn(v, k, a)) }, func(k K) { m.replace(k, nil) })
+	m.sortChanges()
+}
+
+func (m *parts[K, A, P, B]) replace(k K, results []B) {
+	for i, b := range results {
+		m.put(m.key(k, i), b)
+	}
+	for i := len(results); ; i++ {
+		p := m.key(k, i)
+		if _, before := m.Get(p); !before {
+			return
+		}
+		m.remove(p)
+	}
+}
+
 // distinct keeps the first entry of each key, and sorts.
 func distinct[K Key[K], V any](entries []Entry[K, V]) []Entry[K, V] {
 	slices.SortStableFunc(entries, func(a, b Entry[K, V]) int { return a.Key.Compare(b.Key) })
@@ -175,6 +210,8 @@ type job[K Key[K], A any] struct {
 
 func (j *job[K, A]) name() any { return j.slot.key }
 
+func (j *job[K, A]) key() K { return j.slot.key }
+
 func (j *job[K, A]) wake() {
 	if !j.queued {
 		j.queued = true
@@ -185,6 +222,13 @@ func (j *job[K, A]) wake() {
 func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collection[K, A]) *work[K, A] {
 	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}}
 	w.view.check(source.engine, source.level, source.name)
+	w.view.wake = func(k K) {
+		if s := source.slots.get(k); s != nil {
+			if j := s.job(w); j != nil {
+				j.wake()
+			}
+		}
+	}
 	return w
 }
 

@@ -141,6 +141,8 @@ type View struct {
 	level  int // reads must be below
 	name   string
 	task   *task // of the function that runs
+	wake   any   // a func(K) that wakes the function for a key, of the work that the View is of
+	joined []node
 }
 
 func (v *View) check(e *Engine, level int, name string) {

@@ -258,6 +258,68 @@ func TestFlatMapFirstOwnerWins(t *testing.T) {
 	expect(t, "nobody is left", entries(out), "")
 }
 
+// TestJoin checks that a change wakes the function of the same key and no other, whether it finds a value, loses one or gets another, and is no read.
+func TestJoin(t *testing.T) {
+	e := incremental.New()
+	beside := incremental.NewInput[key](e, "beside", same[int])
+	in := incremental.NewInput[key](e, "in", same[int])
+	sums := incremental.Map(e, "sum", in.Collection, func(v *incremental.View, _ key, n int) (int, bool) {
+		m, ok := incremental.Join(v, beside.Collection)
+		if !ok {
+			return n, true
+		}
+		return 10*m + n, true
+	}, same[int])
+	for i, step := range []struct {
+		do   func()
+		want string
+		runs int
+	}{
+		{func() { in.Set("a", 1); in.Set("b", 2); beside.Set("b", 3) }, "a=1 b=32", 2},
+		{func() { beside.Set("a", 4) }, "a=41 b=32", 1},
+		{func() { beside.Set("a", 4); beside.Set("c", 5) }, "a=41 b=32", 0},
+		{func() { in.Set("c", 6) }, "a=41 b=32 c=56", 1},
+		{func() { beside.Set("b", 7); in.Set("b", 8) }, "a=41 b=78 c=56", 1},
+		{func() { beside.Delete("a"); in.Delete("b") }, "a=1 c=56", 1},
+		{func() { beside.Delete("b") }, "a=1 c=56", 0},
+		{func() { in.Set("b", 9) }, "a=1 b=9 c=56", 1},
+	} {
+		step.do()
+		s := e.Commit()
+		expect(t, fmt.Sprint("step ", i), entries(sums), step.want)
+		if s.Runs != step.runs || s.Reads != 0 {
+			t.Errorf("step %d: %d runs and %d reads, want %d and none", i, s.Runs, s.Reads, step.runs)
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	parts := incremental.Parts(e, "parts", in.Collection, func(_ *incremental.View, _ key, n int) (list []int) {
+		for i := range n % 10 {
+			list = append(list, n/10+i)
+		}
+		return list
+	}, func(k key, i int) key { return key(fmt.Sprintf("%s%d", k, i)) }, same[int])
+	for _, step := range []struct {
+		do      func()
+		want    string
+		changes int
+	}{
+		{func() { in.Set("a", 13); in.Set("b", 21); in.Set("c", 30) }, "a0=1 a1=2 a2=3 b0=2", 4},
+		{func() { in.Set("a", 11); in.Set("b", 23); in.Set("c", 0) }, "a0=1 b0=2 b1=3 b2=4", 4},
+		{func() { in.Delete("b"); in.Set("c", 51) }, "a0=1 c0=5", 4},
+	} {
+		step.do()
+		e.Commit()
+		expect(t, "parts", entries(parts), step.want)
+		if n := len(parts.Changes()); n != step.changes {
+			t.Errorf("%d changes, want %d: %+v", n, step.changes, parts.Changes())
+		}
+	}
+}
+
 func TestReadsOutOfOrderPanic(t *testing.T) {
 	for what, build := range map[string]func(e *incremental.Engine, in *incremental.Input[key, int]) func(v *incremental.View){
 		"a later collection": func(e *incremental.Engine, in *incremental.Input[key, int]) func(v *incremental.View) {

@@ -30,7 +30,7 @@ func newGraph(seed uint64) *graph {
 	for i := range 3 + r.IntN(8) {
 		source := g.all[r.IntN(len(g.all))]
 		read, name := g.reader(r), fmt.Sprint("derived", i)
-		switch r.IntN(6) {
+		switch r.IntN(8) {
 		case 0:
 			g.index = append(g.index, incremental.NewIndex(source, "index of "+name, func(_ key, n int) []int {
 				return []int{n % 5, n % 3, n % 5}
@@ -48,6 +48,30 @@ func newGraph(seed uint64) *graph {
 					list = append(list, incremental.Entry[key, int]{Key: key(fmt.Sprint((out + j) % keys)), Value: out + len(k)})
 				}
 				return list
+			}, same[int]))
+		case 6:
+			g.all = append(g.all, incremental.Parts(g.engine, name, source, func(v *incremental.View, _ key, n int) (list []int) {
+				out := read(v, n)
+				for j := range out % 4 {
+					list = append(list, (out+j)%20)
+				}
+				return list
+			}, func(k key, i int) key { return key(fmt.Sprint("part ", i, " of ", k)) }, same[int]))
+		case 7:
+			beside, also := g.all[r.IntN(len(g.all))], g.all[r.IntN(len(g.all))]
+			g.all = append(g.all, incremental.Map(g.engine, name, source, func(v *incremental.View, _ key, n int) (int, bool) {
+				if n%3 > 0 {
+					m, ok := incremental.Join(v, beside)
+					if n += 2 * m; ok {
+						n++
+					}
+				}
+				if n%2 > 0 {
+					m, _ := incremental.Join(v, also)
+					n += m
+				}
+				out := read(v, n)
+				return out % 20, out%4 != 0
 			}, same[int]))
 		case 5:
 			among, after := g.all[r.IntN(len(g.all))], r.IntN(2) == 0
