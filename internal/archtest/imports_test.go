@@ -42,6 +42,7 @@ func TestImports(t *testing.T) {
 		{"internal/proxy/compression/...", []string{module + "internal/proxy/exchange", module + "internal/proxy/client", module + "internal/config"}},
 		{"internal/proxy/http2/...", []string{module + "internal/proxy/exchange", module + "internal/proxy/client", module + "internal/config", "net/http"}},
 		{"internal/incremental/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
+		{"internal/intern/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/config/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/kind/...", []string{module + "internal/source", module + "internal/translate", module + "internal/status", module + "internal/proxy"}},
 		{"internal/status/...", []string{module + "internal/translate", module + "internal/proxy", module + "internal/source"}},

@@ -302,7 +302,7 @@ func TestEndOfOurRelation(t *testing.T) {
 		if !ok || !changed || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%T: changed %v, ok %v\ngot  %v\nwant %v", c.object, changed, ok, got, c.want)
 		}
-		if again, changed, _ := merger().Merge(withStatus(c.object, reflect.ValueOf(got).Elem()), nil); changed {
+		if again, changed, _ := merger().Merge(stored{c.object, got}.now(), nil); changed {
 			t.Errorf("%T: ending it again changed it to %v", c.object, again)
 		}
 	}

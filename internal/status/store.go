@@ -13,21 +13,36 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/intern"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Store holds objects with their statuses, as a cluster would: where there is no
 // cluster, it is what one can look at. It is safe for concurrent use.
 type Store struct {
-	merger  Merger
-	mu      sync.RWMutex
-	objects map[kind.ObjectKey]stored
+	merger   Merger
+	mu       sync.RWMutex
+	objects  map[kind.ObjectKey]stored
+	statuses intern.Values[any] // most routes have the same
 }
 
-// stored is an object; neither form is ever modified.
+// stored is an object and its status, neither of which is ever modified.
 type stored struct {
-	now      metav1.Object // with its status
-	original metav1.Object // as it came, its status being the CRD's default
+	object metav1.Object // as it came, its status being the CRD's default
+	status any           // a pointer, as of kind.StatusOf; nil for the object's own
+}
+
+// now is the object with its status.
+func (s stored) now() metav1.Object {
+	if s.status == nil {
+		return s.object
+	}
+	v := reflect.ValueOf(s.object).Elem()
+	out := reflect.New(v.Type())
+	out.Elem().Set(v)
+	now := out.Interface().(metav1.Object)
+	statusOf(now).Set(reflect.ValueOf(s.status).Elem())
+	return now
 }
 
 // NewStore makes an empty Store for one controller.
@@ -41,11 +56,11 @@ func (s *Store) Upsert(object metav1.Object) {
 	key := kind.KeyOf(object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := object
-	if before := s.objects[key].now; before != nil && before.GetGeneration() <= object.GetGeneration() {
-		now = withStatus(object, statusOf(before))
+	is := stored{object: object}
+	if before := s.objects[key]; before.object != nil && before.object.GetGeneration() <= object.GetGeneration() {
+		is.status = before.status
 	}
-	s.objects[key] = stored{now, object}
+	s.objects[key] = is
 }
 
 // Delete removes an object and its status.
@@ -61,21 +76,21 @@ func (s *Store) Delete(key kind.ObjectKey) {
 func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	object, original := s.objects[key].now, s.objects[key].original
-	if object == nil {
+	is := s.objects[key]
+	if is.object == nil {
 		return false
 	}
 	if isNil(desired) {
-		s.objects[key] = stored{original, original}
-		return !reflect.DeepEqual(statusOf(object).Interface(), statusOf(original).Interface())
+		s.objects[key] = stored{object: is.object}
+		return is.status != nil && !reflect.DeepEqual(is.status, kind.StatusOf(is.object))
 	}
 	m := s.merger
 	m.Now = now
-	merged, changed, ok := m.Merge(object, desired)
+	merged, changed, ok := m.Merge(is.now(), desired)
 	if !ok || !changed {
 		return false
 	}
-	s.objects[key] = stored{withStatus(object, reflect.ValueOf(merged).Elem()), original}
+	s.objects[key] = stored{is.object, s.statuses.Of(merged)}
 	return true
 }
 
@@ -84,7 +99,10 @@ func (s *Store) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	o, ok := s.objects[key]
-	return o.now, ok
+	if !ok {
+		return nil, false
+	}
+	return o.now(), true
 }
 
 // Items lists the objects with their statuses, sorted by kind, namespace and
@@ -99,7 +117,7 @@ func (s *Store) Items() []Item {
 	slices.SortFunc(keys, kind.ObjectKey.Compare)
 	items := make([]Item, len(keys))
 	for i, k := range keys {
-		items[i] = Item{s.objects[k].now}
+		items[i] = Item{s.objects[k].now()}
 	}
 	return items
 }
@@ -154,19 +172,6 @@ func statusOf(object metav1.Object) reflect.Value {
 		return reflect.ValueOf(s).Elem()
 	}
 	return reflect.Value{}
-}
-
-// withStatus is a shallow copy of an object with that status.
-func withStatus(object metav1.Object, status reflect.Value) metav1.Object {
-	if !status.IsValid() {
-		return object
-	}
-	v := reflect.ValueOf(object).Elem()
-	out := reflect.New(v.Type())
-	out.Elem().Set(v)
-	result := out.Interface().(metav1.Object)
-	statusOf(result).Set(status)
-	return result
 }
 
 func isNil(v any) bool {
