@@ -87,9 +87,9 @@ func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []
 }
 
 // bounded is a route without the rules whose regular expressions have no room on one of its listeners. They
-// are dropped for all of its listeners, since a route is one thing to the data plane.
+// are dropped for all of its listeners, since a route is one thing to the data plane. n is the route that the function runs for.
 func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
-	c, _ := incremental.Fetch(v, rs.compiled, n)
+	c, _ := incremental.Join(v, rs.compiled)
 	if len(c.Expressions) == 0 {
 		return c
 	}

@@ -77,6 +77,15 @@ func parseListenerKey(s string) (k listenerKey) {
 	return k
 }
 
+// routeOfKey is the route that config.RouteKey is of, or a key of a part of it.
+func routeOfKey(key string) kindName {
+	parts := strings.SplitN(key, "/", 4)
+	if len(parts) < 3 {
+		return kindName{}
+	}
+	return kindName{Kind(parts[0]), name{parts[1], parts[2]}}
+}
+
 // backendKey names a port of a Service, or an XBackend, and how it is spoken to.
 type backendKey struct {
 	Name name

@@ -12,6 +12,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/intern"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
@@ -102,7 +103,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 	rs.others = incremental.NewIndex(routeObjects, "routes by other backends", namedOthers)
 	rs.attachments = incremental.Map(e, "route attachment", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
-			c, ok := incremental.Fetch(v, rs.compiled, k)
+			c, ok := incremental.Join(v, rs.compiled)
 			if !ok { // compile has panicked
 				return nil, false
 			}
@@ -122,8 +123,8 @@ func newRoutes(e *incremental.Engine, options *Options,
 	rs.declareExpressions(e)
 	backendTraffic.declareMerged(e, rs.attachments)
 	rs.declareL4Routes(e)
-	rs.configs = incremental.FlatMap(e, "route config", rs.attachments,
-		func(v *incremental.View, k kindName, a *attachment) []incremental.Entry[routePart, *config.Resource] {
+	rs.configs = incremental.Parts(e, "route config", rs.attachments,
+		func(v *incremental.View, k kindName, a *attachment) []*config.Resource {
 			c := rs.bounded(v, k, a)
 			if routeKindOf(k.Kind).connections {
 				if r := rs.l4RouteConfig(v, k, c, a); r != nil {
@@ -133,7 +134,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 				return rs.routeParts(v, k, r)
 			}
 			return nil
-		}, sameMessage[*config.Resource])
+		}, func(k kindName, i int) routePart { return routePart{k, i} }, sameMessage[*config.Resource])
 	return rs
 }
 
@@ -237,23 +238,21 @@ func (c *compiled) judge() {
 
 // routeStatuses are what routes say.
 type routeStatuses struct {
-	o           *Options
-	routeFaults *incremental.Collection[routeFaultKey, RouteFault]
-	admissions  *admissions
-	routes      *routes
-	gateways    *gateways
+	o          *Options
+	admissions *admissions
+	routes     *routes
+	gateways   *gateways
 
-	faultsByRoute *incremental.Index[routeFaultKey, routeFaultKey, RouteFault] // those of its parts
-	all           *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+	faults *incremental.Collection[kindName, []gatewayFault] // of routes that have any, one for each Gateway
+	all    *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 }
 
 func newRouteStatuses(e *incremental.Engine, o *Options,
 	routeFaults *incremental.Collection[routeFaultKey, RouteFault],
 	gateways *gateways, admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
-	rst := &routeStatuses{o: o, routeFaults: routeFaults, gateways: gateways, admissions: admissions, routes: routes}
-	rst.faultsByRoute = incremental.NewIndex(routeFaults, "route faults by route", func(k routeFaultKey, _ RouteFault) []routeFaultKey {
-		return []routeFaultKey{{config.WholeRouteKey(k.Route), k.Gateway}}
-	})
+	rst := &routeStatuses{o: o, gateways: gateways, admissions: admissions, routes: routes}
+	var statuses intern.Values[*status[gwv1.RouteStatus]] // most routes say the same
+	rst.declareFaults(e, routeFaults)
 	rst.all = incremental.Map(e, "route status", rst.routes.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
 			c := rst.routes.bounded(v, k, a)
@@ -263,9 +262,9 @@ func newRouteStatuses(e *incremental.Engine, o *Options,
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, rst.parentStatus(p, c.Generation, c.conditions(p, rst.passedOver(v, k, a, p), refused, rst.routeFault(v, c, p))...))
+				s.Status.Parents = append(s.Status.Parents, rst.parentStatus(p, c.Generation, c.conditions(p, rst.passedOver(v, k, a, p), refused, rst.routeFault(v, p))...))
 			}
-			return s, true
+			return statuses.Of(s), true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
 	return rst
 }
@@ -278,11 +277,39 @@ func (rst *routeStatuses) parentStatus(p parent, generation int64, conditions ..
 	}
 }
 
+// gatewayFault is what a proxy of a Gateway cannot carry out of a route.
+type gatewayFault struct {
+	Gateway name
+	Message string
+}
+
+func (rst *routeStatuses) declareFaults(e *incremental.Engine, faults *incremental.Collection[routeFaultKey, RouteFault]) {
+	byRoute := incremental.NewIndex(faults, "route faults by route", func(k routeFaultKey, _ RouteFault) []kindName {
+		return []kindName{routeOfKey(k.Route)}
+	})
+	rst.faults = incremental.Map(e, "route faults by Gateway", incremental.Keys(byRoute, "routes with faults"),
+		func(v *incremental.View, k kindName, _ struct{}) (all []gatewayFault, _ bool) {
+			for _, part := range incremental.Lookup(v, byRoute, k) {
+				if !slices.ContainsFunc(all, func(f gatewayFault) bool { return f.Gateway == part.Gateway }) { // one is enough to act on
+					fault, _ := incremental.Fetch(v, faults, part)
+					all = append(all, gatewayFault{part.Gateway, fault.Message})
+				}
+			}
+			return all, true
+		}, slices.Equal[[]gatewayFault])
+}
+
 // routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
-func (rst *routeStatuses) routeFault(v *incremental.View, c *compiled, p parent) string {
-	for _, part := range incremental.Lookup(v, rst.faultsByRoute, routeFaultKey{c.Route.Key, rst.gateways.proxiesOf(v, p.Gateway)}) {
-		fault, _ := incremental.Fetch(v, rst.routeFaults, part)
-		return fault.Message // one is enough to act on
+func (rst *routeStatuses) routeFault(v *incremental.View, p parent) string {
+	faults, _ := incremental.Join(v, rst.faults)
+	if len(faults) == 0 {
+		return ""
+	}
+	proxies := rst.gateways.proxiesOf(v, p.Gateway)
+	for _, f := range faults {
+		if f.Gateway == proxies {
+			return f.Message
+		}
 	}
 	return ""
 }

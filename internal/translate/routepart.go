@@ -24,12 +24,12 @@ func (p routePart) Compare(o routePart) int {
 
 func (p routePart) String() string { return fmt.Sprintf("%s, part %d", p.Route, p.Part) }
 
-// key is that of the Resource.
-func (p routePart) key(route string) string {
-	if p.Part == 0 {
+// partKey is the key of the i-th Resource of a route.
+func partKey(route string, i int) string {
+	if i == 0 {
 		return route
 	}
-	return config.RoutePartKey(route, p.Part)
+	return config.RoutePartKey(route, i)
 }
 
 // policed are attachments with which a route is carried out in the same way, and with the same said of it.
@@ -96,15 +96,14 @@ func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies,
 }
 
 // routeParts are the Resources of a route of requests.
-func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (parts []incremental.Entry[routePart, *config.Resource]) {
+func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (parts []*config.Resource) {
 	names := make([]string, len(r.Rules))
 	for i, rl := range r.Rules {
 		names[i] = rl.Name
 	}
-	rp, _ := incremental.Fetch(v, rs.backendTraffic.ofRoutes, k)
+	rp, _ := incremental.Join(v, rs.backendTraffic.ofRoutes)
 	for i, g := range rs.backendTraffic.groups(v, rp, r.Attachments, names) {
-		part := routePart{k, i}
-		out := &config.Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments, Rules: r.Rules}
+		out := &config.Route{Key: partKey(r.Key, i), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments, Rules: r.Rules}
 		for j, p := range g.rules {
 			if p.read != nil {
 				if &out.Rules[0] == &r.Rules[0] {
@@ -113,21 +112,20 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 				out.Rules[j] = p.read.forRule(k, r.Rules[j], p.by, p.hidden, p.refused)
 			}
 		}
-		parts = append(parts, incremental.Entry[routePart, *config.Resource]{Key: part, Value: &config.Resource{Kind: &config.Resource_Route{Route: out}}})
+		parts = append(parts, &config.Resource{Kind: &config.Resource_Route{Route: out}})
 	}
 	return parts
 }
 
 // l4RouteParts are the Resources of a route of connections or datagrams. What a policy asks for that cannot be carried out changes nothing for these.
-func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Route) (parts []incremental.Entry[routePart, *config.Resource]) {
-	rp, _ := incremental.Fetch(v, rs.backendTraffic.ofRoutes, k)
+func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Route) (parts []*config.Resource) {
+	rp, _ := incremental.Join(v, rs.backendTraffic.ofRoutes)
 	rules := []string{""}
 	if rp != nil && len(rp.Rules) > 0 {
-		rules[0] = rs.ruleName(v, k)
+		rules[0] = rs.ruleName(v)
 	}
 	for i, g := range rs.backendTraffic.groups(v, rp, r.Attachments, rules) {
-		part := routePart{k, i}
-		out := &config.L4Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments,
+		out := &config.L4Route{Key: partKey(r.Key, i), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments,
 			BackendRefs: r.BackendRefs, PassthroughBackendRefs: r.PassthroughBackendRefs}
 		if p := g.rules[0]; p.read != nil && p.read.Invalid == nil && !p.refused {
 			if p.read.Backends() {
@@ -137,14 +135,14 @@ func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Rout
 			}
 			out.Traffic = &config.RuleTraffic{Policy: p.by.source(), Hidden: p.hidden}
 		}
-		parts = append(parts, incremental.Entry[routePart, *config.Resource]{Key: part, Value: &config.Resource{Kind: &config.Resource_L4Route{L4Route: out}}})
+		parts = append(parts, &config.Resource{Kind: &config.Resource_L4Route{L4Route: out}})
 	}
 	return parts
 }
 
-// ruleName is that of the only rule of a route of connections.
-func (rs *routes) ruleName(v *incremental.View, k kindName) string {
-	if c, _ := incremental.Fetch(v, rs.compiled, k); c != nil {
+// ruleName is that of the only rule of the route of connections that the function runs for.
+func (rs *routes) ruleName(v *incremental.View) string {
+	if c, _ := incremental.Join(v, rs.compiled); c != nil {
 		for _, rl := range c.Route.Rules {
 			return rl.Name
 		}
