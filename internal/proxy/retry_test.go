@@ -103,6 +103,12 @@ func (b *breaking) http2(_ int, f *framePeer) {
 		case "GOAWAY that includes it":
 			f.WriteGoAway(stream, http2.ErrCodeNo, nil)
 			f.c.Close()
+		case "response head, RST_STREAM":
+			f.head(stream, false, ":status", "200")
+			f.WriteRSTStream(stream, http2.ErrCodeInternal)
+		case "response head, close":
+			f.head(stream, false, ":status", "200")
+			f.c.Close()
 		case "RST_STREAM INTERNAL_ERROR":
 			f.WriteRSTStream(stream, http2.ErrCodeInternal)
 		case "RST_STREAM CANCEL":
@@ -126,10 +132,13 @@ func (b *breaking) http2(_ int, f *framePeer) {
 }
 
 // TestMayHaveBeenProcessed: however a backend breaks off a request that it has got, on a connection that is new or not, it does not get it a second time
-// where the method is not idempotent, though the rule allows retries; where it is, it does.
+// where the method is not idempotent, though the rule allows retries; where it is, it does, and not more often than the rule says.
 func TestMayHaveBeenProcessed(t *testing.T) {
 	t.Parallel()
-	const body = "Content-Length: 5\r\n\r\nhello"
+	const (
+		body     = "Content-Length: 5\r\n\r\nhello"
+		attempts = 2
+	)
 	requests := map[string]struct {
 		text  string
 		again bool
@@ -159,7 +168,7 @@ func TestMayHaveBeenProcessed(t *testing.T) {
 							b := &breaking{how: how, afterHead: afterHead}
 							g := startGateway(t, Timeouts{})
 							retry := func(r *config.Rule) {
-								r.Retry = &config.Retry{Attempts: 2, Codes: []uint32{500, 502, 503, 504}, BackoffNanos: int64(time.Millisecond)}
+								r.Retry = &config.Retry{Attempts: attempts, Codes: []uint32{500, 502, 503, 504}, BackoffNanos: int64(time.Millisecond)}
 							}
 							if protocol == "HTTP/2" {
 								g.serveH2C(frameBackend(t, nil, b.http2), retry)
@@ -178,7 +187,7 @@ func TestMayHaveBeenProcessed(t *testing.T) {
 							if err != nil || resp.StatusCode != http.StatusBadGateway {
 								t.Errorf("%s: %+v, %v, want 502", name, resp, err)
 							}
-							if n := b.seen.Load(); n < 1 || (n > 1) != request.again {
+							if n := b.seen.Load(); n < 1 || n > 1+attempts || (n > 1) != request.again {
 								t.Errorf("%s: the backend got it %d times", name, n)
 							}
 						}
@@ -186,6 +195,30 @@ func TestMayHaveBeenProcessed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestResetOfStreamIsNoIdleDeath: a stream that the backend resets or has begun to answer has reached it, whatever the connection was used for before. Only where
+// a connection that was used breaks without anything is the request sent again that no rule has retried.
+func TestResetOfStreamIsNoIdleDeath(t *testing.T) {
+	t.Parallel()
+	for how, want := range map[string]int64{
+		"RST_STREAM INTERNAL_ERROR": 1, "RST_STREAM CANCEL": 1, "response head, RST_STREAM": 1, "response head, close": 1, "close": 2,
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := &breaking{how: how}
+			b.good.Store(1)
+			g := startGateway(t, Timeouts{})
+			g.serveH2C(frameBackend(t, nil, b.http2), func(*config.Rule) {})
+			if status, err := get(g.dial()); status != 200 || err != nil {
+				t.Fatalf("the request before: %d, %v", status, err)
+			}
+			status, err := get(g.dial())
+			if n := b.seen.Load(); n != want {
+				t.Errorf("the backend got it %d times, want %d; the client %d, %v", n, want, status, err)
+			}
+		})
 	}
 }
 

@@ -162,7 +162,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
 	}
-	x.Client.Watch.beginTry(a, x.repeatable() && !x.inSession())
+	x.Client.Watch.beginTry(a, x.repeatable() && x.mayReplay() && !x.inSession())
 	defer x.endTry(a)
 	err := x.readHead(a)
 	lost := x.Client.Watch.settle()
@@ -315,7 +315,7 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 	a.fresh = x.retry.fresh
 	for !a.fresh {
 		var u *upstream.Conn
-		if x.repeatable() {
+		if x.repeatable() && x.mayReplay() {
 			u = ep.Idle()
 		} else {
 			u = ep.IdleRecent()

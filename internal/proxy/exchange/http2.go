@@ -65,6 +65,7 @@ func (t *http2Transport) readHead(method []byte, resp *message.Response) (err er
 	t.ended, err = t.stream.ReadHead(resp)
 	a.waited()
 	if err != nil {
+		a.received = a.received || t.stream.Answered()
 		return err
 	}
 	a.received = true

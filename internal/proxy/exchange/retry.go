@@ -139,12 +139,12 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		r.replays++
 	case failedOnIdle:
 		r.fresh = true
-		v.again = counted() && (p == nil || p.Attempts > 0)
+		v.again = counted() && x.countReplay()
 	case failedByLoss:
 		// As failedOnIdle: the backend may have the request, but then none of its answers comes through.
 		r.tried.Add(x.endpoint)
 		r.fresh, r.needsOther = false, true
-		v.again = counted() && (p == nil || p.Attempts > 0)
+		v.again = counted() && x.countReplay()
 	case failedByReset, failedByTimeout, failedMalformed:
 		// The backend may have processed the request, or do so now.
 		if p != nil && p.Triggers != 0 { // then whoever has set them wants it sent again nevertheless
@@ -175,6 +175,22 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		v.reason = observe.ReasonOK
 	}
 	return v
+}
+
+// mayReplay reports whether the rule lets the request be sent again without a reason of its own for that.
+func (x *Exchange) mayReplay() bool { return x.rule.Retry == nil || x.retry.retries < x.rule.Retry.Attempts }
+
+// countReplay is mayReplay, and counts that as one of the rule's retries: a backend that reads a request and then closes the connection looks like one that had
+// closed it before.
+func (x *Exchange) countReplay() bool {
+	if !x.mayReplay() {
+		return false
+	}
+	if x.rule.Retry != nil {
+		x.retry.retries++
+		x.retry.uncounted++
+	}
+	return true
 }
 
 // connectsAgain reports, of an endpoint to which no connection could be made, by so many attempts, whether another one is asked, without a rule's retry.
@@ -299,7 +315,7 @@ func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 		return x.timeoutFailure(false)
 	case x.callIsOver(err):
 		return failure{kind: failedFinally, reason: observe.ReasonGRPCTimeout}
-	case !a.fresh && a.reused && !a.received && x.idempotent() && x.body.atHand():
+	case !a.fresh && a.reused && !a.received && !http2.Reset(err) && x.idempotent() && x.body.atHand():
 		return failure{kind: failedOnIdle, reason: observe.ReasonUpstreamReset}
 	}
 	return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}

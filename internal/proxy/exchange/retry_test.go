@@ -71,6 +71,9 @@ func TestJudge(t *testing.T) {
 		{name: "rule, timeout", policy: three, kinds: []failureKind{failedByTimeout}, want: 4},
 		{name: "rule, one of each", policy: three, kinds: []failureKind{failedByTimeout, failedToConnect, failedByStatus, failedByReset}, want: 4},
 		{name: "rule, what was not sent does not count", policy: three, kinds: []failureKind{failedStale, failedUnprocessed, failedByStatus}, want: 6, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, closed while idle", policy: three, kinds: []failureKind{failedOnIdle}, want: 4},
+		{name: "rule, closed while idle and again each time", policy: three, kinds: []failureKind{failedOnIdle, failedByReset, failedOnIdle, failedByReset}, want: 4},
+		{name: "rule, lost", policy: three, kinds: []failureKind{failedByLoss}, want: 4},
 		{name: "rule, for good", policy: three, kinds: []failureKind{failedFinally}, want: 1},
 		{name: "rule, POST and status", policy: three, kinds: []failureKind{failedByStatus}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 4, reason: observe.ReasonRetriesExhausted},
 		{name: "rule, POST and reset", policy: three, kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 1},
@@ -88,6 +91,7 @@ func TestJudge(t *testing.T) {
 		{name: "no attempts, no connection", policy: none, kinds: []failureKind{failedToConnect}, want: 1},
 		{name: "no attempts, status", policy: none, kinds: []failureKind{failedByStatus}, want: 1, reason: observe.ReasonOK},
 		{name: "no attempts, closed while idle", policy: none, kinds: []failureKind{failedOnIdle}, want: 1},
+		{name: "no attempts, lost", policy: none, kinds: []failureKind{failedByLoss}, want: 1},
 		{name: "no attempts, but nothing was sent", policy: none, kinds: []failureKind{failedStale, failedByReset}, want: 2},
 
 		{name: "triggers, no connection", policy: on(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE), kinds: []failureKind{failedToConnect}, want: 4},

@@ -102,6 +102,13 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	}
 }
 
+// Answered reports whether any response head has arrived, even where the stream has failed since, so that ReadHead does not return it.
+func (s *ClientStream) Answered() bool {
+	s.s.c.mu.Lock()
+	defer s.s.c.unlock()
+	return s.headed || s.interims != nil
+}
+
 // next returns the next of those that wait. It is valid until the call after that.
 func (p *interims) next() *head.Section {
 	p.current, p.list[p.first] = p.list[p.first], p.current

@@ -88,6 +88,12 @@ func Unprocessed(err error) bool {
 		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
 }
 
+// Reset reports whether err is that the peer has reset the stream, and so has got the request.
+func Reset(err error) bool {
+	var reset *ResetError
+	return errors.As(err, &reset) && reset.ByPeer
+}
+
 // Canceled reports whether err is that the peer has reset the stream because it does not need it any more.
 func Canceled(err error) bool {
 	var reset *ResetError
