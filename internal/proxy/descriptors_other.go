@@ -2,5 +2,5 @@
 
 package proxy
 
-// DefaultMaxConnections is half of the descriptors that a process usually may have.
-func DefaultMaxConnections() int { return defaultDescriptors / 2 }
+// descriptorLimit is how many descriptors a process usually may have.
+func descriptorLimit() int { return defaultDescriptors }

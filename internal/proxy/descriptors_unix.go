@@ -4,11 +4,11 @@ package proxy
 
 import "syscall"
 
-// DefaultMaxConnections is half of the descriptors that the process may have.
-func DefaultMaxConnections() int {
+// descriptorLimit is how many descriptors the process may have.
+func descriptorLimit() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return defaultDescriptors / 2
+		return defaultDescriptors
 	}
-	return int(max(min(limit.Cur, mostDescriptors)/2, 1))
+	return int(min(limit.Cur, mostDescriptors))
 }

@@ -73,6 +73,20 @@ func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
 	return d
 }
 
+// DefaultMaxConnections is half of the descriptors that the process may have.
+func DefaultMaxConnections() int { return max(descriptorLimit()/2, 1) }
+
+// backendConnections bounds the connections to backends: what so many connections of clients leave of the descriptors, but for a few that sockets, files and
+// pipes need, and at least a quarter of them.
+func backendConnections(clients int) int {
+	n := descriptorLimit()
+	few := max(n/32, 64)
+	if clients < 0 {
+		return n - n/4
+	}
+	return max(n-clients-few, n/4, 1)
+}
+
 // connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
 // endpoints and the rest, and one client has a quarter of the connections: no less, because it may be a load balancer that hides thousands.
 func (o *Options) connectionLimits() client.ConnectionLimits {

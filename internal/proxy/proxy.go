@@ -69,6 +69,9 @@ func New(o Options) *Proxy {
 	}
 	o.Upstream.PlainIO = o.Upstream.PlainIO || o.PlainIO
 	o.Upstream.Logger = o.Logger
+	if o.Upstream.MaxOpen == 0 {
+		o.Upstream.MaxOpen = backendConnections(o.connectionLimits().Total)
+	}
 	o.Upstream.HTTP2.MaxHeaderBytes, o.Upstream.HTTP2.MaxFields = o.Limits.MaxHead, o.Limits.MaxFields
 	var p *Proxy
 	o.Upstream.Panicked = func(where string, v any) { p.engine.Observer.Panicked(where, v) }
@@ -219,8 +222,12 @@ func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 // serve starts accepting on a socket.
 func (p *Proxy) serve(s *snapshot.Socket) {
 	s.ServeRaw(func() bool { return p.clients.L4InLoops(p.engine.Snapshot.Load().Port(s)) }, func(raw listen.Raw) { p.acceptRaw(s, raw) })
-	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) },
-		func(err error) { p.logger.Error("accept failed", "address", s.Addr.String(), "error", err) })
+	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) }, func(err error) {
+		if upstream.IsExhausted(err) && p.upstreams.FreeIdle() {
+			return // the next try follows in a moment, and tells if that was not enough
+		}
+		p.logger.Error("accept failed", "address", s.Addr.String(), "error", err)
+	})
 }
 
 // accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.

@@ -121,6 +121,9 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		w.conn.Close()
 	}
 	defer e.dialDone(p)
+	if p == forRequest {
+		e.replaceIdle()
+	}
 	return e.dialBy(ctx, limit, p, connected)
 }
 

@@ -77,6 +77,8 @@ type Options struct {
 	// MaxDials is how many connections to one endpoint are made at a time, MaxWaiting how many requests wait for a
 	// connection to it, or for a place on one that is shared. Tunnels count, and have three quarters of either at most.
 	MaxDials, MaxWaiting int
+	// MaxOpen bounds the connections to all endpoints together, in use or idle, of which one Backend may have seven eighths; 0 is no bound.
+	MaxOpen int
 	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
 	// systems other than Linux: for diagnosis, it costs a little more.
 	PlainIO bool
@@ -126,6 +128,12 @@ type Set struct {
 	clock atomic.Int64
 	// recent is the time of the Sweep before that: what was released since is less than two intervals old.
 	recent atomic.Int64
+
+	sockets atomic.Int64 // connections that are open or being made
+	relief  struct {     // see FreeIdle
+		mu    sync.Mutex
+		times atomic.Int64 // that it has freed any
+	}
 
 	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
 	trusted  authorities
