@@ -135,6 +135,25 @@ func TestProtectionIsNeverLeftOut(t *testing.T) {
 	}
 }
 
+// TestPolicyOfRules: on a host with regular expressions, whose Ingresses share a route, a policy is for each rule of its Ingress, and for no other.
+func TestPolicyOfRules(t *testing.T) {
+	out := convert(t, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: closed, annotations: {nginx.ingress.kubernetes.io/use-regex: "true", nginx.ingress.kubernetes.io/whitelist-source-range: 10.0.0.0/8}},
+  spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /aaaaa, pathType: Prefix, backend: {service: {name: one, port: {number: 80}}}}, {path: /bbb, pathType: Prefix, backend: {service: {name: one, port: {number: 80}}}},
+    {path: /c, pathType: Prefix, backend: {service: {name: one, port: {number: 80}}}}]}}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: open}, spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /dddd, pathType: Prefix, backend: {service: {name: two, port: {number: 80}}}}]}}]}}
+`)
+	var got []string
+	for line := range strings.Lines(string(out.YAML())) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "sectionName: rule-"); ok {
+			got = append(got, name)
+		}
+	}
+	if want := []string{"1", "3", "4"}; !slices.Equal(got, want) {
+		t.Errorf("the policy is for the rules %v, want %v:\n%s", got, want, out.YAML())
+	}
+}
+
 // TestInput: what is read, and what is said of the rest.
 func TestInput(t *testing.T) {
 	in := new(Input)

@@ -44,7 +44,7 @@ func (o object) with(name string, value any) object {
 			return o
 		}
 	}
-	return append(o, field{name, value})
+	return append(o[:len(o):len(o)], field{name, value}) // o may get another field elsewhere
 }
 
 func node(value any) *yaml.Node {
