@@ -30,6 +30,7 @@ type settings struct {
 	body                                 int64  // bytes; 0 is no limit
 	withheld                             string // why no backend may be asked; "" where one may
 	withheldAuth                         string // the same, but not for ACME challenges, for which ingress-nginx demands no authentication
+	unredirected                         bool   // because of a redirect that cannot be expressed, in the place of which no filter makes sense
 	ranges                               bool   // some addresses are refused
 	wwwRedirect                          bool
 	weight, weightTotal                  int
@@ -231,7 +232,7 @@ func (r *reader) target(name, v string, code int) *redirect {
 	u, err := url.Parse(literal)
 	if err != nil || strings.Contains(literal, "$") || u.RawQuery != "" || u.Fragment != "" || u.User != nil || !slices.Contains(redirectCodes, code) || (sameURI && strings.Trim(u.Path, "/") != "") ||
 		(u.Host == "" && !strings.HasPrefix(u.Path, "/")) {
-		r.set.withheld = "the redirect " + v + " cannot be expressed"
+		r.set.withheld, r.set.unredirected = "the redirect "+v+" cannot be expressed", true
 		r.not(r.ing, name, "a redirect with status "+itoa(code)+" to "+v+" cannot be expressed: it has a query, a fragment, variables or another status", "write a RequestRedirect filter that is close to it; until then these paths are answered 500")
 		return nil
 	}
@@ -416,7 +417,7 @@ func (r *reader) protection() {
 		}
 	}
 	r.externalAuth(holdAuth)
-	var rules []object
+	var limits rateLimits
 	for _, name := range []string{"denylist-source-range"} {
 		if v, ok := r.take(name); ok {
 			ranges, bad := cidrs(v)
@@ -425,10 +426,10 @@ func (r *reader) protection() {
 				continue
 			}
 			for _, p := range ranges {
-				rules = append(rules, fields("clientSelectors", []object{fields("sourceCIDR", fields("value", p))}, "limit", fields("requests", 0, "unit", "Second"), "xRateLimitHeaders", "Off"))
+				limits.rules = append(limits.rules, fields("clientSelectors", []object{fields("sourceCIDR", fields("value", p))}, "limit", fields("requests", 0, "unit", "Second"), "xRateLimitHeaders", "Off"))
 			}
 			r.set.ranges = true
-			r.approx(r.ing, name, "addresses are refused by a limit of 0 requests, with 429 instead of 403", "nothing, unless clients depend on the status")
+			limits.claims = append(limits.claims, claim{name, "addresses are refused by a limit of 0 requests, with 429 instead of 403", "nothing, unless clients depend on the status"})
 		}
 	}
 	allow, how := r.take("allowlist-source-range")
@@ -448,12 +449,12 @@ func (r *reader) protection() {
 			for _, p := range ranges {
 				selectors = append(selectors, fields("sourceCIDR", fields("value", p, "invert", true)))
 			}
-			rules = append(rules, fields("clientSelectors", selectors, "limit", fields("requests", 0, "unit", "Second"), "xRateLimitHeaders", "Off"))
+			limits.rules = append(limits.rules, fields("clientSelectors", selectors, "limit", fields("requests", 0, "unit", "Second"), "xRateLimitHeaders", "Off"))
 			r.set.ranges = true
-			r.approx(r.ing, name, "other addresses are refused by a limit of 0 requests, with 429 instead of 403", "nothing, unless clients depend on the status")
+			limits.claims = append(limits.claims, claim{name, "other addresses are refused by a limit of 0 requests, with 429 instead of 403", "nothing, unless clients depend on the status"})
 		}
 	}
-	r.rates(rules, hold)
+	r.rates(limits, hold)
 }
 
 // demandsCertificates reports whether an Ingress demands certificates of clients.
@@ -523,14 +524,20 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 		}
 		return
 	}
+	unreachable := func(what string) {
+		hold("auth-url", what, "make it a Service, and write an ExternalAuth filter")
+		if hasHeaders {
+			r.not(r.ing, "auth-response-headers", "see auth-url", "")
+		}
+	}
 	u, err := url.Parse(v)
 	if err != nil || u.Scheme != "http" || strings.Contains(v, "$") || u.RawQuery != "" || !clusterSuffix.MatchString(u.Hostname()) {
-		hold("auth-url", "an authorization server that is no Service of the cluster over http, or has a query or variables,", "make it a Service, and write an ExternalAuth filter")
+		unreachable("an authorization server that is no Service of the cluster over http, or has a query or variables,")
 		return
 	}
 	parts := strings.Split(clusterSuffix.ReplaceAllString(u.Hostname(), ""), ".")
 	if len(parts) != 2 {
-		hold("auth-url", "an authorization server that is no Service of the cluster", "make it a Service, and write an ExternalAuth filter")
+		unreachable("an authorization server that is no Service of the cluster")
 		return
 	}
 	port := 80
@@ -567,8 +574,14 @@ func nonEmpty(s string) any {
 // maxLimits is how many rules the rate limit of a BackendTrafficPolicy may have.
 const maxLimits = 16
 
+// rateLimits are the rules of a rate limit, and what is said of the annotations that they are made of, if there are not too many.
+type rateLimits struct {
+	rules  []object
+	claims []claim
+}
+
 // rates adds limits to rules that refuse addresses.
-func (r *reader) rates(rules []object, hold func(name, what, remedy string)) {
+func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) {
 	for _, unit := range []struct{ name, unit string }{{"limit-rps", "Second"}, {"limit-rpm", "Minute"}} {
 		n, given := r.number(unit.name)
 		if !given || n <= 0 {
@@ -578,14 +591,14 @@ func (r *reader) rates(rules []object, hold func(name, what, remedy string)) {
 			continue
 		}
 		for _, all := range []string{"0.0.0.0/0", "::/0"} {
-			rules = append(rules, fields("clientSelectors", []object{fields("sourceCIDR", fields("type", "Distinct", "value", all))}, "limit", fields("requests", n, "unit", unit.unit), "shared", true, "xRateLimitHeaders", "Off"))
+			limits.rules = append(limits.rules, fields("clientSelectors", []object{fields("sourceCIDR", fields("type", "Distinct", "value", all))}, "limit", fields("requests", n, "unit", unit.unit), "shared", true, "xRateLimitHeaders", "Off"))
 		}
 		burst := 5
 		if m, ok := r.number("limit-burst-multiplier"); ok && m > 0 {
 			burst = m
 		}
-		r.approx(r.ing, unit.name, fmt.Sprintf("each client address has %d requests a %s, and as many at once; nginx lets %d at once. What is over the limit is answered 429, not 503", n, strings.ToLower(unit.unit), n*burst+1),
-			"raise the limit where clients come in bursts")
+		limits.claims = append(limits.claims, claim{unit.name, fmt.Sprintf("each client address has %d requests a %s, and as many at once; nginx lets %d at once. What is over the limit is answered 429, not 503", n, strings.ToLower(unit.unit), n*burst+1),
+			"raise the limit where clients come in bursts"})
 	}
 	if _, ok := r.take("limit-burst-multiplier"); ok {
 		r.not(r.ing, "limit-burst-multiplier", "as many requests as the limit pass at once", "raise the limit")
@@ -600,12 +613,20 @@ func (r *reader) rates(rules []object, hold func(name, what, remedy string)) {
 			r.not(r.ing, name, "there is no limit on connections or bytes of each client", "see maxConnections of GatewayParameters and bandwidthLimit of a BackendTrafficPolicy, which hold for all clients together")
 		}
 	}
-	if len(rules) > maxLimits {
-		hold("denylist-source-range", "what makes "+itoa(len(rules))+" rules, one for each range of denylist-source-range, one for the allowlist and two for each limit, of which a BackendTrafficPolicy has "+itoa(maxLimits)+" at most,", "join ranges, or have a firewall do it")
+	if len(limits.rules) > maxLimits {
+		for _, one := range limits.claims {
+			if one.name != "denylist-source-range" {
+				r.not(r.ing, one.name, "is left out with denylist-source-range, so that nothing of it holds once backendRefs are added", "see denylist-source-range")
+			}
+		}
+		hold("denylist-source-range", "what makes "+itoa(len(limits.rules))+" rules, one for each range of denylist-source-range, one for the allowlist and two for each limit, of which a BackendTrafficPolicy has "+itoa(maxLimits)+" at most,", "join ranges, or have a firewall do it")
 		return
 	}
-	if len(rules) > 0 {
-		r.set.policy = r.set.policy.with("rateLimit", fields("local", fields("rules", rules)))
+	for _, one := range limits.claims {
+		r.approx(r.ing, one.name, one.message, one.remedy)
+	}
+	if len(limits.rules) > 0 {
+		r.set.policy = r.set.policy.with("rateLimit", fields("local", fields("rules", limits.rules)))
 	}
 }
 
@@ -805,15 +826,18 @@ func (r *reader) affinity() {
 
 // canary takes the annotations of a canary.
 func (r *reader) canary() {
-	r.done(r.ing, "canary", "its Service is a backend of the other Ingress's rules")
+	claims := func(name, message string) {
+		r.claims[r.ing] = append(r.claims[r.ing], claim{name: name, message: message})
+	}
+	claims("canary", "its Service is a backend of the other Ingress's rules")
 	r.got["canary"] = true
 	if n, ok := r.number("canary-weight-total"); ok && n >= 100 {
 		r.set.weightTotal = n
-		r.done(r.ing, "canary-weight-total", "as it says")
+		claims("canary-weight-total", "as it says")
 	}
 	if n, ok := r.number("canary-weight"); ok {
 		r.set.weight = min(max(n, 0), r.set.weightTotal)
-		r.done(r.ing, "canary-weight", "as weights of backendRefs")
+		claims("canary-weight", "as weights of backendRefs")
 	}
 	for _, name := range []string{"canary-by-header", "canary-by-header-value", "canary-by-header-pattern", "canary-by-cookie"} {
 		if _, ok := r.take(name); !ok {
@@ -827,7 +851,7 @@ func (r *reader) canary() {
 			}
 		case "canary-by-header-value":
 		}
-		r.done(r.ing, name, "as a match of a rule of its own")
+		claims(name, "as a match of a rule of its own")
 	}
 }
 

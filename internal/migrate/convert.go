@@ -96,11 +96,16 @@ type converter struct {
 	global    *global
 	// controller is the one of the input; nil is that the input has none, so that its defaults are assumed.
 	controller *controller
-	unread     *controller        // one whose arguments are not known, instead
-	streams    []*document        // TCPRoutes, UDPRoutes and TLSRoutes
-	ports      []object           // listeners for TCP and UDP
-	said       map[[2]string]bool // what of which Ingress has an entry
+	unread     *controller          // one whose arguments are not known, instead
+	streams    []*document          // TCPRoutes, UDPRoutes and TLSRoutes
+	ports      []object             // listeners for TCP and UDP
+	said       map[[2]string]bool   // what of which Ingress has an entry
+	claims     map[*ingress][]claim // of canaries
+	canaries   map[*ingress]bool    // canaries of locations that are not left out: whether some rule has their backend
 }
+
+// claim is what is said of an annotation if what it became is in the output, which is known later.
+type claim struct{ name, message, remedy string }
 
 // secured is a listener for HTTPS.
 type secured struct {
@@ -138,7 +143,7 @@ type rule struct {
 	name    string
 	from    *ingress
 	body    object
-	backend bool // it has backends, so that a policy is for it
+	backend bool // it has backends, or will have those that somebody adds, so that a policy is for it
 }
 
 // What an API server accepts at most: rules and hostnames of an HTTPRoute, listeners of a Gateway, of GatewayParameters, items of a ReferenceGrant, and characters of a name.
@@ -153,7 +158,7 @@ const (
 
 // Convert makes Gateway API objects of the Ingresses. The same input gives the same output.
 func Convert(in *Input, options Options) *Output {
-	c := &converter{options: options, input: in, settings: map[*ingress]*settings{}, names: map[string]bool{}, hosts: map[string]string{}, serving: map[*ingress]bool{}, grants: map[grant]map[string]bool{}, said: map[[2]string]bool{}}
+	c := &converter{options: options, input: in, settings: map[*ingress]*settings{}, names: map[string]bool{}, hosts: map[string]string{}, serving: map[*ingress]bool{}, grants: map[grant]map[string]bool{}, said: map[[2]string]bool{}, claims: map[*ingress][]claim{}, canaries: map[*ingress]bool{}}
 	c.readController()
 	c.readConfig()
 	taken := c.taken()
@@ -198,12 +203,28 @@ func Convert(in *Input, options Options) *Output {
 			c.report = append(c.report, e)
 		}
 	}
+	c.claimed(taken)
 	c.silent(taken)
 	for _, p := range in.policies {
 		c.report = append(c.report, p.describe()...)
 	}
 	out.Report = c.report.sorted()
 	return out
+}
+
+// claimed reports what became of the annotations of canaries.
+func (c *converter) claimed(taken []*ingress) {
+	for _, ing := range taken {
+		some, asked := c.canaries[ing]
+		for _, one := range c.claims[ing] {
+			switch {
+			case some || !asked:
+				c.done(ing, one.name, one.message)
+			case one.name != "canary": // of which unserved has told
+				c.not(ing, one.name, "see canary", "")
+			}
+		}
+	}
 }
 
 // silent reports the annotations of which nothing was said because nothing comes of them.
@@ -608,12 +629,12 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 			continue
 		case rw.withheld || c.withheld(s, l) != "":
 			routeOf(l.from).note(c.withheld(s, l))
-			add(&rule{body: fields("matches", []object{m})})
+			c.unserved(s, l, m, rw, r, scheme, add)
 			continue
 		}
 		primary, ok := c.backendRef(r, l.from, l.field, l.backend)
 		if !ok {
-			add(&rule{body: fields("matches", []object{m})})
+			c.unserved(s, l, m, rw, r, scheme, add)
 			continue
 		}
 		c.backends(l, m, primary, rw, r, scheme, add)
@@ -622,6 +643,8 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 		one := &rule{from: l.from, body: fields("matches", guards)}
 		if scheme == "http" && c.toHTTPS(s, l) {
 			one.body = append(one.body, field{"filters", []object{c.httpsRedirect()}})
+		} else if rw.withheld || c.withheld(s, l) != "" { // whoever adds backendRefs to the route may add them here, too
+			one.backend, one.body = true, one.body.with("filters", c.filters(l, r, &rewrite{}, nil, scheme))
 		}
 		routeOf(l.from).add(one)
 	}
@@ -674,6 +697,22 @@ func (c *converter) slashRule(rw *rewrite, l *location, scheme string) *rule {
 		"filters", append(c.security(scheme), fields("type", "RequestRedirect", "requestRedirect", fields("path", fields("type", "ReplaceFullPath", "replaceFullPath", rw.slash+"/"), "statusCode", 301))))}
 }
 
+// unserved makes the rule of one match that has no backends until somebody adds them. Its filters and policies are those that it would have with backends, so that
+// it is not open then to those whom they refuse.
+func (c *converter) unserved(s *server, l *location, m object, rw *rewrite, r *route, scheme string, add func(*rule)) {
+	if l.canary != nil {
+		from := l.canary.from
+		c.canaries[from] = c.canaries[from] // false, unless another rule has its backend
+		c.not(from, "canary", "paths of "+orAll(s.host)+" that "+l.from.String()+" has are answered 500, so that none of their requests go to this Service", "add it where you add the backendRefs")
+	}
+	set := c.settingsOf(l.from)
+	if set.unredirected {
+		add(&rule{body: fields("matches", []object{m})})
+		return
+	}
+	add(&rule{backend: true, body: fields("matches", []object{m}, "filters", c.filters(l, r, rw, m, scheme), "sessionPersistence", set.session)})
+}
+
 // backends makes the rules of one match: those that send requests to a canary by header or cookie, and the one for all others.
 func (c *converter) backends(l *location, m, primary object, rw *rewrite, r *route, scheme string, add func(*rule)) {
 	filters := c.filters(l, r, rw, m, scheme)
@@ -687,6 +726,7 @@ func (c *converter) backends(l *location, m, primary object, rw *rewrite, r *rou
 		alternative, ok := c.backendRef(r, l.canary.from, "spec.rules", l.canary.backend)
 		if ok {
 			from := l.canary.from
+			c.canaries[from] = true
 			r.source(from)
 			value := func(name string) string { return c.value(from, name) }
 			header := func(name, kind, value string) object {
@@ -738,7 +778,7 @@ func (c *converter) security(scheme string) []object {
 	return []object{fields("type", "ResponseHeaderModifier", "responseHeaderModifier", fields("set", []object{fields("name", "Strict-Transport-Security", "value", c.global.hsts)}))}
 }
 
-// filters are those of a location's rules that ask a backend. Their order is that in which nginx does these things.
+// filters are those of a location's rules that ask a backend, or will once they have one. Their order is that in which nginx does these things.
 func (c *converter) filters(l *location, r *route, rw *rewrite, m object, scheme string) []object {
 	set := c.settingsOf(l.from)
 	out := c.security(scheme)

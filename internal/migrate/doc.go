@@ -23,7 +23,8 @@
 // PathPrefix matches, and the report says so.
 //
 // What protects a backend and cannot be translated (basic authentication, client certificates, an authorization server outside the
-// cluster) is never just left out: the rule stays without backends, so requests are answered with 500 until somebody decides.
+// cluster) is never just left out: the rule stays without backends, so requests are answered with 500 until somebody decides. Its filters and policies are there all the
+// same, so that what can be translated holds as soon as the rule gets backends.
 //
 // Package e2e serves the same requests through nginx and through what comes out here, and fails on a difference that the report does not name.
 //

@@ -135,6 +135,22 @@ func TestProtectionIsNeverLeftOut(t *testing.T) {
 	}
 }
 
+// TestWithheldRulesKeepTheRest: where one annotation leaves rules without backends, all else that the Ingress asks for is there, so that it holds once somebody adds them.
+func TestWithheldRulesKeepTheRest(t *testing.T) {
+	for _, withheld := range []string{`auth-type: basic`, `auth-tls-secret: default/ca`, `satisfy: any`, `enable-modsecurity: "true"`, `auth-url: https://auth.example.com/check`, `denylist-source-range: nonsense`, `backend-protocol: HTTPS`,
+		`configuration-snippet: "deny all;"`, `server-snippet: "deny all;"`, `use-regex: "true"`} {
+		out := convert(t, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, annotations: {nginx.ingress.kubernetes.io/`+withheld+`, nginx.ingress.kubernetes.io/whitelist-source-range: 10.0.0.0/8,
+  nginx.ingress.kubernetes.io/limit-rps: "5", nginx.ingress.kubernetes.io/enable-cors: "true", nginx.ingress.kubernetes.io/affinity: cookie, nginx.ingress.kubernetes.io/upstream-vhost: b.test, nginx.ingress.kubernetes.io/mirror-target: "http://copies.default.svc$request_uri"}},
+  spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: "/p(?!q)", pathType: ImplementationSpecific, backend: {service: {name: secret, port: {number: 80}}}}]}}]}}`)
+		text := string(out.YAML())
+		for _, want := range []string{"type: CORS", "type: RequestMirror", "hostname: b.test", "sessionPersistence:", "kind: BackendTrafficPolicy", "value: 10.0.0.0/8", "requests: 5\n"} {
+			if !strings.Contains(text, want) || strings.Contains(text, "name: secret") {
+				t.Errorf("%s: the rule must be there without its backend, and with %s:\n%s", withheld, want, text)
+			}
+		}
+	}
+}
+
 // TestPolicyOfRules: on a host with regular expressions, whose Ingresses share a route, a policy is for each rule of its Ingress, and for no other.
 func TestPolicyOfRules(t *testing.T) {
 	out := convert(t, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: closed, annotations: {nginx.ingress.kubernetes.io/use-regex: "true", nginx.ingress.kubernetes.io/whitelist-source-range: 10.0.0.0/8}},
