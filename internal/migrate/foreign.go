@@ -61,7 +61,7 @@ var foreignMappings = map[string][]mapping{
 		{"connection.bufferLimit", NotTranslated, "bodies are streamed, and buffers are Moongate's own", ""},
 		{"headers.earlyRequestHeaders", NotTranslated, "maps to an HTTPFilter in filters.requests of the listener", "write one (docs/tasks/http-filter.md)"},
 		{"headers.lateResponseHeaders", NotTranslated, "maps to responseHeaders of an HTTPFilter in filters.requests of the listener", "write one (docs/tasks/http-filter.md)"},
-		{"headers.requestID", NotTranslated, "request ids are set by filters", "see docs/tasks/headers.md"},
+		{"headers.requestID", NotTranslated, "Generate is the default, and PreserveOrGenerate maps to requestIDs: preserve of GatewayParameters; other values have no counterpart", "set it where the ids of clients must be kept (docs/tasks/headers.md)"},
 		{"headers", NotTranslated, "header fields are handled as docs/defaults.md says", "compare"},
 		{"http1", NotTranslated, "HTTP/1.1 is handled as docs/defaults.md says", "compare"},
 		{"http2", NotTranslated, "limits of HTTP/2 are Moongate's own, as docs/defaults.md says", "compare"},
