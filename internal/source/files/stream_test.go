@@ -85,6 +85,10 @@ func TestUnservedKinds(t *testing.T) {
 	for kind, warned := range map[string]bool{
 		"networking.k8s.io/v1 Ingress": true, "networking.k8s.io/v1 IngressClass": false, "networking.k8s.io/v1 NetworkPolicy": false, "apps/v1 Deployment": false, "v1 Pod": false,
 		"gateway.envoyproxy.io/v1alpha1 SecurityPolicy": true, "gateway.envoyproxy.io/v1alpha1 EnvoyPatchPolicy": true, "security.istio.io/v1 AuthorizationPolicy": true,
+		"networking.k8s.io/v1beta1 Ingress": true, "extensions/v1beta1 Ingress": true, "extensions/v1beta1 Deployment": false,
+		"gateway.envoyproxy.io/v1alpha1 Backend": true, "gateway.envoyproxy.io/v1alpha1 ClientTrafficPolicy": true, "gateway.envoyproxy.io/v1alpha1 EnvoyExtensionPolicy": true,
+		"gateway.envoyproxy.io/v1alpha1 EnvoyProxy": true, "gateway.envoyproxy.io/v1alpha1 HTTPRouteFilter": true,
+		"cilium.io/v2 CiliumEnvoyConfig": true, "cilium.io/v2 CiliumClusterwideEnvoyConfig": true, "cilium.io/v2alpha1 CiliumGatewayClassConfig": true, "cilium.io/v2 CiliumNetworkPolicy": false,
 		"gateway.solo.io/v1 VirtualService": true, "notsolo.io/v1 Thing": false, "traefik.io/v1alpha1 Middleware": true,
 	} {
 		t.Run(kind, func(t *testing.T) {

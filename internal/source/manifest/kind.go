@@ -81,7 +81,7 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 		}
 	}
 	// Pod, Node and so on are real kinds, however near to ours they look.
-	if slices.Contains(coreKinds, name) && group == "" {
+	if slices.Contains(otherKinds[group], name) {
 		return nil, ""
 	}
 	if near := schema.Nearest(name, names); near != "" {
@@ -90,6 +90,8 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 	return nil, ""
 }
 
-// coreKinds are the kinds of core/v1 that are none of ours.
-var coreKinds = []string{"Binding", "ComponentStatus", "Endpoints", "Event", "LimitRange", "Node", "PersistentVolume",
-	"PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "ServiceAccount"}
+// otherKinds are the kinds that are none of ours, by groups that have some of ours.
+var otherKinds = map[string][]string{
+	"":                              {"Binding", "ComponentStatus", "Endpoints", "Event", "LimitRange", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "ServiceAccount"},
+	kind.BackendTrafficPolicy.Group: {"Backend", "ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy", "HTTPRouteFilter", "SecurityPolicy"},
+}
