@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -52,7 +53,7 @@ func TestWaitHoldsNoBuffer(t *testing.T) {
 			client := &slowClient{started: make(chan struct{})}
 			x := New()
 			x.Client = &Client{Engine: &Engine{}, Response: client, Watch: &Watch{}}
-			x.Method = []byte("GET")
+			x.Method, x.rule = []byte("GET"), &snapshot.Rule{}
 			a := &x.attempt
 			a.engine, a.watch = x.Client.Engine, x.Client.Watch
 			ep.Begin()

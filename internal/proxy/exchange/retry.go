@@ -178,7 +178,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 }
 
 // mayReplay reports whether the rule lets the request be sent again without a reason of its own for that.
-func (x *Exchange) mayReplay() bool { return x.rule.Retry == nil || x.retry.retries < x.rule.Retry.Attempts }
+func (x *Exchange) mayReplay() bool {
+	return x.rule.Retry == nil || x.retry.retries < x.rule.Retry.Attempts
+}
 
 // countReplay is mayReplay, and counts that as one of the rule's retries: a backend that reads a request and then closes the connection looks like one that had
 // closed it before.
