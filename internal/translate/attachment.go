@@ -10,6 +10,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/intern"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
@@ -75,6 +76,12 @@ type admissions struct {
 	byOwner    *incremental.Index[kindName, listenerKey, admission]
 	byPort     *incremental.Index[portKey, listenerKey, admission]
 	byHostname *incremental.Index[hostnameKey, listenerKey, admission]
+
+	same struct { // in most attachments
+		parents   intern.Values[[]parent]
+		listeners intern.Values[[]listenerKey]
+		gateways  intern.Values[[]name]
+	}
 }
 
 func newAdmissions(e *incremental.Engine, namespaces *namespaces, gateways *gateways, listeners *listeners) *admissions {
@@ -170,10 +177,20 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 		a.Listeners = append(a.Listeners, k)
 	}
 	slices.SortFunc(a.Listeners, listenerKey.Compare)
-	for _, k := range a.Listeners {
-		a.Hosts = append(a.Hosts, hosts[k])
+	if len(a.Listeners) > 0 {
+		a.Hosts = make([]attachedHosts, len(a.Listeners))
 	}
+	for i, k := range a.Listeners {
+		if a.Hosts[i] = hosts[k]; i > 0 && sameHostnames(a.Hosts[i].Hostnames, a.Hosts[i-1].Hostnames) {
+			a.Hosts[i].Hostnames = a.Hosts[i-1].Hostnames
+		}
+	}
+	a.Parents, a.Listeners, a.Gateways = ad.same.parents.Of(a.Parents), ad.same.listeners.Of(a.Listeners), ad.same.gateways.Of(a.Gateways)
 	return a
+}
+
+func sameHostnames(a, b []*config.Hostname) bool {
+	return slices.EqualFunc(a, b, sameMessage[*config.Hostname])
 }
 
 // names reports whether the attachment has such a parentRef already.

@@ -104,7 +104,8 @@ func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compi
 // withoutExpressions drops the rules with regular expressions, for which k has no room. Those with filters fail more requests than are theirs instead: none of
 // theirs may reach a rule without the filters.
 func (c *compiled) withoutExpressions(k listenerKey) *compiled {
-	out := *c
+	out, of := *c, *c.findings
+	out.findings = &of
 	out.Route = &config.Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
 	has := func(index int) (is, filtered bool) {
 		i := slices.IndexFunc(c.Expressions, func(e expressions) bool { return e.Rule == index })

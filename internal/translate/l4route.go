@@ -65,10 +65,11 @@ func (a *attachment) original(h listenerHost) string {
 func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a *attachment) *config.L4Route {
 	r := &config.L4Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
 	for i, l := range a.Listeners {
-		if _, served := incremental.Fetch(v, rs.listenerStates.served, l); !served {
+		key, served := incremental.Fetch(v, rs.listenerStates.served, l)
+		if !served {
 			continue
 		}
-		at := &config.Attachment{Listener: l.String()}
+		at := &config.Attachment{Listener: key}
 		for _, h := range a.Hosts[i].Hostnames {
 			if chosen, _ := incremental.Fetch(v, rs.l4Chosen, listenerHost{l, h.Effective}); chosen == k {
 				at.Hostnames = append(at.Hostnames, h)

@@ -35,7 +35,7 @@ type listenerStates struct {
 
 	all          *incremental.Collection[listenerKey, *listenerState]
 	serving      *incremental.Collection[listenerKey, *config.Listener]
-	served       *incremental.Collection[listenerKey, bool]
+	served       *incremental.Collection[listenerKey, string] // the keys of their configs
 	acceptedSets *incremental.Index[name, attachedSet, struct{}] // by Gateway
 }
 
@@ -56,7 +56,7 @@ func newListenerStates(e *incremental.Engine, o *Options,
 			return s.Serve, s.Serve != nil
 		}, sameMessage[*config.Listener])
 	st.served = incremental.Map(e, "listener is served", st.serving,
-		func(*incremental.View, listenerKey, *config.Listener) (bool, bool) { return true, true }, same[bool])
+		func(_ *incremental.View, k listenerKey, _ *config.Listener) (string, bool) { return k.String(), true }, same[string])
 	st.declareAcceptedListenerSets(e)
 	return st
 }

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,14 @@ import (
 // compiled is what a route's rules amount to, whoever accepts it.
 type compiled struct {
 	Generation int64
-	Route      *config.Route        // without attachments
+	Route      *config.Route // without attachments
+	Services   []name        // that it may refer to; sorted, distinct
+	Rules      int           // in the spec
+	*findings
+}
+
+// findings are what most routes have nothing of; these share noFindings.
+type findings struct {
 	Unresolved []*condition.Problem // references, for condition ResolvedRefs
 	// Passthrough and PassthroughUnresolved are what the references mean for connections that are passed on with their TLS, and which of them
 	// do not resolve, of kinds that may have such.
@@ -30,11 +38,11 @@ type compiled struct {
 	Notes                 []*condition.Problem // values that are ignored
 	Dropped               []*dropped           // rules that cannot be carried out, for PartiallyInvalid
 	Invalid               *condition.Problem   // why the route as a whole is not accepted
-	Services              []name               // that it may refer to; sorted, distinct
-	Rules                 int                  // in the spec
 	// Expressions are those of the rules that have any, which Route has too.
 	Expressions []expressions
 }
+
+var noFindings = &findings{}
 
 // expressions are the regular expressions of a rule.
 type expressions struct {
@@ -148,7 +156,7 @@ func sameCompiled(a, b *compiled) bool {
 func sameAttachment(a, b *attachment) bool {
 	return a.Invalid == b.Invalid && a.Expressions == b.Expressions && a.Created == b.Created && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
 		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
-			return x.Passthrough == y.Passthrough && slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
+			return x.Passthrough == y.Passthrough && sameHostnames(x.Hostnames, y.Hostnames)
 		})
 }
 
@@ -161,8 +169,8 @@ func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) *
 		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
 	}
 	for i, k := range a.Listeners {
-		if _, served := incremental.Fetch(v, rs.listenerStates.served, k); served {
-			r.Attachments = append(r.Attachments, &config.Attachment{Listener: k.String(), Hostnames: a.Hosts[i].Hostnames})
+		if key, served := incremental.Fetch(v, rs.listenerStates.served, k); served {
+			r.Attachments = append(r.Attachments, &config.Attachment{Listener: key, Hostnames: a.Hosts[i].Hostnames})
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
@@ -177,7 +185,7 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	c := &compiled{Generation: generationOf(o), Route: &config.Route{
 		Key: config.RouteKey(string(k.Kind), n.Namespace, n.Name), Namespace: n.Namespace, Name: n.Name,
 		CreatedUnixNano: createdOf(o),
-	}}
+	}, findings: &findings{}}
 	from := referrer{rk.kind.Group, rk.kind.Name, n}
 	resolveFor := func(passthrough bool) rule.Resolve {
 		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (rule.Backend, *condition.Problem) {
@@ -218,6 +226,9 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	c.judge()
 	slices.SortFunc(c.Services, name.Compare)
 	c.Services = slices.Compact(c.Services)
+	if reflect.ValueOf(c.findings).Elem().IsZero() {
+		c.findings = noFindings
+	}
 	return c
 }
 
