@@ -83,20 +83,22 @@ func (k kindNamespace) Compare(o kindNamespace) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace))
 }
 
-// targetIndexes find the objects that selectors select. They hold nothing but labels, so that other edits of the objects wake no policy.
+// targetIndexes find the objects that selectors select. Labels, which those of routes are only where a policy selects any of their kind, are apart from the
+// objects, so that other edits of these wake no policy.
 type targetIndexes struct {
 	gatewayLabels          *incremental.Collection[name, map[string]string]
 	setLabels, routeLabels *incremental.Collection[kindName, map[string]string]
 	gateways               *incremental.Index[kindNamespace, name, map[string]string]
-	sets, routes           *incremental.Index[kindNamespace, kindName, map[string]string]
+	sets                   *incremental.Index[kindNamespace, kindName, map[string]string]
+	routes                 *incremental.Index[kindNamespace, kindName, metav1.Object]
 	// namespaces are those with objects of a kind.
 	gatewayNamespaces, setNamespaces, routeNamespaces *incremental.Index[Kind, kindNamespace, struct{}]
 }
 
-func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *namespaces, grants *grants, redises *redises) *backendTrafficPolicies {
+func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *namespaces, routeNamespaces *routeNamespaces, grants *grants, redises *redises) *backendTrafficPolicies {
 	bp := &backendTrafficPolicies{redises: redises, objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
 		gateways: in.gateways.Collection, sets: in.listenerSets.Collection, routes: in.routes.Collection, configMaps: in.authorities.Collection}
-	bp.declareSelectable(e)
+	bp.declareSelectable(e, routeNamespaces)
 	bp.targets = backendTrafficTargets(e, bp)
 	bp.byTarget = incremental.NewIndex(bp.targets, "BackendTrafficPolicies by target", func(_ name, targets []policyTarget) (keys []policy.Target) {
 		for _, t := range targets {
@@ -216,21 +218,28 @@ func labelsOf[K incremental.Key[K], O metav1.Object](e *incremental.Engine, what
 	return incremental.Map(e, what, objects, func(_ *incremental.View, _ K, o O) (map[string]string, bool) { return o.GetLabels(), true }, maps.Equal[map[string]string])
 }
 
-func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine) {
+func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine, routes *routeNamespaces) {
 	s := &bp.selectable
 	s.gatewayLabels = labelsOf(e, "Gateway labels", bp.gateways)
 	s.setLabels = labelsOf(e, "ListenerSet labels", bp.sets)
-	s.routeLabels = labelsOf(e, "route labels", bp.routes)
+	selecting := incremental.NewIndex(bp.objects, "BackendTrafficPolicies by kind that they select", func(_ name, p *eg.BackendTrafficPolicy) (kinds []Kind) {
+		for _, selector := range p.Spec.TargetSelectors {
+			kinds = append(kinds, Kind(selector.Kind))
+		}
+		return kinds
+	})
+	s.routeLabels = ofThose(e, routes, "route labels", func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, selecting, k.Kind) > 0 },
+		func(_ *incremental.View, _ kindName, o metav1.Object) (map[string]string, bool) { return o.GetLabels(), true }, maps.Equal[map[string]string])
 	s.gateways = incremental.NewIndex(s.gatewayLabels, "Gateways by namespace", func(n name, _ map[string]string) []kindNamespace { return []kindNamespace{{KindGateway, n.Namespace}} })
 	byKind := func(k kindName, _ map[string]string) []kindNamespace {
 		return []kindNamespace{{k.Kind, k.Name.Namespace}}
 	}
 	s.sets = incremental.NewIndex(s.setLabels, "ListenerSets by namespace", byKind)
-	s.routes = incremental.NewIndex(s.routeLabels, "routes by namespace", byKind)
+	s.routes = routes.routes
 	kindOf := func(k kindNamespace, _ struct{}) []Kind { return []Kind{k.Kind} }
 	s.gatewayNamespaces = incremental.NewIndex(incremental.Keys(s.gateways, "namespaces with Gateways"), "namespaces with Gateways by kind", kindOf)
 	s.setNamespaces = incremental.NewIndex(incremental.Keys(s.sets, "namespaces with ListenerSets"), "namespaces with ListenerSets by kind", kindOf)
-	s.routeNamespaces = incremental.NewIndex(incremental.Keys(s.routes, "namespaces with routes"), "namespaces with routes by kind", kindOf)
+	s.routeNamespaces = incremental.NewIndex(routes.all, "namespaces with routes by kind", kindOf)
 }
 
 // backendTrafficTargets are the targets of BackendTrafficPolicies, selected ones among them.
@@ -277,8 +286,8 @@ func (bp *backendTrafficPolicies) selected(v *incremental.View, n name, s *eg.Ta
 				all = append(all, objectTarget(kindName{k, object}))
 			}
 		}
-		ofKind := func(objects *incremental.Index[kindNamespace, kindName, map[string]string], of *incremental.Collection[kindName, map[string]string]) {
-			for _, object := range incremental.Lookup(v, objects, at) {
+		ofKind := func(objects []kindName, of *incremental.Collection[kindName, map[string]string]) {
+			for _, object := range objects {
 				if in.granted.allows(object.Name.Name) {
 					set, _ := incremental.Fetch(v, of, object)
 					take(object.Name, set)
@@ -294,9 +303,9 @@ func (bp *backendTrafficPolicies) selected(v *incremental.View, n name, s *eg.Ta
 				}
 			}
 		case k == KindListenerSet:
-			ofKind(bp.selectable.sets, bp.selectable.setLabels)
+			ofKind(incremental.Lookup(v, bp.selectable.sets, at), bp.selectable.setLabels)
 		case routeKindOf(k) != nil:
-			ofKind(bp.selectable.routes, bp.selectable.routeLabels)
+			ofKind(incremental.Lookup(v, bp.selectable.routes, at), bp.selectable.routeLabels)
 		}
 	}
 	return all

@@ -89,7 +89,8 @@ func New(options Options) *Translator {
 	t.listeners = newListeners(e, o, t.in.gateways.Collection, t.in.listenerSets.Collection, t.installation, namespaces, t.gateways)
 	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
 	collectors := newCollectors(e, t.in.telemetryPolicies.Collection, t.gateways)
-	xbackendUsers := newXBackendUsers(e, t.in.xbackends.Collection, t.in.routes.Collection, admissions)
+	routeNamespaces := newRouteNamespaces(e, t.in.routes.Collection)
+	xbackendUsers := newXBackendUsers(e, t.in.xbackends.Collection, routeNamespaces, admissions)
 	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, xbackendUsers, t.listeners, collectors)
 	t.redises = newRedises(e, o, t.in, t.gateways)
 	t.secrets = newSecrets(e, o, t.in, grants, t.listeners, t.redises, xbackendsInUse)
@@ -108,7 +109,7 @@ func New(options Options) *Translator {
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
 	t.listenerStates = newListenerStates(e, o, t.in.listenerFaults.Collection, t.in.mergedFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
-	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, grants, t.redises)
+	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, routeNamespaces, grants, t.redises)
 	backendTraffic.declareAbove(e, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters, backendTraffic)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)

@@ -70,13 +70,11 @@ type xbackendUsers struct {
 }
 
 func newXBackendUsers(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend],
-	routeObjects *incremental.Collection[kindName, metav1.Object], admissions *admissions) *xbackendUsers {
+	routeNamespaces *routeNamespaces, admissions *admissions) *xbackendUsers {
 	namespaces := incremental.NewIndex(objects, "XBackends by namespace", func(n name, _ *apisx.XBackend) []string { return []string{n.Namespace} })
-	routes := incremental.Map(e, "route beside XBackends", routeObjects,
+	routes := ofThose(e, routeNamespaces, "route beside XBackends",
+		func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, namespaces, k.Namespace) > 0 },
 		func(v *incremental.View, k kindName, o metav1.Object) ([]name, bool) {
-			if incremental.Count(v, namespaces, k.Name.Namespace) == 0 {
-				return nil, false
-			}
 			return namedXBackends(k, o), len(admissions.attach(v, factsOf(k, o)).Listeners) > 0
 		}, slices.Equal[[]name])
 	return &xbackendUsers{
