@@ -58,6 +58,7 @@ Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as problems")
 	in.flags(cmd)
 	in.adminFlag(cmd)
+	in.redisFlag(cmd)
 	cmd.ValidArgsFunction = completeManifests
 	outputFlag(cmd, &format, "table", "text", "json", "yaml", "github", "sarif")
 	return cmd

@@ -101,7 +101,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 	if in.class != "" {
 		base.Objects, applied.Objects = takeClass(base.Objects, in.class), takeClass(applied.Objects, in.class)
 	}
-	before, after = translated(base, in.cluster.use), translated(applied, in.cluster.use)
+	before, after = translated(base, in.cluster.use, in.redis), translated(applied, in.cluster.use, in.redis)
 	return before, after, base.unlisted, nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 	"github.com/moongate-dev/moongate/internal/status/listing"
@@ -29,6 +30,7 @@ type input struct {
 	class   string // that is treated as Moongate's, "" for none
 	cluster clusterFlags
 	admin   string // the admin server of a running gateway, "" for none
+	redis   string // what --redis of run or of the controller has, "" where that is not known
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -48,8 +50,17 @@ func (in *input) adminFlag(cmd *cobra.Command) {
 	}
 }
 
+// redisFlag adds --redis, for verbs that say what becomes of requests.
+func (in *input) redisFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&in.redis, "redis", "", "what moongate run or the controller has as --redis, so that global rate limits are known to have a server to count in; nothing connects to it")
+	cmd.MarkFlagsMutuallyExclusive("admin", "redis")
+}
+
 // check refuses flags that do not fit together.
 func (in *input) check(cmd *cobra.Command) error {
+	if _, err := ratelimit.RedisOptions(in.redis); err != nil && in.redis != "" {
+		return usage("%s", wrongRedis)
+	}
 	if in.admin != "" {
 		if len(in.paths) > 0 {
 			return usage("--admin is about what a gateway runs with: leave out %s", in.paths[0])

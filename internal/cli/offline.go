@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := translated(o, in.cluster.use)
+	off := translated(o, in.cluster.use, in.redis)
 	if len(in.paths) > 0 && in.cluster.use {
 		off.about = map[string]bool{}
 		for id := range off.positions {
@@ -51,10 +52,14 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 	return off, nil
 }
 
-// translated says what objects mean, in a cluster or where all Gateways share the ports of one process.
-func translated(in *objects, cluster bool) *offline {
+// unknownRedis stands for the Redis that the flag --redis of run or of a controller names, where it is not known whether it has that flag.
+const unknownRedis = "unknown.invalid:6379"
+
+// translated says what objects mean, in a cluster or where all Gateways share the ports of one process. redis is what --redis of run or of the controller has, "" where
+// that is not known.
+func translated(in *objects, cluster bool, redis string) *offline {
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil), OwnPorts: cluster,
-		RateLimits: &config.RateLimitService{Address: "redis:6379"}}) // a flag says where they count, which is not known here
+		RateLimits: &config.RateLimitService{Address: cmp.Or(redis, unknownRedis)}})
 	store := newObjectStore()
 	store.change(files.Change{Upserts: in.Objects, Problems: in.Problems, Full: true})
 	positions := map[kind.ObjectKey]files.Position{}
@@ -87,6 +92,7 @@ func translated(in *objects, cluster bool) *offline {
 		}
 	}
 	off.lint(in.Objects, in.Problems)
+	off.status.Problems = append(off.status.Problems, off.redisNeeded()...)
 	for _, u := range result.Untold {
 		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(in.source, positions[u.Object], u.Field)))
 	}
@@ -167,7 +173,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 
 // world is what explain decides in.
 func (o *offline) world() explain.World {
-	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
+	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite, UnknownRedis: unknownRedis}
 	for _, p := range o.status.Problems {
 		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
 			w.Refused = append(w.Refused, problemLine(p))
@@ -213,4 +219,39 @@ func (o *offline) lint(objects []files.Object, problems []files.Problem) {
 // untold is a problem of an object that has no status to show it in.
 func untold(u translate.Untold, at files.Position) admin.Problem {
 	return admin.Problem{File: at.File, Line: at.Line, Object: u.Object.String(), Field: u.Field, Message: u.Message, Remedy: u.Remedy}
+}
+
+// redisNeeded warns of policies whose global rate limits count in a Redis that nobody is known to name.
+func (o *offline) redisNeeded() (warnings []admin.Problem) {
+	unknown := map[string]bool{} // Gateways
+	for _, r := range o.resources {
+		if s := r.GetRateLimitService(); s.GetAddress() == unknownRedis {
+			unknown[s.Key] = true
+		}
+	}
+	policies := map[kind.ObjectKey]bool{}
+	for _, r := range o.resources {
+		route := r.GetRoute()
+		if !slices.ContainsFunc(route.GetAttachments(), func(a *config.Attachment) bool {
+			gateway, _ := config.SplitListenerKey(a.Listener)
+			return unknown[gateway]
+		}) {
+			continue
+		}
+		for _, rule := range route.Rules {
+			for _, l := range rule.GetTraffic().GetRateLimits().GetGlobal() {
+				policy, _, _ := strings.Cut(l.Name, "/rule/")
+				namespace, name, _ := strings.Cut(policy, "/")
+				policies[kind.BackendTrafficPolicy.Key(namespace, name)] = true
+			}
+		}
+	}
+	const field = "spec.rateLimit.global"
+	for _, id := range slices.SortedFunc(maps.Keys(policies), kind.ObjectKey.Compare) {
+		at := fieldPosition(o.source, o.positions[id], field)
+		warnings = append(warnings, admin.Problem{File: at.File, Line: at.Line, Object: id.String(), Field: field, Warning: true,
+			Message: "it counts in a Redis, which nothing here names: without one the policy is not accepted, and its requests are answered 500 policy_invalid",
+			Remedy:  "start Moongate with --redis ADDRESS and give check the same flag, or name one in spec.classOnly.rateLimit.redis of the class's GatewayParameters"})
+	}
+	return warnings
 }

@@ -28,6 +28,9 @@ const (
 	gcra        = "GCRA"
 )
 
+// wrongRedis does not repeat the address, which may hold a password.
+const wrongRedis = "--redis: it is neither host:port nor a URL of Redis: write it like 192.0.2.1:6379"
+
 const (
 	defaultRedisTimeout = 20 * time.Millisecond
 	maxRedisTimeout     = 10 * time.Second
@@ -62,7 +65,7 @@ func (f *rateLimitFlags) service() (*config.RateLimitService, error) {
 		return wrong("--redis-key-prefix %q: use up to %d letters, digits and signs of ASCII, such as \"production:\"", f.KeyPrefix, maxKeyPrefix)
 	}
 	if _, err := ratelimit.RedisOptions(f.Redis); err != nil && f.Redis != "" {
-		return wrong("--redis: it is neither host:port nor a URL of Redis: write it like 192.0.2.1:6379")
+		return wrong("%s", wrongRedis)
 	}
 	return &config.RateLimitService{Address: f.Redis, FailClosed: f.FailureMode == failClosed, Gcra: f.Algorithm == gcra, TimeoutNanos: int64(f.Timeout), KeyPrefix: f.KeyPrefix}, nil
 }

@@ -36,6 +36,7 @@ func (d *decision) carryOut() error {
 	if d.connects() && !d.takesConnect() {
 		return nil
 	}
+	d.noteRedis()
 	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
 	if answered, err := d.run(rule.Filters, exchange); answered || err != nil {
 		return err
@@ -154,6 +155,9 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 	}
 	if d.asks {
 		d.Answer.Text += ", if the authorization server lets the request pass"
+	}
+	if d.needsRedis {
+		d.Answer.Text += ", if its global rate limits have a Redis to count in"
 	}
 	if worst != observe.ReasonOK {
 		d.Answer.Text += ", except for the share of the backends with a problem"

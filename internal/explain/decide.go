@@ -115,6 +115,8 @@ type decision struct {
 	upstreams *upstream.Set
 	// asks tells that a filter asks an authorization server, which is taken to let the request pass.
 	asks bool
+	// needsRedis tells that the rule has global rate limits, and that it is not known whether there is a Redis for them.
+	needsRedis bool
 }
 
 // Explain decides the request by the proxy's own tables.

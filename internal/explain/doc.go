@@ -18,6 +18,8 @@ type World struct {
 	Refused []string
 	// ControllerName is ours.
 	ControllerName string
+	// UnknownRedis is the address that global rate limits have where it is not known whether they have a Redis; "" where that is known.
+	UnknownRedis string
 	// Zone is which zone the proxy is in, "" where that is not known.
 	Zone string
 	// Place is where an object is written, as file:line; "" if nobody knows.

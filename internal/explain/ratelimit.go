@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
 )
 
 // periods are the units of limits by their seconds.
@@ -92,4 +93,21 @@ func inverted(is bool, no, yes string) string {
 		return yes
 	}
 	return no
+}
+
+// noteRedis says what becomes of requests that have global rate limits, where it is not known whether there is a Redis for these.
+func (d *decision) noteRedis() {
+	traffic := d.rule.Config.GetTraffic()
+	if d.in.UnknownRedis == "" || len(traffic.GetRateLimits().GetGlobal()) == 0 {
+		return
+	}
+	for _, r := range d.in.Resources {
+		if s := r.GetRateLimitService(); s.GetKey() == d.listener.Gateway && s.GetAddress() == d.in.UnknownRedis {
+			d.needsRedis = true
+			d.Notes = append(d.Notes, fmt.Sprintf("%s: spec.rateLimit.global: it counts in a Redis, which nothing here names: without one every request of the rule is answered %d %s; "+
+				"start Moongate with --redis ADDRESS and give explain the same flag, or name one in spec.classOnly.rateLimit.redis of the class's GatewayParameters",
+				traffic.Policy, observe.ReasonPolicyInvalid.Status(), observe.ReasonPolicyInvalid))
+			return
+		}
+	}
 }
