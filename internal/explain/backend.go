@@ -99,7 +99,12 @@ func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered b
 	return false, nil
 }
 
+// fail ends the decision with a failure, whose status is not always that of its reason: gRPC has another one than HTTP.
 func (d *decision) fail(f *config.Failure) {
+	if reason, ok := observe.ReasonByWord(f.Reason); ok && d.connection() {
+		d.answerWith(reason, "")
+		return
+	}
 	d.Answer = Answer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
 	if reason, ok := observe.ReasonByWord(f.Reason); ok {
 		d.Answer.Text += ": " + reason.Description()
@@ -131,22 +136,27 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 		d.answerWith(observe.ReasonNoBackend, "")
 		return
 	}
-	healthy, worst := 0, observe.ReasonOK
-	for _, ref := range refs {
+	healthy := 0
+	var failure *config.Failure
+	for i, ref := range refs {
 		if ref.Weight == 0 {
 			continue
 		}
-		shown, reason := d.shownBackend(ref)
+		shown, f := d.shownBackend(ref)
 		shown.Share = fmt.Sprintf("%.3g%%", 100*float64(ref.Weight)/float64(total))
-		if reason == observe.ReasonOK {
+		if shown.Backend == "" {
+			shown.Backend = fmt.Sprintf("an invalid backendRef, %s.backendRefs[%d]", d.ruleField(), i)
+		}
+		if f == nil {
 			healthy++
 		} else {
-			worst = reason
+			failure = f
+			shown.Problem = d.problem(f)
 		}
 		d.Backends = append(d.Backends, shown)
 	}
 	if healthy == 0 {
-		d.answerWith(worst, "")
+		d.fail(failure)
 		return
 	}
 	d.Answer = Answer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
@@ -159,26 +169,32 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 	if d.needsRedis {
 		d.Answer.Text += ", if its global rate limits have a Redis to count in"
 	}
-	if worst != observe.ReasonOK {
+	if failure != nil {
 		d.Answer.Text += ", except for the share of the backends with a problem"
 	}
 }
 
-func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason) {
-	shown := Backend{Backend: "an invalid backendRef"}
+// ruleField is the path of the rule in its route.
+func (d *decision) ruleField() string {
+	index := uint32(0) // the only rule of connections
+	if d.rule != nil {
+		index = d.rule.Config.Index
+	}
+	return fmt.Sprintf("spec.rules[%d]", index)
+}
+
+// shownBackend shows what a backendRef leads to, without a name where that is nothing, and how its share of the requests fails, nil where it does not.
+func (d *decision) shownBackend(ref *config.BackendRef) (Backend, *config.Failure) {
+	var shown Backend
 	for _, f := range ref.Filters {
 		shown.Filters = append(shown.Filters, d.describeFilter(f))
 	}
 	backend := d.upstreams.Get(ref.Backend)
 	if backend == nil {
-		reason := observe.ReasonBackendInvalid
-		if f := ref.Failure; f != nil {
-			if known, ok := observe.ReasonByWord(f.Reason); ok {
-				reason = known
-			}
+		if ref.Failure != nil {
+			return shown, ref.Failure
 		}
-		shown.Problem = d.problem(reason)
-		return shown, reason
+		return shown, failureOf(observe.ReasonBackendInvalid)
 	}
 	c := backend.Config()
 	shown.Backend, shown.Position = d.objectOf(c)
@@ -193,17 +209,18 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 		shown.Speaks += ", with the client certificate of " + strings.Replace(key, "/", " ", 1)
 	} else if identity := d.listener.Identity; c.Tls != nil && c.ExternalHostname == nil && identity != nil {
 		if identity.Certificate == "" {
-			shown.Problem = d.problem(observe.ReasonGatewayCertificateInvalid)
-			return shown, observe.ReasonGatewayCertificateInvalid
+			return shown, failureOf(observe.ReasonGatewayCertificateInvalid)
 		}
 		shown.Speaks += ", with the client certificate of " + strings.Replace(identity.Certificate, "/", " ", 1)
 	}
 	if len(shown.Endpoints) == 0 {
-		reason := observe.ReasonNoEndpoints
-		shown.Problem = d.problem(reason)
-		return shown, reason
+		return shown, failureOf(observe.ReasonNoEndpoints)
 	}
-	return shown, observe.ReasonOK
+	return shown, nil
+}
+
+func failureOf(reason observe.Reason) *config.Failure {
+	return &config.Failure{Status: uint32(reason.Status()), Reason: reason.String()}
 }
 
 // retries is what bounds the retries of requests to a backend.
@@ -281,11 +298,11 @@ func (d *decision) sessions(b *upstream.Backend) string {
 }
 
 // problem is what becomes of the share of a backend.
-func (d *decision) problem(reason observe.Reason) string {
+func (d *decision) problem(f *config.Failure) string {
 	if d.connection() {
-		return d.refusal() + ", " + reason.String()
+		return d.refusal() + ", " + f.Reason
 	}
-	return fmt.Sprintf("answered %d %s", reason.Status(), reason)
+	return fmt.Sprintf("answered %d %s", f.Status, f.Reason)
 }
 
 // speaks is the protocol of a backend's endpoints in words.
@@ -418,15 +435,12 @@ func (d *decision) note() error {
 }
 
 // complain adds the conditions that may be why the request fails: those of the rule's route, and of the policies by which the rule fails, else
-// of what could have been there instead.
+// of what could have been there instead. Where the request is served it is what is missing of the rule all the same, such as one of its backends or a mirror.
 func (d *decision) complain() error {
 	served := d.Answer.Status < 400
 	if d.connection() {
 		served = d.Answer.Reason == observe.ReasonOK.String()
 	} else if d.Request.Path == "" {
-		return nil
-	}
-	if d.Rule != nil && served {
 		return nil
 	}
 	var failed []string
@@ -444,6 +458,9 @@ func (d *decision) complain() error {
 			continue
 		}
 		for _, c := range o.Complaints() {
+			if d.Rule != nil && served && (c.Condition != "ResolvedRefs=False" || !strings.Contains(c.Message, d.ruleField()+".")) {
+				continue
+			}
 			// Without a rule it is no matter whether routes have their backends.
 			if d.Rule != nil || o.Kind == "Gateway" || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)

@@ -52,7 +52,7 @@ func TestExplainConnections(t *testing.T) {
 			"setting    BackendTrafficPolicy n/p is in force", "setting    BackendTrafficPolicy n/above is overridden by it, which has no spec.tcpKeepalive"}},
 		{"over TLS", "tcp://10.0.0.9:5435", "ok", []string{"100% to Service n/secure port 80 (Service-n-secure.yaml:1) in TCP over TLS to db.test: 10.0.0.3:8080"}},
 		{"no endpoint", "tcp://a.test:5433", "no_endpoints", []string{"answer     the connection is reset, no_endpoints: "}},
-		{"an invalid backend", "tcp://a.test:5434", "backend_invalid", []string{"100% to an invalid backendRef: reset, backend_invalid"}},
+		{"an invalid backend", "tcp://a.test:5434", "backend_invalid", []string{"100% to an invalid backendRef, spec.rules[0].backendRefs[0]: reset, backend_invalid"}},
 		{"no route", "tcp://a.test:5436", "route_not_found", []string{"listener   n/gw/bare", "the listener has no route"}},
 		{"a listener of another protocol", "tcp://a.test:80", "wrong_protocol", []string{"port 80 speaks HTTP", "not TCP"}},
 		{"datagrams to a port of TCP", "udp://a.test:5432", "connection_refused", []string{"nothing listens on port 5432"}},

@@ -99,12 +99,18 @@ func world(t *testing.T) World {
 			&config.Rule{Matches: prefix("/weightless"), BackendRefs: []*config.BackendRef{ref("one", 0)}},
 			&config.Rule{Matches: prefix("/set"), Filters: []*anypb.Any{packed(t, &config.RequestHeaderModifier{Set: []*config.HeaderField{{Name: "X-Set", Value: "yes"}}})},
 				BackendRefs: []*config.BackendRef{ref("one", 1)}},
+			&config.Rule{Matches: prefix("/half"), BackendRefs: []*config.BackendRef{{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}, ref("one", 1)}},
+			&config.Rule{Matches: prefix("/call"), BackendRefs: []*config.BackendRef{{Weight: 1, Failure: &config.Failure{Status: 503, Reason: "backend_invalid"}}}},
 			&config.Rule{Matches: prefix("/chat"), BackendRefs: []*config.BackendRef{ref("chat", 1)}},
 		),
 	}, backend("one", "10.0.0.1", "10.0.0.2"), backend("empty"), backend("chat", "10.0.0.3"))
 	chat, _ := config.BackendProtocolOf("kubernetes.io/ws")
 	resources[len(resources)-2].GetBackend().Protocol = chat
-	return World{Resources: resources, ControllerName: "example.com/c", Refused: []string{"a.yaml:1: no kind"},
+	items := []any{map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": map[string]any{"namespace": "n", "name": "r"},
+		"status": map[string]any{"parents": []any{map[string]any{"controllerName": "example.com/c", "parentRef": map[string]any{"name": "gw"},
+			"conditions": []any{map[string]any{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound",
+				"message": "spec.rules[7].backendRefs[0].name: Service n/none does not exist"}}}}}}}
+	return World{Resources: resources, Items: items, ControllerName: "example.com/c", Refused: []string{"a.yaml:1: no kind"},
 		Place: func(kind, namespace, name string) string { return kind + "-" + namespace + "-" + name + ".yaml:1" }}
 }
 
@@ -144,6 +150,9 @@ func TestExplain(t *testing.T) {
 			[]string{"is not asked to switch to other (upgrade_ignored): name it in httpUpgrade of a BackendTrafficPolicy"}},
 		{"a WebSocket is wanted", "http://a.test/chat", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0, []string{"Service n/chat", "is asked to switch to websocket"}},
 		{"the rule is broken", "http://a.test/broken", nil, "backend_invalid", 500, []string{"rules[3]", "answer     500 backend_invalid"}},
+		{"one of two backends is invalid", "http://a.test/half", nil, "ok", 0, []string{"50% to an invalid backendRef, spec.rules[7].backendRefs[0]: answered 500 backend_invalid",
+			"50% to Service n/one", "except for the share of the backends with a problem", "see        HTTPRoute n/r parent gw: ResolvedRefs=False BackendNotFound: spec.rules[7].backendRefs[0].name: Service n/none does not exist"}},
+		{"an invalid backend of gRPC", "http://a.test/call", nil, "backend_invalid", 503, []string{"spec.rules[8].backendRefs[0]: answered 503 backend_invalid", "answer     503 backend_invalid"}},
 		{"no endpoint", "http://a.test/empty", nil, "no_endpoints", 503, []string{"100% to Service n/empty port 80"}},
 		{"no weight", "http://a.test/weightless", nil, "no_backend", 500, nil},
 		{"no rule", "http://a.test/", nil, "route_not_found", 404, []string{"no match   HTTPRoute n/r", "no match of the listener's routes fits"}},
@@ -190,6 +199,7 @@ func TestIs(t *testing.T) {
 	}{
 		{"http://a.test/set", "200", true}, {"http://a.test/set", "204", true}, {"http://a.test/set", "ok", true}, {"http://a.test/set", "404", false},
 		{"http://a.test/api", "200", false}, // a backend of it has no endpoints
+		{"http://a.test/call", "503", true}, {"http://a.test/call", "500", false},
 		{"http://a.test/old", "301", true}, {"http://a.test/old", "redirect", true}, {"http://a.test/old", "302", false},
 		{"http://a.test:81/", "connection_refused", true}, {"http://a.test:81/", "0", false},
 	} {
@@ -199,12 +209,9 @@ func TestIs(t *testing.T) {
 	}
 }
 
-// TestComplaints: what is wrong with the route is said where a request fails by it, and not where it is served.
+// TestComplaints: what is wrong with the route is said where a request fails by it, and where it is served only if it is wrong with the same rule (see TestExplain).
 func TestComplaints(t *testing.T) {
 	w := world(t)
-	w.Items = []any{map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": map[string]any{"namespace": "n", "name": "r"},
-		"status": map[string]any{"parents": []any{map[string]any{"controllerName": "example.com/c", "parentRef": map[string]any{"name": "gw"},
-			"conditions": []any{map[string]any{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "Service n/none does not exist"}}}}}}}
 	if e := explained(t, w, "GET", "http://a.test/broken"); len(e.Complaints) != 1 || !strings.Contains(e.Complaints[0].String(), "Service n/none does not exist") {
 		t.Errorf("where it fails: %v", e.Complaints)
 	}
@@ -222,6 +229,7 @@ func TestPolicies(t *testing.T) {
 			Traffic: &config.RuleTraffic{Policy: "BackendTrafficPolicy n/child, merged with m/parent"}},
 		&config.Rule{Matches: prefix("/broken"), Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}, Traffic: &config.RuleTraffic{Policy: "BackendTrafficPolicy n/child"}})
 	part.GetRoute().Key += "/1"
+	w.Items = nil
 	w.Resources = append(w.Resources, part)
 	for kind, name := range map[string][2]string{"HTTPRoute": {"n", "r"}, "BackendTrafficPolicy": {"m", "parent"}} {
 		status := map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "of " + name[1]}},

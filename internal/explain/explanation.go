@@ -31,7 +31,7 @@ type Explanation struct {
 	Backends  []Backend `json:"backends,omitempty"`
 	RunnersUp []Rule    `json:"runnersUp,omitempty"`
 	Answer    Answer    `json:"answer"`
-	// Complaints are conditions that may be why; only where the request fails.
+	// Complaints are conditions that may be why the request fails, or of what is missing of the rule where it is served.
 	Complaints []show.Complaint `json:"complaints,omitempty"`
 	// Refused are documents of the input that are no part of this decision, because they could not be used.
 	Refused []string `json:"refused,omitempty"`

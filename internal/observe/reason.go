@@ -173,7 +173,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonAdmissionRejected:    {Word: "admission_rejected", Source: SourceUpstream, Status: 503, Description: "the admissionControl of a BackendTrafficPolicy turned the request away, because too many of those before it had failed"},
 
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
-	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},
+	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef cannot be used: the condition ResolvedRefs of the route says why"},
 	ReasonGatewayCertificateInvalid: {Word: "gateway_certificate_invalid", Source: SourceInternal, Status: 500, Description: "the backend is reached over TLS, and the Gateway's clientCertificateRef cannot be used: see its condition ResolvedRefs"},
 	ReasonNoEndpoints:               {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready"},
 	ReasonListenerInvalid:           {Word: "listener_invalid", Source: SourceInternal, Status: 500, Description: "a filter of the listener cannot be carried out: it does not exist, or is not valid"},
