@@ -37,7 +37,11 @@ func (d *decision) carryOut() error {
 		return nil
 	}
 	d.noteRedis()
+	if d.injectsFault() {
+		return nil
+	}
 	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
+	path, query := slices.Clone(d.req.Path), slices.Clone(d.req.Query)
 	if answered, err := d.run(rule.Filters, exchange); answered || err != nil {
 		return err
 	}
@@ -49,6 +53,9 @@ func (d *decision) carryOut() error {
 		}
 		d.answerWith(observe.ReasonPreflightRefused, "")
 		return nil
+	}
+	if refused, err := d.refusesAll(path, query); refused || err != nil {
+		return err
 	}
 	if !d.terminates() {
 		d.forward()
@@ -87,7 +94,7 @@ func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered b
 			continue
 		}
 		if reply := compiled.Request(exchange); reply != nil {
-			d.Answer = Answer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
+			d.Answer = Answer{Status: reply.Status, Reason: reply.Reason, Text: fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
 			if location, ok := reply.Header.Get("Location"); ok {
 				d.Answer.Text += ", Location: " + string(location)
 			} else if reason, ok := observe.ReasonByWord(reply.Reason); ok {
@@ -105,7 +112,7 @@ func (d *decision) fail(f *config.Failure) {
 		d.answerWith(reason, "")
 		return
 	}
-	d.Answer = Answer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
+	d.Answer = Answer{Status: int(f.Status), Reason: f.Reason, Text: fmt.Sprintf("%d %s", f.Status, f.Reason)}
 	if reason, ok := observe.ReasonByWord(f.Reason); ok {
 		d.Answer.Text += ": " + reason.Description()
 	}
@@ -159,7 +166,8 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 		d.fail(failure)
 		return
 	}
-	d.Answer = Answer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
+	except := d.Answer.Except
+	d.Answer = Answer{Reason: observe.ReasonOK.String(), Text: "what the backend answers", Except: except}
 	if d.connection() {
 		d.Answer.Text = "what the backend sends"
 	}
@@ -168,6 +176,9 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 	}
 	if d.needsRedis {
 		d.Answer.Text += ", if its global rate limits have a Redis to count in"
+	}
+	if except != "" {
+		d.Answer.Text += ", except " + except
 	}
 	if failure != nil {
 		d.Answer.Text += ", except for the share of the backends with a problem"

@@ -173,7 +173,7 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 		d.resetWith(reason, text)
 		return
 	}
-	d.Answer = Answer{reason.Status(), reason.String(), fmt.Sprintf("%d %s", reason.Status(), text)}
+	d.Answer = Answer{Status: reason.Status(), Reason: reason.String(), Text: fmt.Sprintf("%d %s", reason.Status(), text)}
 }
 
 // resetWith ends the decision with the end of the connection.

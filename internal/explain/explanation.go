@@ -110,13 +110,15 @@ type Answer struct {
 	Status int    `json:"status,omitempty"` // 0: the backend decides, or nothing is answered
 	Reason string `json:"reason"`           // the word of access log and metrics
 	Text   string `json:"text"`
+	// Except is which requests end otherwise, and how, where that depends on what the question does not tell; Text has it, too.
+	Except string `json:"except,omitempty"`
 }
 
-// Is reports whether the request ends as expected: with this status or this reason. A status below 300 is a backend's, so it is
-// expected of every request that a healthy backend gets.
+// Is reports whether the request ends as expected: with this status or this reason. A status below 300 is a backend's, unless the gateway answers with one
+// itself, so it is expected of every request that a healthy backend gets.
 func (e *Explanation) Is(expected string) bool {
-	if status, err := strconv.Atoi(expected); err == nil && status < 300 {
-		return e.Answer.Reason == observe.ReasonOK.String() && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Problem != "" })
+	if status, err := strconv.Atoi(expected); err == nil && status < 300 && e.Answer.Status == 0 {
+		return e.Answer.Reason == observe.ReasonOK.String() && e.Answer.Except == "" && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Problem != "" })
 	}
 	return expected == e.Answer.Reason || expected == strconv.Itoa(e.Answer.Status) && e.Answer.Status != 0
 }

@@ -30,10 +30,10 @@ func (x *Exchange) injectFault(f *snapshot.FaultInjection) (answered, read bool)
 	case f.GRPCStatus < 0:
 		return true, x.failWith(f.HTTPStatus, observe.ReasonFaultInjected)
 	case x.grpc:
-		return true, x.failGRPCWith(f.GRPCStatus, httpStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
+		return true, x.failGRPCWith(f.GRPCStatus, HTTPStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
 	}
 	// It means nothing to other clients, and they must not take the fault for a success.
-	return true, x.failWith(httpStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
+	return true, x.failWith(HTTPStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
 }
 
 // await waits, before any backend is asked. It returns ReasonOK when the time is over, and earlier the reason for which the request ends: the client has left, or a limit on the

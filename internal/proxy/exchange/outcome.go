@@ -68,11 +68,11 @@ func grpcHTTPStatus(value []byte) int {
 	if err != nil {
 		return http.StatusInternalServerError
 	}
-	return httpStatusOf(code)
+	return HTTPStatusOf(code)
 }
 
-// httpStatusOf is grpcHTTPStatus of a number.
-func httpStatusOf(code int) int {
+// HTTPStatusOf is the HTTP status that stands for a code of gRPC, as Envoy maps them: where endpoints are judged, and for clients that do not speak gRPC.
+func HTTPStatusOf(code int) int {
 	if code < 0 || code >= len(grpcStatuses) {
 		return http.StatusInternalServerError
 	}
