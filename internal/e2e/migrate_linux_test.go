@@ -242,6 +242,8 @@ var reported = []struct{ complaint, entry string }{
 	{"share hosts of these listeners", "OverlappingTLSConfig"},
 	{"hosts of this listener are also hosts of", "OverlappingTLSConfig"},
 	{"no certificate of the listener is for", "in nginx the default one"},
+	{"it has neither backendRefs nor a RequestRedirect filter", "answered 500"}, // so that nothing is open
+	{"it has neither backendRefs nor a RequestRedirect filter", "cannot be expressed"},
 }
 
 // mustPassCheck has `moongate check` read the manifests.

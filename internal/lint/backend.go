@@ -80,6 +80,12 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 		}
 		return
 	}
+	list = slices.DeleteFunc(slices.Clone(list), func(slice *discoveryv1.EndpointSlice) bool { return slice.AddressType == discoveryv1.AddressTypeFQDN })
+	if len(list) == 0 {
+		l.add(s, "", "its EndpointSlices have addressType FQDN, which is not supported, so requests to it are answered 503",
+			"write IP addresses with addressType IPv4 or IPv6, or refer to an XBackend of type ExternalHostname in its place")
+		return
+	}
 	var names []string
 	ready, found := false, false
 	for _, slice := range list {

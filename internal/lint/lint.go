@@ -1,5 +1,5 @@
-// Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, matches that
-// never match a request. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
+// Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, rules without a backend,
+// matches that never match a request. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
 //
 // It must not import translate, proxy or cli.
 package lint
@@ -72,6 +72,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 		for _, ref := range backendsOf(o) {
 			l.backend(o.GetNamespace(), ref)
 		}
+		l.unserved(o)
 	}
 	l.matches(httpRoutes)
 	slices.SortFunc(l.findings, func(a, b Finding) int {

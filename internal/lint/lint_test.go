@@ -93,6 +93,21 @@ func TestLint(t *testing.T) {
 		"other section":       {good + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
 		"headers in any case": {good + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: c, value: d}]}")+", "+matching("{headers: [{name: c, value: d}, {name: x-A, value: b}]}")), []string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
 		"other method":        {good + fmt.Sprintf(route, "r", "", "", matching("{method: GET}")+", "+matching("{method: POST}")+", "+matching("{queryParams: [{name: a, value: b}]}")), nil},
+		"addresses are names": {service + to + strings.NewReplacer("IPv4", "FQDN", "192.0.2.1", "a.test").Replace(fmt.Sprintf(slice, "s", "http", "")),
+			[]string{"Service default/s: : its EndpointSlices have addressType FQDN, which is not supported, so requests to it are answered 503"}},
+		"addresses are names, beside others": {good + to + strings.NewReplacer("IPv4", "FQDN", "192.0.2.1", "a.test", "s-1", "s-2").Replace(fmt.Sprintf(slice, "s", "http", "")), nil},
+		"only weight 0": {good + fmt.Sprintf(route, "r", "", "", "{backendRefs: [{name: s, port: 80, weight: 0}]}"),
+			[]string{"HTTPRoute default/r: spec.rules[0].backendRefs[0].weight: the only backendRef of the rule has weight 0, so every request of the rule is answered 500"}},
+		"all of weight 0": {good + fmt.Sprintf(route, "r", "", "", "{backendRefs: [{name: s, port: 80, weight: 0}, {name: s, port: 80, weight: 0}]}"),
+			[]string{"HTTPRoute default/r: spec.rules[0].backendRefs: all of them have weight 0, so every request of the rule is answered 500"}},
+		"one of weight 0": {good + fmt.Sprintf(route, "r", "", "", "{backendRefs: [{name: s, port: 80, weight: 0}, {name: s, port: 80}]}"), nil},
+		"no backend": {fmt.Sprintf(route, "r", "", "", "{filters: [{type: CORS, cors: {allowOrigins: ['*']}}]}"),
+			[]string{"HTTPRoute default/r: spec.rules[0]: it has neither backendRefs nor a RequestRedirect filter, so every request of the rule is answered 500"}},
+		"a redirect": {fmt.Sprintf(route, "r", "", "", "{filters: [{type: RequestRedirect, requestRedirect: {hostname: a.test}}]}"), nil},
+		"no backend of calls": {strings.Replace(fmt.Sprintf(route, "r", "", "", "{matches: [{method: {service: s}}]}"), "HTTPRoute", "GRPCRoute", 1),
+			[]string{"GRPCRoute default/r: spec.rules[0]: it has no backendRefs, so every call of the rule is answered UNAVAILABLE"}},
+		"connections of weight 0": {good + "{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80, weight: 0}]}]}}\n",
+			[]string{"TCPRoute default/r: spec.rules[0].backendRefs[0].weight: the only backendRef of the rule has weight 0, so every connection of the rule is reset"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, c.want) {

@@ -1,0 +1,64 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// unserved looks for rules of a route that lead to no backend, so that all they match fails.
+func (l *linter) unserved(o metav1.Object) {
+	switch o := o.(type) {
+	case *gwv1.HTTPRoute:
+		for i, rule := range o.Spec.Rules {
+			if slices.ContainsFunc(rule.Filters, func(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterRequestRedirect }) {
+				continue
+			}
+			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
+			for j := range refs {
+				refs[j] = rule.BackendRefs[j].BackendRef
+			}
+			l.weightless(o, i, refs, "request", "answered 500", "a RequestRedirect filter")
+		}
+	case *gwv1.GRPCRoute:
+		for i, rule := range o.Spec.Rules {
+			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
+			for j := range refs {
+				refs[j] = rule.BackendRefs[j].BackendRef
+			}
+			l.weightless(o, i, refs, "call", "answered UNAVAILABLE", "")
+		}
+	case *gwv1.TLSRoute:
+		for i, rule := range o.Spec.Rules {
+			l.weightless(o, i, rule.BackendRefs, "connection", "reset", "")
+		}
+	case *gwv1.TCPRoute:
+		for i, rule := range o.Spec.Rules {
+			l.weightless(o, i, rule.BackendRefs, "connection", "reset", "")
+		}
+	case *gwv1.UDPRoute:
+		for i, rule := range o.Spec.Rules {
+			l.weightless(o, i, rule.BackendRefs, "datagram", "dropped", "")
+		}
+	}
+}
+
+// weightless looks at the backendRefs of a rule. What it is about and what becomes of that stand in the message, and what a rule may have in their place, "" for nothing.
+func (l *linter) weightless(o metav1.Object, i int, refs []gwv1.BackendRef, what, fate, instead string) {
+	if slices.ContainsFunc(refs, func(ref gwv1.BackendRef) bool { return ref.Weight == nil || *ref.Weight > 0 }) {
+		return
+	}
+	field, consequence := fmt.Sprintf("spec.rules[%d]", i), fmt.Sprintf("so every %s of the rule is %s", what, fate)
+	switch {
+	case len(refs) == 1:
+		l.add(o, field+".backendRefs[0].weight", "the only backendRef of the rule has weight 0, "+consequence, "remove weight, or make it more than 0")
+	case len(refs) > 0:
+		l.add(o, field+".backendRefs", "all of them have weight 0, "+consequence, "make the weight of one of them more than 0")
+	case instead != "":
+		l.add(o, field, "it has neither backendRefs nor "+instead+", "+consequence, "add backendRefs, or such a filter")
+	default:
+		l.add(o, field, "it has no backendRefs, "+consequence, "add backendRefs")
+	}
+}
