@@ -1,9 +1,10 @@
 package lint
 
 import (
+	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,12 @@ import (
 )
 
 // certificates looks at what a listener shows its clients.
-func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, tls *gwv1.ListenerTLSConfig) {
-	if tls == nil || tls.Mode != nil && *tls.Mode != gwv1.TLSModeTerminate {
+func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, spec *gwv1.ListenerTLSConfig) {
+	if spec == nil || spec.Mode != nil && *spec.Mode != gwv1.TLSModeTerminate {
 		return
 	}
 	var leaves []*x509.Certificate
-	for j, ref := range tls.CertificateRefs {
+	for j, ref := range spec.CertificateRefs {
 		if ref.Kind != nil && string(*ref.Kind) != kind.Secret.Name || ref.Group != nil && *ref.Group != "" {
 			continue
 		}
@@ -28,9 +29,12 @@ func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, t
 		if ref.Namespace != nil {
 			at.namespace = string(*ref.Namespace)
 		}
-		leaf := leafOf(l.secrets[at])
+		var leaf *x509.Certificate
+		if l.permitted(kind.KeyOf(o), at) { // nothing is told of a Secret that may not be referred to
+			leaf = leafOf(l.secrets[at])
+		}
 		if leaf == nil {
-			return // what is wrong with it is a condition of the listener
+			continue // the listener does without it; what is wrong with it is a condition
 		}
 		leaves = append(leaves, leaf)
 		l.times(o, fmt.Sprintf("spec.listeners[%d].tls.certificateRefs[%d]", i, j), at, leaf)
@@ -65,20 +69,27 @@ func (l *linter) times(o metav1.Object, field string, secret key, leaf *x509.Cer
 	}
 }
 
-// leafOf is the first certificate of a Secret, nil where there is none.
+// permitted reports whether an object may refer to a Secret: one of its namespace, or one for which a ReferenceGrant is.
+func (l *linter) permitted(from kind.ObjectKey, secret key) bool {
+	return from.Namespace == secret.namespace || slices.ContainsFunc(l.grants[secret.namespace], func(g *gwv1.ReferenceGrant) bool {
+		return slices.ContainsFunc(g.Spec.From, func(f gwv1.ReferenceGrantFrom) bool {
+			return string(f.Group) == from.Group && string(f.Kind) == from.Kind && string(f.Namespace) == from.Namespace
+		}) && slices.ContainsFunc(g.Spec.To, func(t gwv1.ReferenceGrantTo) bool {
+			return t.Group == corev1.GroupName && string(t.Kind) == kind.Secret.Name && (t.Name == nil || *t.Name == "" || string(*t.Name) == secret.name)
+		})
+	})
+}
+
+// leafOf is the first certificate of a Secret, nil where it has none that a listener can show.
 func leafOf(s *corev1.Secret) *x509.Certificate {
-	if s == nil {
+	if s == nil || s.Type != corev1.SecretTypeTLS {
 		return nil
 	}
-	block, _ := pem.Decode(s.Data[corev1.TLSCertKey])
-	if block == nil {
-		return nil
-	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
+	pair, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return nil
 	}
-	return leaf
+	return pair.Leaf
 }
 
 // covers reports whether clients take a certificate for a listener's hostname; a wildcard wants the same wildcard, since all names below it may be asked for.

@@ -34,12 +34,14 @@ const Soon = 14 * 24 * time.Hour
 // found. now is what certificates are compared with. The findings are sorted by object
 // and field.
 func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Finding {
-	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
+	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
 	var httpRoutes []*gwv1.HTTPRoute
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Secret:
 			l.secrets[keyOf(o)] = o
+		case *gwv1.ReferenceGrant:
+			l.grants[o.Namespace] = append(l.grants[o.Namespace], o)
 		case *corev1.Service:
 			l.services[keyOf(o)] = o
 		case *discoveryv1.EndpointSlice:
@@ -85,6 +87,7 @@ type linter struct {
 	now      time.Time
 	refused  []kind.ObjectKey
 	secrets  map[key]*corev1.Secret
+	grants   map[string][]*gwv1.ReferenceGrant // by namespace
 	services map[key]*corev1.Service
 	slices   map[key][]*discoveryv1.EndpointSlice // by Service
 	findings []Finding

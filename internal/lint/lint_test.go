@@ -129,7 +129,14 @@ func secret(t *testing.T, names []string, begin, end time.Time) *corev1.Secret {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: map[string][]byte{corev1.TLSCertKey: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+	}}
 }
 
 func TestCertificates(t *testing.T) {
@@ -172,6 +179,52 @@ func TestCertificates(t *testing.T) {
 			}
 			if got := linted(t, objects[:1], now); len(got) > 0 {
 				t.Errorf("without the Secret: %q", got)
+			}
+		})
+	}
+}
+
+// TestCertificatesInUse: only certificates that a listener shows are looked at.
+func TestCertificatesInUse(t *testing.T) {
+	now := time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
+	other := func(namespace string) *corev1.Secret {
+		s := secret(t, []string{"b.test"}, now.Add(-time.Hour), now.Add(time.Hour))
+		s.Namespace = namespace
+		return s
+	}
+	mismatch := other("default")
+	mismatch.Data[corev1.TLSPrivateKeyKey] = other("default").Data[corev1.TLSPrivateKeyKey]
+	opaque := other("default")
+	opaque.Type = corev1.SecretTypeOpaque
+	grant := func(from, name string) *gwv1.ReferenceGrant {
+		g := &gwv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "certs", Name: "g"}}
+		g.Spec.From = []gwv1.ReferenceGrantFrom{{Group: gwv1.GroupName, Kind: "Gateway", Namespace: gwv1.Namespace(from)}}
+		g.Spec.To = []gwv1.ReferenceGrantTo{{Kind: "Secret", Name: new(gwv1.ObjectName(name))}}
+		return g
+	}
+	own := gwv1.SecretObjectReference{Name: "c"}
+	foreign := gwv1.SecretObjectReference{Name: "c", Namespace: new(gwv1.Namespace("certs"))}
+	const wrong = "Gateway default/g: spec.listeners[0].hostname: no certificate of the listener is for a.test (they are for b.test), so clients will reject it"
+	for name, c := range map[string]struct {
+		refs    []gwv1.SecretObjectReference
+		objects []metav1.Object
+		want    []string
+	}{
+		"without a grant":            {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs")}, nil},
+		"with a grant":               {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs"), grant("default", "c")}, []string{wrong}},
+		"with a grant for others":    {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs"), grant("web", "c")}, nil},
+		"with a grant of another":    {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs"), grant("default", "d")}, nil},
+		"with a key of another":      {[]gwv1.SecretObjectReference{own}, []metav1.Object{mismatch}, nil},
+		"of another type":            {[]gwv1.SecretObjectReference{own}, []metav1.Object{opaque}, nil},
+		"beside one that is missing": {[]gwv1.SecretObjectReference{own, {Name: "d"}}, []metav1.Object{other("default")}, []string{wrong}},
+		"behind one that is missing": {[]gwv1.SecretObjectReference{{Name: "d"}, own}, []metav1.Object{other("default")}, []string{wrong}},
+		"beside one without a grant": {[]gwv1.SecretObjectReference{own, foreign}, []metav1.Object{other("default"), other("certs")}, []string{wrong}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gateway := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"}}
+			gateway.Spec.Listeners = []gwv1.Listener{{Name: "l", Hostname: new(gwv1.Hostname("a.test")), TLS: &gwv1.ListenerTLSConfig{CertificateRefs: c.refs}}}
+			if got := linted(t, append(c.objects, gateway), now); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
 	}
