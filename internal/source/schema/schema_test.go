@@ -187,6 +187,12 @@ func TestAdmitNamesWhatIsWrong(t *testing.T) {
 		{"HTTPRoute", `{rulez: []}`, []Violation{{"spec.rulez", "unknown field", `did you mean "rules"?`}}},
 		{"HTTPRoute", `{rules: [{matches: [{path: {typ: Exact}}]}]}`, []Violation{{"spec.rules[0].matches[0].path.typ", "unknown field", `did you mean "type"?`}}},
 		{"HTTPRoute", `{rules: [{matches: [{path: {zzzz: 1}}]}]}`, []Violation{{"spec.rules[0].matches[0].path.zzzz", "unknown field", "remove it; the fields here are type, value"}}},
+		{"HTTPRoute", `{rules: [{sessionPersistence: {sessionName: pin}}]}`, []Violation{
+			{"spec.rules[0].sessionPersistence", "cookie must be specified for Cookie type", `add "cookie"`},
+			{"spec.rules[0].sessionPersistence.sessionName", "unknown field", `write "cookie.name" in its place, or "header.name" with "type: Header"`}}},
+		{"HTTPRoute", `{rules: [{sessionPersistence: {cookieConfig: {lifetimeType: Session}}}]}`, []Violation{
+			{"spec.rules[0].sessionPersistence", "cookie must be specified for Cookie type", `add "cookie"`},
+			{"spec.rules[0].sessionPersistence.cookieConfig", "unknown field", `write "cookie" in its place`}}},
 		{"HTTPRoute", `{parentRefs: {nane: gw}}`, []Violation{{"spec.parentRefs", "is an object, must be a list", `write a list (lines that begin with "- ")`}}},
 		{"HTTPRoute", `{hostnames: [true]}`, []Violation{{"spec.hostnames[0]", "is the boolean true, must be a string", `put it in quotes: "true"`}}},
 		{"HTTPRoute", `{rules: [{timeouts: {request: 1x, backendRequest: 1s}}]}`, []Violation{{"spec.rules[0].timeouts.request", `"1x" must match '^([0-9]{1,5}(h|m|s|ms)){1,4}$'`, "write a duration such as 10s, 1m30s or 500ms"}}},

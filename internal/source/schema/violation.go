@@ -38,9 +38,22 @@ func (v Violation) Parent() string {
 	return name
 }
 
+// replaced are remedies for fields of earlier versions of the Gateway API, by the field with that in which it stood, and another field that is there in its place.
+var replaced = []struct{ field, by, remedy string }{
+	{"sessionPersistence.sessionName", "cookie", `write "cookie.name" in its place, or "header.name" with "type: Header"`},
+	{"sessionPersistence.cookieConfig", "cookie", `write "cookie" in its place`},
+	{"sessionPersistence.idleTimeout", "cookie", `remove it: the Gateway API does not have it any more, and "absoluteTimeout" says how long a session lasts at most`},
+}
+
 // UnknownField is the Violation for a field that none of the known is.
 func UnknownField(path, name string, known []string) Violation {
 	v := Violation{Field: path, Message: UnknownFieldMessage}
+	for _, r := range replaced {
+		if strings.HasSuffix(path, "."+r.field) && slices.Contains(known, r.by) {
+			v.Remedy = r.remedy
+			return v
+		}
+	}
 	switch near := Nearest(name, known); {
 	case near != "":
 		v.Remedy = "did you mean " + strconv.Quote(near) + "?"
