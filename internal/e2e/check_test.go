@@ -154,7 +154,7 @@ func TestExplain(t *testing.T) {
 		want []string // parts of the output
 	}{
 		{[]string{"GET", "http://x.example.com:8080/old/page?q=1"}, []string{"default/gw/http", "rules[0] (rewrite)", "GET /new/page?q=1 with Host x.example.com:8080",
-			"75% to Service default/web port 80", "127.0.0.1:9999", "25% to Service default/empty", "503 no_endpoints", "runner-up", "all.yaml:"}},
+			"75% to Service default/web port 80", "127.0.0.1:9999", "25% to Service default/empty", "503 no_endpoints", "no match   HTTPRoute default/r rules[4]", "all.yaml:"}},
 		{[]string{"GET", "http://x.example.com:8080/a/../go"}, []string{"path /go", "302 redirect, Location: https://x.example.com:8443/go"}},
 		{[]string{"GET", "http://x.example.com:8080/empty"}, []string{"503 no_endpoints"}},
 		{[]string{"GET", "http://x.example.com:8080/nothing"}, []string{"500 no_backend"}},

@@ -461,7 +461,8 @@ func (d *decision) complain() error {
 	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
 	show.Suggest(objects, d.in.Suggest)
 	for _, o := range objects {
-		relevant := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
+		ofListeners := o.Kind == "Gateway" || strings.HasSuffix(o.Kind, "ListenerSet")
+		relevant := ofListeners || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
 			relevant = o.String() == d.Rule.Route || slices.Contains(failed, o.String())
 		}
@@ -473,7 +474,7 @@ func (d *decision) complain() error {
 				continue
 			}
 			// Without a rule it is no matter whether routes have their backends.
-			if d.Rule != nil || o.Kind == "Gateway" || c.Condition != "ResolvedRefs=False" {
+			if d.Rule != nil || ofListeners || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)
 			}
 		}

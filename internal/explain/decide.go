@@ -336,7 +336,18 @@ func (d *decision) shownListener(l *config.Listener, why string) Listener {
 		hostname = "*"
 	}
 	return Listener{Listener: l.Key, Hostname: hostname, Port: l.Port, Protocol: protocolName(l),
-		Position: d.position("Gateway", l.Gateway), Why: why}
+		Position: d.owner(l), Why: why}
+}
+
+// owner is where the object is written that a listener is of.
+func (d *decision) owner(l *config.Listener) string {
+	if l.ListenerSet == "" {
+		return d.position("Gateway", l.Gateway)
+	}
+	if kind, name, found := strings.Cut(l.ListenerSet, "/"); found && strings.Contains(name, "/") { // of another kind
+		return d.position(kind, name)
+	}
+	return d.position("ListenerSet", l.ListenerSet)
 }
 
 // position is where an object ("<namespace>/<name>") is in the manifests.

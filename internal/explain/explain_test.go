@@ -138,7 +138,7 @@ func TestExplain(t *testing.T) {
 		says      []string // lines of Print have them, in this order
 	}{
 		{"it is forwarded", "http://a.test/api/x?q=1", nil, "ok", 0, []string{"host a.test, path /api/x", "listener   n/gw/all", "not n/gw/shop, HTTP port 80, hostname shop.test: its hostname does not fit",
-			"rule       HTTPRoute n/r rules[0]", "(HTTPRoute-n-r.yaml:1)", "runner-up", "forwards   GET /api/x?q=1 with Host a.test",
+			"rule       HTTPRoute n/r rules[0]", "(HTTPRoute-n-r.yaml:1)", "no match   HTTPRoute n/r rules[1]", "forwards   GET /api/x?q=1 with Host a.test",
 			"75% to Service n/one port 80 (Service-n-one.yaml:1): 10.0.0.1:8080, 10.0.0.2:8080", "25% to Service n/empty port 80", "answered 503 no_endpoints", "except for the share", "not used   a.yaml:1"}},
 		{"a header decides", "http://a.test/api", []string{"X-Color: green"}, "ok", 0, []string{"rules[1]: path prefix /api, header x-color=green", "runner-up  HTTPRoute n/r rules[0]"}},
 		{"the path is normalised", "http://a.test/x/../api", nil, "ok", 0, []string{"path /api", "rules[0]"}},
@@ -328,5 +328,24 @@ func TestAuthorization(t *testing.T) {
 	}
 	if got := ask(endpoints()); got.Answer.Status != 503 || got.Answer.Reason != "auth_failed" || got.Forwarded != nil {
 		t.Errorf("without an endpoint: %+v", got.Answer)
+	}
+}
+
+// TestListenerSets: a listener of a ListenerSet is shown at the place of that, and what is wrong with ListenerSets is said where no listener has the port.
+func TestListenerSets(t *testing.T) {
+	w := world(t)
+	for set, want := range map[string]string{"m/more": "ListenerSet-m-more.yaml:1", "XListenerSet/m/more": "XListenerSet-m-more.yaml:1", "": "Gateway-n-gw.yaml:1"} {
+		w.Resources[0].GetListener().ListenerSet = set
+		if e := explained(t, w, "GET", "http://a.test/"); e.Listener.Position != want {
+			t.Errorf("%q: %s, want %s", set, e.Listener.Position, want)
+		}
+	}
+	w.Items = []any{map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet", "metadata": map[string]any{"namespace": "m", "name": "more"},
+		"status": map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "False", "reason": "NotAllowed", "message": "of the Gateway"}}}}}
+	if e := explained(t, w, "GET", "http://a.test:81/"); len(e.Complaints) != 1 || e.Complaints[0].Reason != "NotAllowed" {
+		t.Errorf("nothing listens: %v", e.Complaints)
+	}
+	if e := explained(t, w, "GET", "http://a.test/set"); len(e.Complaints) != 0 {
+		t.Errorf("where it is served: %v", e.Complaints)
 	}
 }

@@ -51,7 +51,7 @@ type Listener struct {
 	Hostname string `json:"hostname"` // "*" is every host
 	Port     uint32 `json:"port"`
 	Protocol string `json:"protocol"`
-	Position string `json:"position,omitempty"` // of the Gateway
+	Position string `json:"position,omitempty"` // of the Gateway or ListenerSet
 	Why      string `json:"why"`
 }
 
@@ -154,7 +154,7 @@ func (e *Explanation) Print(w io.Writer) error {
 	}
 	for i := range e.RunnersUp {
 		label := "runner-up"
-		if e.Rule == nil {
+		if !e.RunnersUp[i].Matched {
 			label = "no match"
 		}
 		line(label, "%s", &e.RunnersUp[i])
