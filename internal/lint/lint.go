@@ -75,6 +75,8 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 			l.backend(o.GetNamespace(), ref)
 		}
 		l.unserved(o)
+		l.hostnames(o)
+		l.headerNames(o)
 	}
 	l.matches(httpRoutes)
 	slices.SortFunc(l.findings, func(a, b Finding) int {

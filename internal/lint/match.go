@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -39,6 +40,41 @@ func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 				field := fmt.Sprintf("spec.rules[%d].matches[%d]", i, j)
 				l.match(route, field, k, places, taken)
 			}
+		}
+	}
+}
+
+// headerNames looks for header names that a match has twice, in different case: the specification has all but the first ignored.
+func (l *linter) headerNames(o metav1.Object) {
+	switch o := o.(type) {
+	case *gwv1.HTTPRoute:
+		for i, rule := range o.Spec.Rules {
+			for j, match := range rule.Matches {
+				names := make([]string, len(match.Headers))
+				for k, h := range match.Headers {
+					names[k] = string(h.Name)
+				}
+				l.repeatedNames(o, fmt.Sprintf("spec.rules[%d].matches[%d].headers", i, j), names)
+			}
+		}
+	case *gwv1.GRPCRoute:
+		for i, rule := range o.Spec.Rules {
+			for j, match := range rule.Matches {
+				names := make([]string, len(match.Headers))
+				for k, h := range match.Headers {
+					names[k] = string(h.Name)
+				}
+				l.repeatedNames(o, fmt.Sprintf("spec.rules[%d].matches[%d].headers", i, j), names)
+			}
+		}
+	}
+}
+
+func (l *linter) repeatedNames(o metav1.Object, field string, names []string) {
+	for k, name := range names {
+		if first := slices.IndexFunc(names[:k], func(n string) bool { return strings.EqualFold(n, name) }); first >= 0 {
+			l.add(o, fmt.Sprintf("%s[%d].name", field, k), fmt.Sprintf("%s is the name of headers[%d], too, because case does not count, so this one is ignored", name, first),
+				"remove one of the two; for either of two values write two matches")
 		}
 	}
 }
