@@ -102,6 +102,7 @@ func world(t *testing.T) World {
 			&config.Rule{Matches: prefix("/half"), BackendRefs: []*config.BackendRef{{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}, ref("one", 1)}},
 			&config.Rule{Matches: prefix("/call"), BackendRefs: []*config.BackendRef{{Weight: 1, Failure: &config.Failure{Status: 503, Reason: "backend_invalid"}}}},
 			&config.Rule{Matches: prefix("/chat"), BackendRefs: []*config.BackendRef{ref("chat", 1)}},
+			&config.Rule{Matches: prefix("/chat", &config.ValueMatch{Name: "upgrade", Value: "other"}), BackendRefs: []*config.BackendRef{ref("one", 1)}},
 		),
 	}, backend("one", "10.0.0.1", "10.0.0.2"), backend("empty"), backend("chat", "10.0.0.3"))
 	chat, _ := config.BackendProtocolOf("kubernetes.io/ws")
@@ -149,6 +150,7 @@ func TestExplain(t *testing.T) {
 		{"another protocol is wanted", "http://a.test/set", []string{"Connection: Upgrade", "Upgrade: other"}, "ok", 0,
 			[]string{"is not asked to switch to other (upgrade_ignored): name it in httpUpgrade of a BackendTrafficPolicy"}},
 		{"a WebSocket is wanted", "http://a.test/chat", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0, []string{"Service n/chat", "is asked to switch to websocket"}},
+		{"the protocol decides", "http://a.test/chat", []string{"Connection: Upgrade", "Upgrade: other"}, "ok", 0, []string{"header upgrade=other", "Service n/one"}},
 		{"the rule is broken", "http://a.test/broken", nil, "backend_invalid", 500, []string{"rules[3]", "answer     500 backend_invalid"}},
 		{"one of two backends is invalid", "http://a.test/half", nil, "ok", 0, []string{"50% to an invalid backendRef, spec.rules[7].backendRefs[0]: answered 500 backend_invalid",
 			"50% to Service n/one", "except for the share of the backends with a problem", "see        HTTPRoute n/r parent gw: ResolvedRefs=False BackendNotFound: spec.rules[7].backendRefs[0].name: Service n/none does not exist"}},

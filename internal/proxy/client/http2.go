@@ -219,6 +219,7 @@ func (d *stream) run() (suspended bool) {
 		x.Target = h.Authority
 	}
 	x.ExpectContinue, x.TETrailers, x.Upgrade, x.Extended = h.ExpectContinue, h.TETrailers, nil, false
+	d.head.Consumed = message.Consumed{Length: h.Length, TETrailers: h.TETrailers, ExpectContinue: h.ExpectContinue}
 	if extended || string(method) == http.MethodConnect {
 		return d.runTunnel(extended)
 	}

@@ -36,13 +36,14 @@ func (d *stream) beginTunnel() {
 func (d *stream) extend() {
 	x := d.ex
 	x.Extended, x.Upgrade = true, d.s.Head.Protocol
+	d.head.Upgrade = x.Upgrade
 	if !message.EqualFoldBytes(x.Upgrade, webSocket) {
 		return
 	}
 	var random [16]byte
 	rand.Read(random[:]) //nolint:errcheck // it never fails
 	base64.StdEncoding.Encode(d.own.key[:], random[:])
-	x.Upgrade = webSocket
+	x.Upgrade, d.head.Upgrade = webSocket, webSocket
 	x.Header.Set(webSocketKeyName, d.own.key[:])
 }
 

@@ -48,7 +48,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.setConnectTarget()
 	}
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
-	x.attempt.suspends = x.Client.Suspends
+	x.attempt.http2.suspends = x.Client.Suspends
 	x.retry = retryState{}
 	if b := x.rule.Bandwidth; b != nil {
 		x.beginPacing(b)

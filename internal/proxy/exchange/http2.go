@@ -27,13 +27,15 @@ type http2Transport struct {
 	reason []byte // of the status, as HTTP/1.1 clients are sent it
 	// empty reports whether the response cannot have a body, and ended whether nothing follows its head.
 	empty, ended bool
+	// suspends reports whether readPart may fail with errSuspend.
+	suspends bool
 }
 
 // open implements transport.
 func (t *http2Transport) open(r *Request, first []byte, last bool) (err error) {
 	head := http2.RequestHead{Request: &r.Request, Scheme: t.place.Scheme(), Length: -1,
 		TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue}
-	t.out = http2.ClientRequest{RequestHead: head, Body: first, Last: last, Deadline: t.a.deadline, Suspends: t.a.suspends}
+	t.out = http2.ClientRequest{RequestHead: head, Body: first, Last: last, Deadline: t.a.deadline, Suspends: t.suspends}
 	if r.Framing == http1.Length {
 		t.out.Length = r.Length
 	}

@@ -59,8 +59,6 @@ type control interface {
 type attempt struct {
 	engine *Engine
 	watch  *Watch // whose client waits; nil where none does
-	// suspends reports whether readPart may fail with errSuspend.
-	suspends bool
 
 	transport transport       // http1 or http2; nil while there is no connection
 	http1     *http1Transport // nil before the first attempt that needs it

@@ -5,11 +5,12 @@ import "github.com/moongate-dev/moongate/internal/proxy/message"
 // Adopt fills req with the method, scheme, authority and path of a request that came by another version of
 // HTTP, where they are pseudo-header fields, by the rules of ParseRequest: what they mean for
 // routing is then the same. path begins with "/", or is "*" for OPTIONS, or empty for CONNECT.
-// req.Header is empty then, for the caller to fill. The error is an *Error; the connection is not
+// req.Header is empty then, and so is h.Consumed, for the caller to fill. The error is an *Error; the connection is not
 // concerned by it.
 func (h *RequestHead) Adopt(method, scheme, authority, path []byte, req *message.Request, lim *Limits) (err error) {
 	req.Reset()
 	h.reset()
+	req.Consumed = &h.Consumed
 	switch {
 	case len(method) > maxMethod:
 		return errMethodLong

@@ -75,15 +75,11 @@ type RequestHead struct {
 	ContentLength int64 // -1 without Content-Length
 	// KeepAlive: the client lets the connection persist (RFC 9112 section 9.3).
 	KeepAlive bool
-	// ExpectContinue: the client waits for 100 before it sends the body. Never set
-	// without a body or in HTTP/1.0. Other expectations are 417.
-	ExpectContinue bool
-	TETrailers     bool // TE: trailers
 	// Scheme is that of an absolute-form target, as received; else nil.
 	Scheme []byte
-	// Upgrade is the value of Upgrade where Connection names it, else nil.
-	Upgrade []byte
 
+	// The section has message.Consumed, which is also the request's. Upgrade is the value of the field where Connection names it, else nil.
+	// ExpectContinue is never set without a body or in HTTP/1.0. Other expectations are 417.
 	section
 	scratch []byte
 }

@@ -74,7 +74,7 @@ func (s *section) KeepNominated(dst []byte) []byte {
 // Forget lets go of the buffer that the head was parsed in, when KeepNominated has been called or no trailer section is to come.
 // DropNominated may be called after it.
 func (s *section) Forget() {
-	s.host, s.upgrade = nil, nil
+	s.host, s.Consumed = nil, message.Consumed{}
 	if !s.chunked {
 		s.nominations = 0
 	}
@@ -102,10 +102,10 @@ func (s *section) persists(minor uint8) bool {
 // upgradeTo is the protocol asked for or switched to, nil if there is none that we
 // pass on. Another HTTP version or TLS on this connection would leave us blind.
 func (s *section) upgradeTo(minor uint8) []byte {
-	if s.upgradeLines != 1 || !s.upgrades || minor == 0 || len(s.upgrade) == 0 {
+	if s.upgradeLines != 1 || !s.upgrades || minor == 0 || len(s.Upgrade) == 0 {
 		return nil
 	}
-	for list := s.upgrade; len(list) > 0; {
+	for list := s.Upgrade; len(list) > 0; {
 		var protocol []byte
 		protocol, list = member(list)
 		if i := bytes.IndexByte(protocol, '/'); i >= 0 {
@@ -116,5 +116,5 @@ func (s *section) upgradeTo(minor uint8) []byte {
 			return nil
 		}
 	}
-	return s.upgrade
+	return s.Upgrade
 }

@@ -29,8 +29,8 @@ func ParseRequest(buf []byte, req *message.Request, head *RequestHead, lim *Limi
 
 func (h *RequestHead) reset() {
 	h.Minor, h.Form, h.Framing, h.ContentLength = 0, Origin, NoBody, -1
-	h.KeepAlive, h.ExpectContinue, h.TETrailers = false, false, false
-	h.Scheme, h.Upgrade = nil, nil
+	h.KeepAlive = false
+	h.Scheme = nil
 	h.scratch = h.scratch[:0]
 	h.sectionState = sectionState{}
 }
@@ -141,9 +141,9 @@ func (h *RequestHead) settle(req *message.Request) (err error) {
 	}
 	h.ContentLength = h.length
 	h.KeepAlive = h.persists(h.Minor)
-	h.ExpectContinue = h.expectContinue && h.Minor == 1 && (h.chunked || h.length > 0)
-	h.TETrailers = h.teTrailers
+	h.ExpectContinue = h.ExpectContinue && h.Minor == 1 && (h.chunked || h.length > 0)
 	h.Upgrade = h.upgradeTo(h.Minor)
+	req.Consumed = &h.Consumed
 	return nil
 }
 

@@ -13,19 +13,18 @@ type section struct {
 }
 
 type sectionState struct {
-	request        bool
-	hasHost        bool
-	chunked        bool
-	close          bool
-	keepAlive      bool
-	upgrades       bool // Connection names Upgrade
-	teTrailers     bool
-	expectContinue bool
-	upgradeLines   int
-	nominations    int
-	length         int64 // -1 without Content-Length
-	host           []byte
-	upgrade        []byte
+	request      bool
+	hasHost      bool
+	chunked      bool
+	close        bool
+	keepAlive    bool
+	upgrades     bool // Connection names Upgrade
+	upgradeLines int
+	nominations  int
+	length       int64 // -1 without Content-Length
+	host         []byte
+
+	message.Consumed // of a response, Upgrade alone, while it is parsed
 }
 
 // knownLengths has a bit for each length of a name that known wants to see.
@@ -102,7 +101,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 	case 7:
 		if is(name, "upgrade") {
 			s.upgradeLines++
-			s.upgrade = value
+			s.Upgrade = value
 			return true, nil
 		}
 	case 10:
@@ -158,7 +157,9 @@ func (s *section) contentLength(value []byte) error {
 	if n > 1<<63-1 {
 		return errLength
 	}
-	s.length = int64(n)
+	if s.length = int64(n); s.request {
+		s.Length = value
+	}
 	return nil
 }
 
@@ -202,7 +203,7 @@ func (s *section) expect(list []byte) error {
 			return errExpect
 		}
 	}
-	s.expectContinue = true
+	s.ExpectContinue = true
 	return nil
 }
 
@@ -211,7 +212,7 @@ func (s *section) te(list []byte) {
 		var coding []byte
 		coding, list = member(list)
 		if is(coding, "trailers") {
-			s.teTrailers = true
+			s.TETrailers = true
 		}
 	}
 }

@@ -29,11 +29,16 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	regexRequest.Query = []byte("page=%32&sort=name&q+s=x%20y%21")
 	regexRequest.Header.Add([]byte("X-Twice"), []byte("a"))
 	regexRequest.Header.Add([]byte("x-tWICE"), []byte("b"))
+	edit.Add(compile(t, &config.Route{Key: "HTTPRoute/a/upgrade", Rules: []*config.Rule{{Matches: one("h:upgrade=websocket", "h:te=trailers", "h:expect~1.*", "h:content-length~[0-9]+")}}}), effective("consumed.example.com"))
+	table = edit.Table()
+	consumed := browserRequest("consumed.example.com", "/")
+	consumed.Consumed = &message.Consumed{Upgrade: []byte("websocket"), Length: []byte("3"), TETrailers: true, ExpectContinue: true}
 	for name, req := range map[string]*message.Request{
 		"prefix":   browserRequest(hostname(7), "/api/v1/users"),
 		"exact":    browserRequest(hostname(7), "/api/health"),
 		"wildcard": browserRequest("a.b.wild.example.com", "/deep/er/still/x"),
 		"regex":    regexRequest,
+		"consumed": consumed,
 		"none":     browserRequest("nowhere.example.com", "/api"),
 	} {
 		if got := lookup(table, req) != nil; got == (name == "none") {

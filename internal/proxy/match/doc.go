@@ -39,8 +39,9 @@
 // of one name are one value, joined by "," (RFC 9110 section 5.2); where a value
 // to be equal to is configured, a space behind such a comma is optional. The
 // name "host" stands for [message.Request].Host, and ":path" for Path: a condition on a part of the path that comes after
-// the prefix in precedence, as on a gRPC method of whatever service. Fields that the connection consumed
-// cannot be matched.
+// the prefix in precedence, as on a gRPC method of whatever service. Of the fields that the connection consumed Content-Length,
+// Upgrade, TE and Expect can be matched, in the form of [message.Consumed]: TE is "trailers", which is all that is passed on of it, and an
+// extended CONNECT (RFC 8441) has its protocol as Upgrade. The others cannot be matched.
 //
 // Query parameters are split at "&", percent-decoded, and "+" is a space; a broken
 // escape stands for itself. The first parameter of a name counts; one without "="

@@ -63,7 +63,7 @@ func build(t *testing.T, entries ...entry) *Table[string] {
 
 func one(words ...string) []*config.Match { return []*config.Match{written(words...)} }
 
-// asked is "METHOD host/path?query", then field lines.
+// asked is "METHOD host/path?query", then field lines, of which those that are consumed are where http1 has them.
 func asked(line string, fields ...string) *message.Request {
 	method, target, _ := strings.Cut(line, " ")
 	i := strings.IndexAny(target, "/*")
@@ -71,7 +71,18 @@ func asked(line string, fields ...string) *message.Request {
 	req := &message.Request{Method: []byte(method), Host: []byte(target[:i]), MatchHost: []byte(target[:i]), Path: []byte(path), Query: []byte(query), HasQuery: has}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
-		req.Header.Add([]byte(name), []byte(value))
+		switch strings.ToLower(name) {
+		case "content-length":
+			req.Consumed = &message.Consumed{Length: []byte(value)}
+		case "upgrade":
+			req.Consumed = &message.Consumed{Upgrade: []byte(value)}
+		case "te":
+			req.Consumed = &message.Consumed{TETrailers: true}
+		case "expect":
+			req.Consumed = &message.Consumed{ExpectContinue: true}
+		default:
+			req.Header.Add([]byte(name), []byte(value))
+		}
 	}
 	return req
 }
@@ -244,6 +255,17 @@ var predicateCases = []struct {
 	{"h:host=h", "GET h/", "", ""},
 	{"h:host~x|h.*", "GET h.example/", "", ""},
 	{"h:host=g", "GET h/", "Host: g", `header "host" is "h", not "g"`},
+	{"h:content-length=3", "GET h/", "Content-Length: 3", ""},
+	{"h:content-length~[0-9]{2}", "GET h/", "Content-Length: 3", `header "content-length" is "3", which does not match "[0-9]{2}"`},
+	{"h:content-length=0", "GET h/", "", `no header "content-length"`},
+	{"h:upgrade=websocket", "GET h/", "Upgrade: websocket", ""},
+	{"h:Upgrade~(?i)websocket", "GET h/", "Upgrade: WebSocket", ""},
+	{"h:upgrade=websocket", "GET h/", "Upgrade: WebSocket", `header "upgrade" is "WebSocket", not "websocket"`},
+	{"h:upgrade=websocket", "GET h/", "TE: trailers", `no header "upgrade"`},
+	{"h:te=trailers", "GET h/", "TE: trailers", ""},
+	{"h:te=trailers", "GET h/", "Expect: 100-continue", `no header "te"`},
+	{"h:expect=100-continue", "GET h/", "Expect: 100-continue", ""},
+	{"h:expect=100-continue", "GET h/", "Content-Length: 3", `no header "expect"`},
 	{"q:a=1", "GET h/?a=1", "", ""},
 	{"q:a=1", "GET h/?b=0&a=1&a=2", "", ""},
 	{"q:a=2", "GET h/?b=0&a=1&a=2", "", `query parameter "a" is "1", not "2"`},

@@ -128,6 +128,16 @@ type Request struct {
 	// Header holds all field lines except those that the connection consumed
 	// (hop-by-hop fields, Host, Content-Length, Transfer-Encoding).
 	Header Fields
+	// Consumed is what matches may still ask of consumed fields; nil is nothing.
+	Consumed *Consumed
+}
+
+// Consumed are fields that are not in Request.Header, since the connection has consumed them, but that say something of the request.
+type Consumed struct {
+	Length         []byte // the value of Content-Length, nil without
+	Upgrade        []byte // the protocol that the client wants to switch to, nil if there is none that the gateway would pass on
+	TETrailers     bool   // TE: trailers
+	ExpectContinue bool   // Expect: 100-continue, and there is a body to wait with
 }
 
 // Response is a response head.
@@ -139,7 +149,7 @@ type Response struct {
 
 // Reset empties the request and keeps its memory.
 func (r *Request) Reset() {
-	r.Method, r.Host, r.MatchHost, r.Path, r.Query, r.HasQuery = nil, nil, nil, nil, nil, false
+	r.Method, r.Host, r.MatchHost, r.Path, r.Query, r.HasQuery, r.Consumed = nil, nil, nil, nil, nil, false, nil
 	r.Header.Reset()
 }
 

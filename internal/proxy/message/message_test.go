@@ -20,6 +20,8 @@ func fill(t *testing.T, v any) {
 			f.SetInt(1)
 		case Fields:
 			f.Addr().Interface().(*Fields).Add([]byte("a"), []byte("b"))
+		case *Consumed:
+			f.Set(reflect.ValueOf(&Consumed{TETrailers: true}))
 		default:
 			t.Fatalf("the test knows no value for %s", s.Type().Field(i).Name)
 		}

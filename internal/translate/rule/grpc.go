@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
-	"strings"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -57,8 +56,8 @@ func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Matc
 		}
 	}
 	for i, h := range spec.Headers {
-		v := &config.ValueMatch{Name: strings.ToLower(string(h.Name)), Value: h.Value}
-		if p := s.valueMatch(v, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i)); p != nil {
+		v, p := s.headerMatch(string(h.Name), h.Value, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		if p != nil {
 			return nil, p
 		}
 		m.Headers = appendFirst(m.Headers, v)

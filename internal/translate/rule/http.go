@@ -35,9 +35,8 @@ func (s *scope) httpMatch(spec *gwv1.HTTPRouteMatch, field string) (*config.Matc
 		}
 	}
 	for i, h := range spec.Headers {
-		v := &config.ValueMatch{Name: strings.ToLower(string(h.Name)), Value: h.Value}
-		f := fmt.Sprintf("%s.headers[%d]", field, i)
-		if p := s.valueMatch(v, string(value(h.Type, gwv1.HeaderMatchExact)), f); p != nil {
+		v, p := s.headerMatch(string(h.Name), h.Value, string(value(h.Type, gwv1.HeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		if p != nil {
 			return nil, p
 		}
 		m.Headers = appendFirst(m.Headers, v)

@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -31,6 +32,21 @@ func appendFirst(list []*config.ValueMatch, v *config.ValueMatch) []*config.Valu
 		return list
 	}
 	return append(list, v)
+}
+
+// unmatchable are the fields that the data plane removes before it matches a request.
+var unmatchable = []string{
+	"connection", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "transfer-encoding",
+}
+
+// headerMatch compiles a match of a header; field is its path.
+func (s *scope) headerMatch(name, value, kind, field string) (*config.ValueMatch, *condition.Problem) {
+	v := &config.ValueMatch{Name: strings.ToLower(name), Value: value}
+	if slices.Contains(unmatchable, v.Name) {
+		s.notes = append(s.notes, condition.NewProblem("", field+".name", "match another header",
+			"it matches no request: %s belongs to the connection, not to the message, and is removed before requests are matched", name))
+	}
+	return v, s.valueMatch(v, kind, field)
 }
 
 // valueMatch completes v; both kinds of value match have the same two types.

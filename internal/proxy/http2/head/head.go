@@ -26,6 +26,8 @@ type Head struct {
 	// it. Cookie lines are joined to one. Without Host, Content-Length, TE, Expect,
 	// HTTP2-Settings and Proxy-Auth*, which are consumed.
 	Fields message.Fields
+	// Length is the value of Content-Length, nil without.
+	Length []byte
 	// ContentLength is that of the field, or 0 without a body, or -1 where it is not known.
 	ContentLength int64
 	// HasBody: the request did not end with its head.

@@ -10,7 +10,7 @@ var (
 )
 
 // Status is :status of a response's header section, 0 while none has come.
-func (x *Section) Status() int { return x.status }
+func (x *Section) Status() int { return int(x.status) }
 
 // Size is how large the section is, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
 func (x *Section) Size() int { return x.size }
@@ -23,12 +23,12 @@ func (x *Section) pseudoStatus(name, value string) error {
 	if len(value) != 3 || value[0] < '1' {
 		return errStatus
 	}
-	status := 0
+	status := int16(0)
 	for i := range len(value) {
 		if value[i] < '0' || value[i] > '9' {
 			return errStatus
 		}
-		status = status*10 + int(value[i]-'0')
+		status = status*10 + int16(value[i]-'0')
 	}
 	x.status = status
 	return nil

@@ -2,6 +2,7 @@ package head
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -20,21 +21,22 @@ const (
 type Section struct {
 	// Fields are the field lines that are kept.
 	Fields message.Fields
-	// Large reports that it is above the limits; what came after that is missing.
-	Large bool
 	// Err is why it is malformed, the first reason; nil while it is not.
 	Err error
+	// Large reports that it is above the limits; what came after that is missing.
+	Large bool
+
+	kind    Kind
+	regular bool // a field that is no pseudo-header has come
+	seen    uint8
+	status  int16
+	lines   int
 
 	buf    []byte
 	cookie []byte
 	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts
-	lines  int
+	host   []byte
 
-	kind      Kind
-	regular   bool // a field that is no pseudo-header has come
-	seen      uint8
-	host      []byte
-	status    int
 	length    int64 // -1 without Content-Length
 	te        bool
 	expect    bool
@@ -226,6 +228,11 @@ func (x *Section) Settle(h *Head, ended, extended bool) error {
 	}
 	if ended && x.length > 0 {
 		return errLengthWrong
+	}
+	if x.length >= 0 {
+		start := len(x.buf)
+		x.buf = strconv.AppendInt(x.buf, x.length, 10)
+		h.Length = x.buf[start:len(x.buf):len(x.buf)]
 	}
 	h.Fields = x.Fields
 	h.HasBody = !ended
