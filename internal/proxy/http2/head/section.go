@@ -1,6 +1,7 @@
 package head
 
 import (
+	"bytes"
 	"errors"
 	"strconv"
 	"strings"
@@ -77,17 +78,20 @@ var (
 func (x *Section) Cap() int { return cap(x.buf) + cap(x.cookie) }
 
 // Add takes in a field; pseudo-header fields go to h, which only requests need. Above maxBytes (as
-// SETTINGS_MAX_HEADER_LIST_SIZE counts) or maxLines the rest is dropped.
+// SETTINGS_MAX_HEADER_LIST_SIZE counts) or maxLines, counted as HTTP/1.1 would write them, the rest is dropped.
 func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 	x.size += len(name) + len(value) + 32
-	x.lines++
+	pseudo := name != "" && name[0] == ':'
+	if !pseudo && !(len(x.cookie) > 0 && name == "cookie") { // what Cookie was split into becomes one line (RFC 9113 section 8.2.3)
+		x.lines++
+	}
 	if x.size > maxBytes || x.lines > maxLines {
 		x.Large = true
 	}
 	if x.Large || x.Err != nil {
 		return
 	}
-	if name != "" && name[0] == ':' {
+	if pseudo {
 		if x.kind == ResponseHeader {
 			x.Err = x.pseudoStatus(name, value)
 		} else {
@@ -263,7 +267,7 @@ func (x *Section) settleTarget(h *Head, extended bool) error {
 	if x.host != nil {
 		if x.seen&seenAuthority == 0 {
 			h.Authority = x.host
-		} else if !message.EqualFoldBytes(x.host, h.Authority) {
+		} else if !message.EqualFoldBytes(withoutDefaultPort(x.host, h.Scheme), withoutDefaultPort(h.Authority, h.Scheme)) {
 			return errHost
 		}
 	}
@@ -271,6 +275,19 @@ func (x *Section) settleTarget(h *Head, extended bool) error {
 		return errHost
 	}
 	return nil
+}
+
+// withoutDefaultPort is an authority without a port that is empty or the default one of the scheme: it is the same without (RFC 3986 section 6.2.3).
+func withoutDefaultPort(authority, scheme []byte) []byte {
+	i := bytes.LastIndexByte(authority, ':')
+	if i < 0 || bytes.IndexByte(authority[i:], ']') >= 0 { // in an IPv6 address
+		return authority
+	}
+	port := authority[i+1:]
+	if len(port) == 0 || string(port) == "80" && message.EqualFold(scheme, "http") || string(port) == "443" && message.EqualFold(scheme, "https") {
+		return authority[:i]
+	}
+	return authority
 }
 
 func (x *Section) keepCookie() {
