@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 	"github.com/moongate-dev/moongate/internal/status/show"
@@ -69,6 +71,14 @@ func (d *decision) carryOut() error {
 func (d *decision) filterForListener() (answered bool, err error) {
 	if f := d.listener.Failure; f != nil {
 		d.fail(f)
+		return true, nil
+	}
+	if n, bounded := http1.MaxForwards(&d.req); bounded && n == 0 {
+		reason := observe.ReasonMaxForwards
+		if d.ask.method != http.MethodOptions {
+			reason = observe.ReasonNotImplemented
+		}
+		d.answerWith(reason, "")
 		return true, nil
 	}
 	return d.run(d.listener.Filters, &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)})

@@ -13,6 +13,7 @@ const (
 	ReasonOK
 	ReasonRedirect
 	ReasonPreflight
+	ReasonMaxForwards
 	ReasonUpgraded
 	ReasonUpgradeIgnored
 	ReasonTunnelIdle
@@ -115,6 +116,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonOK:             {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
 	ReasonRedirect:       {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
 	ReasonPreflight:      {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
+	ReasonMaxForwards:    {Word: "max_forwards", Source: SourceNone, Status: 200, Description: "an OPTIONS request whose Max-Forwards was 0 was answered, and not forwarded"},
 	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection, or the stream of an extended CONNECT (which is answered 200), was switched to another protocol, or a CONNECT has opened a tunnel, and it has ended"},
 	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend was not asked for the protocol that the request wants to switch to, by Upgrade or an extended CONNECT: the appProtocol of the Service's port does not name it (kubernetes.io/ws is for websocket), nor httpUpgrade of a BackendTrafficPolicy where that is set; its response without the switch was relayed, or the extended CONNECT answered 501"},
 	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour, or one took nothing of what it was sent for ten minutes"},
@@ -126,7 +128,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},
 	ReasonTargetTooLong:       {Word: "target_too_long", Source: SourceClient, Status: 414, Description: "the request target is too long"},
 	ReasonVersionNotSupported: {Word: "version_not_supported", Source: SourceClient, Status: 505, Description: "the request's HTTP version is not supported"},
-	ReasonNotImplemented:      {Word: "not_implemented", Source: SourceClient, Status: 501, Description: "the request uses a transfer coding or method that the gateway does not implement"},
+	ReasonNotImplemented:      {Word: "not_implemented", Source: SourceClient, Status: 501, Description: "the request uses a transfer coding or method that the gateway does not implement, or is a TRACE whose Max-Forwards is 0"},
 	ReasonExpectationFailed:   {Word: "expectation_failed", Source: SourceClient, Status: 417, Description: "the Expect field asks for something other than 100-continue"},
 	ReasonBadRequestBody:      {Word: "bad_request_body", Source: SourceClient, Status: 400, Description: "the request's chunked coding or trailer section is malformed"},
 	ReasonMisdirected:         {Word: "misdirected", Source: SourceClient, Status: 421, Description: "the Host belongs to another listener than the one that the TLS server name chose, or the listener demands a certificate now that the client has not shown"},

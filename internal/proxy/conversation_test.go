@@ -83,6 +83,24 @@ var conversations = []conversation{
 		reasons:  []string{"ok"},
 	},
 	{
+		name:     "Max-Forwards is counted down",
+		request:  "OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\nTRACE / HTTP/1.1\r\nHost: h\r\nmax-forwards: 1\r\nConnection: close\r\n\r\n",
+		response: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok",
+		want: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok" +
+			"HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\nConnection: close\r\n\r\nok",
+		sees:    []string{"OPTIONS / ", "\r\nMax-Forwards: 9\r\n", "TRACE / ", "\r\nMax-Forwards: 0\r\n"},
+		reasons: []string{"ok", "ok"},
+	},
+	{
+		name:     "Max-Forwards that says nothing",
+		request:  "GET / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\nOPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: -1\r\nConnection: close\r\n\r\n",
+		response: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok",
+		want: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok" +
+			"HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\nConnection: close\r\n\r\nok",
+		sees:    []string{"GET / ", "\r\nMax-Forwards: 0\r\n", "OPTIONS / ", "\r\nMax-Forwards: -1\r\n"},
+		reasons: []string{"ok", "ok"},
+	},
+	{
 		name:     "early hints are passed on",
 		request:  "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 		response: "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n" + date + "Content-Length: 0\r\n\r\n",

@@ -261,6 +261,9 @@ func (x *Exchange) handle() (read bool) {
 	if f := x.listener.Failure; f != nil {
 		return x.failWith(f.Status, f.Reason)
 	}
+	if answered, read := x.checkMaxForwards(); answered {
+		return read
+	}
 	if reply := x.listener.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)
 	}

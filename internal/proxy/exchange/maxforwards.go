@@ -1,0 +1,32 @@
+package exchange
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+var maxForwards = []byte("Max-Forwards")
+
+// checkMaxForwards counts the request's Max-Forwards down, and answers the request where it may not be forwarded (RFC 9110 section 7.6.2). What OPTIONS could
+// tell is for the backend to say. TRACE is not implemented here: it would show fields that the client itself does not know.
+func (x *Exchange) checkMaxForwards() (answered, read bool) {
+	n, bounded := http1.MaxForwards(&x.Request.Request)
+	switch {
+	case !bounded:
+		return false, false
+	case n > 0:
+		start := len(x.fx.Scratch)
+		x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(n-1), 10)
+		x.Header.Set(maxForwards, x.fx.Made(start))
+		return false, false
+	case string(x.Method) != http.MethodOptions:
+		return true, x.fail(observe.ReasonNotImplemented)
+	}
+	x.resp.Reset()
+	x.resp.Status = http.StatusOK
+	x.filterResponse()
+	return true, x.reply(x.resp.Status, observe.ReasonMaxForwards, nil)
+}
