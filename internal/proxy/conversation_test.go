@@ -83,6 +83,20 @@ var conversations = []conversation{
 		reasons:  []string{"ok"},
 	},
 	{
+		name:     "426 keeps its Upgrade",
+		request:  "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+		response: "HTTP/1.1 426 Upgrade Required\r\n" + date + "Upgrade: websocket\r\nConnection: keep-alive, upgrade\r\nContent-Length: 2\r\n\r\nno",
+		want:     "HTTP/1.1 426 Upgrade Required\r\n" + date + "Content-Length: 2\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\r\nno",
+		reasons:  []string{"ok"},
+	},
+	{
+		name:     "426 for HTTP/1.0",
+		request:  "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
+		response: "HTTP/1.1 426 Upgrade Required\r\n" + date + "Upgrade: websocket\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nno",
+		want:     "HTTP/1.1 426 Upgrade Required\r\n" + date + "Content-Length: 2\r\nConnection: close\r\n\r\nno",
+		reasons:  []string{"ok"},
+	},
+	{
 		name:     "Max-Forwards is counted down",
 		request:  "OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\nTRACE / HTTP/1.1\r\nHost: h\r\nmax-forwards: 1\r\nConnection: close\r\n\r\n",
 		response: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok",

@@ -285,6 +285,9 @@ func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 	}
 	st.keep = st.head.KeepAlive && !h.Close && !h.Unread && st.framing != http1.UntilClose
 	hop := http1.Hop{Close: !st.keep, KeepAlive: st.keep && st.head.Minor == 0}
+	if st.head.Minor > 0 {
+		hop.Upgrade = h.Upgrade
+	}
 	st.out = http1.AppendResponseHead(st.out[:0], h.Response, st.framing, h.Length, hop)
 	return s.c.send(&p)
 }

@@ -118,6 +118,8 @@ type Head struct {
 	Close bool
 	// Unread: the request body will not be read to its end.
 	Unread bool
+	// Upgrade is what a 426 asks for, nil where nothing is known of it. Protocols without the field drop it.
+	Upgrade []byte
 }
 
 // Part is Buf[At:End], a part of a body. The rest of Buf is free to be written to.

@@ -56,6 +56,9 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	}
 	x.addDate()
 	head := Head{Response: &x.resp, Framing: a.framing, Length: a.length, Close: x.closes(), Unread: x.body.neverComes()}
+	if t, ok := a.transport.(duplexer); ok && x.resp.Status == http.StatusUpgradeRequired {
+		head.Upgrade = t.switched()
+	}
 	part, err := a.transport.readPart(false)
 	if err != nil {
 		x.brokeOff(err)

@@ -24,7 +24,7 @@ var (
 
 // duplexer is a transport whose connection can leave its protocol.
 type duplexer interface {
-	// switched returns the protocol that a 101 has named.
+	// switched returns the protocol that a 101 has named, or those that a 426 has.
 	switched() []byte
 	// duplex returns the connection as the end of a tunnel, and what breaks it off: what has come behind the 101 is read first. It follows the
 	// last use of the response.

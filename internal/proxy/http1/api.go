@@ -93,8 +93,8 @@ type ResponseHead struct {
 	ContentLength int64
 	// KeepAlive: the backend lets the connection persist. False with UntilClose.
 	KeepAlive bool
-	// Upgrade is the protocol switched to: set with status 101 and only there. What
-	// follows the head is then no HTTP.
+	// Upgrade is the protocol switched to with status 101; what follows the head is then no HTTP. With status 426 it is the
+	// protocols that are asked for. With others it is nil.
 	Upgrade []byte
 
 	section

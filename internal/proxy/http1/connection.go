@@ -99,6 +99,22 @@ func (s *section) persists(minor uint8) bool {
 	return !s.close && (minor == 1 || s.keepAlive)
 }
 
+// upgradeWanted is the list of protocols of a response that asks for one of them (RFC 9110 section 15.5.22), nil if it is malformed.
+func (s *section) upgradeWanted() []byte {
+	if s.upgradeLines != 1 || len(s.Upgrade) == 0 {
+		return nil
+	}
+	for list := s.Upgrade; len(list) > 0; {
+		var protocol []byte
+		protocol, list = member(list)
+		name, version, versioned := bytes.Cut(protocol, []byte("/"))
+		if !isTokenAll(name) || versioned && !isTokenAll(version) {
+			return nil
+		}
+	}
+	return s.Upgrade
+}
+
 // upgradeTo is the protocol asked for or switched to, nil if there is none that we
 // pass on. Another HTTP version or TLS on this connection would leave us blind.
 func (s *section) upgradeTo(minor uint8) []byte {

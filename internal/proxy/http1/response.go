@@ -103,5 +103,8 @@ func (h *ResponseHead) settle(method []byte, status int) error {
 		h.KeepAlive = false
 	}
 	h.ContentLength = h.length
+	if status == 426 {
+		h.Upgrade = h.upgradeWanted()
+	}
 	return nil
 }
