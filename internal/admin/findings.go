@@ -106,6 +106,8 @@ func (p *Problem) finding() finding {
 	}
 	if p.Kept {
 		f.Remedy = strings.TrimPrefix(f.Remedy+"; the previous version stays in use", "; ")
+	} else if p.Effect != "" {
+		f.Remedy = strings.TrimPrefix(f.Remedy+"; "+p.Effect, "; ")
 	}
 	return f
 }

@@ -58,6 +58,7 @@ type Problem struct {
 	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: no mistake, only unused
 	Warning bool   `json:"warning,omitempty"` // valid, but probably not intended
 	Kept    bool   `json:"kept,omitempty"`    // the previous version stays in use
+	Effect  string `json:"effect,omitempty"`  // what the object does until it is valid, where it is not only absent
 }
 
 // Groups of paths for Options.Paths.

@@ -132,7 +132,7 @@ func (s *objectStore) status() admin.Status {
 	}
 	for _, p := range *problems {
 		shown.Problems = append(shown.Problems, admin.Problem{File: p.File, Line: p.Line, Object: p.Object.String(),
-			Field: p.Field, Message: p.Message, Remedy: p.Remedy, Ignored: p.Ignored, Warning: p.Warning, Kept: p.Kept})
+			Field: p.Field, Message: p.Message, Remedy: p.Remedy, Ignored: p.Ignored, Warning: p.Warning, Kept: p.Kept, Effect: p.Effect})
 	}
 	return shown
 }

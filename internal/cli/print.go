@@ -48,6 +48,8 @@ func problemLine(p admin.Problem) string {
 	}
 	if p.Kept {
 		b.WriteString(" (the previous version stays in use)")
+	} else if p.Effect != "" {
+		b.WriteString(" (" + p.Effect + ")")
 	}
 	return oneLine(b.String())
 }

@@ -70,7 +70,8 @@ var (
 	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Of another project, whose CRD a cluster may have in the place of ours.
-	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", Versions: []string{eg.GroupVersion.Version}, Essential: true},
+	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", Versions: []string{eg.GroupVersion.Version}, Essential: true,
+		leftover: trafficPolicyTargets},
 		&eg.BackendTrafficPolicyList{}, func(o *eg.BackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Its status has the fields of every policy's.
 	XTelemetryPolicy = policy(Kind{Group: gwx.GroupName, Name: "XTelemetryPolicy", Resource: "xtelemetrypolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},

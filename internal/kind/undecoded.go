@@ -2,9 +2,12 @@ package kind
 
 import (
 	"encoding/json"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
 
 // Undecoded takes the place of an object that exists and was never read whole, because it does not fit its Go type or, in a file, is not
@@ -22,6 +25,27 @@ type Undecoded struct {
 	RedisSecret, RedisKey string
 	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
+	// TrafficTargets and TargetSelectors are, of a BackendTrafficPolicy, its spec.targetRefs, or its spec.targetRef, and its spec.targetSelectors; none of either if
+	// one of them cannot be read: it may be any Gateway, ListenerSet or route of the namespace.
+	TrafficTargets  []eg.PolicyTargetReference
+	TargetSelectors []eg.TargetSelector
+}
+
+// Effect is what an Undecoded does, in a sentence without its stop; "" for nothing that anyone would notice.
+func (u *Undecoded) Effect() string {
+	switch u.Kind {
+	case BackendTLSPolicy.Name:
+		if len(u.Targets) == 0 {
+			return "until it is valid, no Service of its namespace is reached, because its targets cannot be read"
+		}
+		return "until it is valid, its targets are not reached"
+	case BackendTrafficPolicy.Name:
+		if len(u.TrafficTargets)+len(u.TargetSelectors) == 0 {
+			return "until it is valid, requests for all Gateways, ListenerSets and routes of its namespace are answered with 500, because its targets cannot be read"
+		}
+		return "until it is valid, requests for its targets are answered with 500"
+	}
+	return ""
 }
 
 // nothing takes nothing: it is only known that the object exists.
@@ -82,4 +106,57 @@ func policyTargets(data []byte, u *Undecoded) {
 		list = append(list, ref)
 	}
 	u.Targets = list
+}
+
+// trafficPolicyTargets takes the targets of a BackendTrafficPolicy, unless one of them cannot be read, and when it was created, which decides between policies for one target.
+func trafficPolicyTargets(data []byte, u *Undecoded) {
+	var created struct {
+		Metadata struct{ CreationTimestamp metav1.Time }
+	}
+	if json.Unmarshal(data, &created) == nil {
+		u.CreationTimestamp = created.Metadata.CreationTimestamp
+	}
+	var policy struct {
+		Spec struct {
+			TargetRef       *eg.PolicyTargetReference
+			TargetRefs      []eg.PolicyTargetReference
+			TargetSelectors []eg.TargetSelector
+		}
+	}
+	if json.Unmarshal(data, &policy) != nil {
+		return
+	}
+	refs, selectors := policy.Spec.TargetRefs, policy.Spec.TargetSelectors
+	if policy.Spec.TargetRef != nil {
+		refs = append(refs, *policy.Spec.TargetRef)
+	}
+	for i := range refs {
+		if refs[i].Group = gwv1.GroupName; refs[i].Name == "" || !hasTraffic(refs[i].Kind) { // the group is left out easily, and all targets are of this one
+			return
+		}
+	}
+	for i := range selectors {
+		if !readable(&selectors[i]) {
+			return
+		}
+	}
+	u.TrafficTargets, u.TargetSelectors = refs, selectors
+}
+
+// hasTraffic reports whether a BackendTrafficPolicy can be for objects of a kind of the Gateway API.
+func hasTraffic(name gwv1.Kind) bool {
+	k := Find(gwv1.GroupName, string(name))
+	return k != nil && (k.Route() || k.Name == "Gateway" || k.Name == "ListenerSet")
+}
+
+// readable reports whether it is known what a selector selects.
+func readable(s *eg.TargetSelector) bool {
+	if _, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions}); err != nil || !hasTraffic(s.Kind) {
+		return false
+	}
+	if s.Namespaces == nil {
+		return true
+	}
+	_, err := metav1.LabelSelectorAsSelector(s.Namespaces.Selector)
+	return err == nil && slices.Contains([]string{"", "Same", "All", "Selector"}, s.Namespaces.From) && (s.Namespaces.From != "Selector" || s.Namespaces.Selector != nil)
 }

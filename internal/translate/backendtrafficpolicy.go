@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,6 +48,7 @@ func (p *readPolicy) same(o *readPolicy) bool {
 type backendTrafficPolicies struct {
 	redises    *redises
 	objects    *incremental.Collection[name, *eg.BackendTrafficPolicy]
+	undecoded  *incremental.Collection[name, undecodedTraffic] // those of objects that nobody can read
 	namespaces *namespaces
 	grants     *grants
 	gateways   *incremental.Collection[name, *gwv1.Gateway]
@@ -96,7 +98,7 @@ type targetIndexes struct {
 }
 
 func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *namespaces, routeNamespaces *routeNamespaces, grants *grants, redises *redises) *backendTrafficPolicies {
-	bp := &backendTrafficPolicies{redises: redises, objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
+	bp := &backendTrafficPolicies{redises: redises, objects: in.backendTraffic.Collection, undecoded: in.undecodedTraffic.Collection, namespaces: namespaces, grants: grants,
 		gateways: in.gateways.Collection, sets: in.listenerSets.Collection, routes: in.routes.Collection, configMaps: in.authorities.Collection}
 	bp.declareSelectable(e, routeNamespaces)
 	bp.targets = backendTrafficTargets(e, bp)
@@ -107,10 +109,18 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 		return keys
 	})
 	ages := incremental.Map(e, "BackendTrafficPolicy age", bp.objects,
-		func(_ *incremental.View, _ name, p *eg.BackendTrafficPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
+		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (int64, bool) {
+			if bp.anywhere(v, n) {
+				return math.MinInt64, true
+			}
+			return createdOf(p), true
+		}, same[int64])
 	bp.winners = policyWinners(e, kind.BackendTrafficPolicy.Kind, bp.byTarget, ages)
 	read := incremental.Map(e, "BackendTrafficPolicy", bp.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*readPolicy, bool) {
+			if u, is := incremental.Fetch(v, bp.undecoded, n); is {
+				return &readPolicy{Invalid: condition.NewProblem(gwv1.PolicyReasonInvalid, "", unreadableRemedy, "it cannot be read: %s", u.Error)}, true
+			}
 			if invalid := unreadable(&p.Spec); invalid != nil {
 				return &readPolicy{Invalid: invalid}, true
 			}
@@ -123,6 +133,32 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 		}, same[struct{}])
 	bp.declareOfRoutes(e)
 	return bp
+}
+
+// undecodedTraffic is what is known of a BackendTrafficPolicy that cannot be decoded, beside its targets.
+type undecodedTraffic struct {
+	Error string
+	// Anywhere: its targets cannot be read either. It may be for any Gateway, ListenerSet or route of its namespace, or a section of one.
+	Anywhere bool
+}
+
+// undecodedTrafficOf is the policy that stands for one that cannot be decoded: it has its targets and is invalid, so that their requests fail rather than pass
+// without the limits that it may ask for.
+func undecodedTrafficOf(u *kind.Undecoded) (*eg.BackendTrafficPolicy, undecodedTraffic) {
+	p := &eg.BackendTrafficPolicy{ObjectMeta: u.ObjectMeta, Spec: eg.BackendTrafficPolicySpec{TargetRefs: u.TrafficTargets, TargetSelectors: u.TargetSelectors}}
+	if len(u.TrafficTargets)+len(u.TargetSelectors) > 0 {
+		return p, undecodedTraffic{Error: u.Error}
+	}
+	for _, k := range []Kind{KindGateway, KindListenerSet, KindHTTPRoute, KindGRPCRoute} { // others have no requests that could fail
+		p.Spec.TargetSelectors = append(p.Spec.TargetSelectors, eg.TargetSelector{Kind: gwv1.Kind(k)})
+	}
+	return p, undecodedTraffic{Error: u.Error, Anywhere: true}
+}
+
+// anywhere reports whether a policy is one of which it is not known what it is for. It precedes all others, also those for sections of what it may be for.
+func (bp *backendTrafficPolicies) anywhere(v *incremental.View, n name) bool {
+	u, _ := incremental.Fetch(v, bp.undecoded, n)
+	return u.Anywhere
 }
 
 // unreadable returns what of a policy cannot be understood at all, or nil.
@@ -190,12 +226,12 @@ func (bp *backendTrafficPolicies) closest(v *incremental.View, k listenerKey) (t
 	if incremental.Count(v, bp.concerned, k.Gateway) == 0 {
 		return policy.Target{}, name{}, false
 	}
-	for _, target := range levelsAbove(k) {
-		if winner, ok := incremental.Fetch(v, bp.winners, target); ok {
-			return target, winner, true
+	for _, level := range levelsAbove(k) {
+		if winner, is := incremental.Fetch(v, bp.winners, level); is && (!ok || bp.anywhere(v, winner)) {
+			target, n, ok = level, winner, true
 		}
 	}
-	return policy.Target{}, name{}, false
+	return target, n, ok
 }
 
 // levelsAbove are the targets above the routes of a listener, the closest first. Those of a ListenerSet are not concerned by what is for listeners of the Gateway's own.
@@ -391,6 +427,9 @@ func (bp *backendTrafficPolicies) declareOfRoutes(e *incremental.Engine) {
 			}
 			rp := &routePolicies{}
 			rp.Route, _ = incremental.Fetch(v, bp.winners, objectTarget(k))
+			if bp.anywhere(v, rp.Route) {
+				return rp, true
+			}
 			for _, t := range incremental.Lookup(v, rulesByRoute, k) {
 				if hasRule(k.Kind, object, t.Section) {
 					winner, _ := incremental.Fetch(v, bp.winners, t)

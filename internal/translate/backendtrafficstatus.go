@@ -51,6 +51,9 @@ func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, po
 	bs.declareBelow(e)
 	bs.all = incremental.Map(e, "BackendTrafficPolicy status", policies.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*status[gwv1.PolicyStatus], bool) {
+			if _, undecoded := incremental.Fetch(v, policies.undecoded, n); undecoded { // whoever cannot read it cannot write its status either
+				return nil, false
+			}
 			s := bs.status(v, n, p)
 			return s, len(s.Status.Ancestors) > 0
 		}, sameDeeply[*status[gwv1.PolicyStatus]])
@@ -243,7 +246,7 @@ func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t pol
 	}
 	o = bs.lost(v, n, o)
 	a.add(o)
-	if o.Missing == nil && o.Lost == nil {
+	if o.Missing == nil && o.Lost == nil && o.Blocked == nil {
 		bs.below(v, n, t.Target, a)
 	}
 }
@@ -263,8 +266,14 @@ func (bs *backendTrafficStatuses) exists(v *incremental.View, t policy.Target) b
 	return exists
 }
 
-// lost notes which policy is in force in the place of n.
+// lost notes which policy is in force in the place of n, or that requests fail because of one that cannot be read.
 func (bs *backendTrafficStatuses) lost(v *incremental.View, n name, o policy.Outcome) policy.Outcome {
+	if whole, _ := incremental.Fetch(v, bs.policies.winners, o.Target.Whole()); o.Missing == nil && bs.policies.anywhere(v, whole) {
+		u, _ := incremental.Fetch(v, bs.policies.undecoded, whole)
+		o.Blocked = condition.NewProblem(gwv1.PolicyReasonConflicted, o.Field, unreadableRemedy,
+			"requests are answered with 500, because BackendTrafficPolicy %s, which may be the one for %s, cannot be read: %s", whole, o.Target, u.Error)
+		return o
+	}
 	if winner, _ := incremental.Fetch(v, bs.policies.winners, o.Target); o.Missing == nil && winner != n {
 		o.Lost = (*types.NamespacedName)(&winner)
 	}
@@ -339,7 +348,7 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 			}
 		}
 	}
-	if p.Spec.MergeType != nil && o.Missing == nil && o.Lost == nil && len(attached.Listeners) > 0 {
+	if p.Spec.MergeType != nil && o.Missing == nil && o.Lost == nil && o.Blocked == nil && len(attached.Listeners) > 0 {
 		for _, l := range attached.Listeners {
 			a := ancestors.of(ancestorRef(l.Owner(), l.Name))
 			a.add(o)

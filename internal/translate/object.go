@@ -111,6 +111,8 @@ type inputs struct {
 	parameters          *incremental.Input[name, *v1alpha1.GatewayParameters]
 	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and are not in parameters
 	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and are not in policies
+	// undecodedTraffic are those of backendTraffic that stand for one that cannot be decoded, with its targets as far as they can be read.
+	undecodedTraffic *incremental.Input[name, undecodedTraffic]
 
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name
@@ -145,6 +147,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.parameters = objects(in, e, kind.GatewayParameters)
 	in.undecodedParameters = incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters])
 	in.undecodedPolicies = incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy])
+	in.undecodedTraffic = incremental.NewInput[name](e, "undecoded BackendTrafficPolicy", same[undecodedTraffic])
 	in.listenerFaults = incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault])
 	in.mergedFaults = incremental.NewInput[listenerFaultKey](e, "listener faults of merged Gateways", same[ListenerFault])
 	in.routeFaults = incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault])
@@ -179,6 +182,13 @@ func newInputs(e *incremental.Engine) *inputs {
 	policies.undecoded = func(n name, u *kind.Undecoded) {
 		in.policies.Delete(n)
 		in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
+	}
+	traffic := in.stores[kind.BackendTrafficPolicy.Name]
+	traffic.also(in.undecodedTraffic.Delete)
+	traffic.undecoded = func(n name, u *kind.Undecoded) {
+		p, undecoded := undecodedTrafficOf(u)
+		in.backendTraffic.Set(n, p)
+		in.undecodedTraffic.Set(n, undecoded)
 	}
 	return in
 }

@@ -106,6 +106,9 @@ func (c *catalog) problemsOf(f *file) []Problem {
 	}
 	for _, p := range f.found {
 		p.Kept = c.kept(f, p)
+		if o := c.objects[p.Object]; o != nil && o.closing != nil {
+			p.Effect = o.closing.Effect()
+		}
 		if p.Reason == manifest.Foreign && !p.Kept && !slices.Contains(c.paths, f.path) {
 			// Folders also hold values of Helm and the configuration of other programs. Nobody asked for this file.
 			p.Reason, p.Ignored, p.Message, p.Remedy = Ignored, true, "ignored: "+p.Message, "nothing needs to be done"

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -384,6 +385,40 @@ func TestInvalidDefinitionBesideValid(t *testing.T) {
 	write(t, filepath.Join(dir, "b.yaml"), parameters("11.0.0.0/8", ""))
 	if _, ok := find().(*v1alpha1.GatewayParameters); !ok {
 		t.Errorf("beside a valid one: %+v", find())
+	}
+}
+
+// TestInvalidTrafficPolicy: a BackendTrafficPolicy that was never valid is told with its targets, and the problem says what that does; one that was valid stays.
+func TestInvalidTrafficPolicy(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	policy := func(more string) string {
+		return "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec:\n" +
+			"  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: web}]\n" + more
+	}
+	id := kind.BackendTrafficPolicy.Key("default", "p")
+	write(t, path, policy("  newField: {a: 1}\n"))
+	w := watch(t, dir)
+	if u, ok := w.objects[id].Object.(*kind.Undecoded); !ok || len(u.TrafficTargets) != 1 || u.TrafficTargets[0].Name != "web" {
+		t.Errorf("told of the policy: %+v", w.objects[id])
+	}
+	if p := w.last.Problems; len(p) != 1 || p[0].Kept || p[0].Effect != "until it is valid, requests for its targets are answered with 500" {
+		t.Errorf("problems: %+v", p)
+	}
+	write(t, path, policy("  loadBalancer: {type: Random}\n"))
+	valid := func() bool {
+		_, ok := w.objects[id].Object.(*eg.BackendTrafficPolicy)
+		return ok
+	}
+	for !valid() {
+		w.next()
+	}
+	write(t, path, policy("  loadBalancer: {type: Foo}\n"))
+	for w.next(); len(w.last.Problems) != 1; {
+		w.next()
+	}
+	if p := w.last.Problems[0]; !valid() || !p.Kept || p.Effect != "" {
+		t.Errorf("the valid version did not stay: %+v, %+v", w.objects[id], p)
 	}
 }
 

@@ -52,6 +52,8 @@ type Problem struct {
 	Warning bool `json:"warning,omitempty"`
 	// Kept is set if an earlier, valid version stays served; by whoever serves it.
 	Kept bool `json:"kept,omitempty"`
+	// Effect is what the object does until it is valid, where it is not only absent; see kind.Undecoded.
+	Effect string `json:"effect,omitempty"`
 }
 
 // String is one line: "routes.yaml:31: HTTPRoute default/web: spec.rules[0].name: what is wrong; what to do".
@@ -70,6 +72,8 @@ func (p Problem) String() string {
 	}
 	if p.Kept {
 		b.WriteString(" (the previous version stays in use)")
+	} else if p.Effect != "" {
+		b.WriteString(" (" + p.Effect + ")")
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ")
 }

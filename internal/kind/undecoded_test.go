@@ -1,0 +1,55 @@
+package kind
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestTrafficTargets: what a BackendTrafficPolicy that is not valid is for, "*" where that cannot be read, so that it may be for anything.
+func TestTrafficTargets(t *testing.T) {
+	for name, test := range map[string]struct{ spec, want string }{
+		"beside an unknown field":     {`{"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute","name":"a"},{"kind":"Gateway","name":"b","sectionName":"c"}],"newField":1}`, "HTTPRoute/a Gateway/b/c"},
+		"of the first design":         {`{"targetRef":{"kind":"Gateway","name":"a"}}`, "Gateway/a"},
+		"of another group":            {`{"targetRefs":[{"group":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","name":"a"}]}`, "HTTPRoute/a"},
+		"selected":                    {`{"targetSelectors":[{"kind":"HTTPRoute","matchLabels":{"tier":"web"}}],"retry":7}`, "HTTPRoute{tier=web}"},
+		"both":                        {`{"targetRefs":[{"kind":"HTTPRoute","name":"a"}],"targetSelectors":[{"kind":"GRPCRoute","namespaces":{"from":"All"}}]}`, "HTTPRoute/a GRPCRoute{}"},
+		"no list":                     {`{"targetRefs":"a"}`, "*"},
+		"none":                        {`{"retry":{}}`, "*"},
+		"no spec":                     {`7`, "*"},
+		"a name that is no text":      {`{"targetRefs":[{"kind":"HTTPRoute","name":"a"},{"kind":"HTTPRoute","name":7}]}`, "*"},
+		"no name":                     {`{"targetRefs":[{"kind":"HTTPRoute"}]}`, "*"},
+		"a kind that cannot be one":   {`{"targetRefs":[{"kind":"HTTPRoutes","name":"a"}]}`, "*"},
+		"a selector of no kind":       {`{"targetSelectors":[{"matchLabels":{"tier":"web"}}]}`, "*"},
+		"a malformed selector":        {`{"targetRefs":[{"kind":"HTTPRoute","name":"a"}],"targetSelectors":[{"kind":"HTTPRoute","matchExpressions":[{"key":"a","operator":"Is"}]}]}`, "*"},
+		"namespaces without selector": {`{"targetSelectors":[{"kind":"HTTPRoute","namespaces":{"from":"Selector"}}]}`, "*"},
+		"namespaces from elsewhere":   {`{"targetSelectors":[{"kind":"HTTPRoute","namespaces":{"from":"Any"}}]}`, "*"},
+	} {
+		u := BackendTrafficPolicy.Leftover([]byte(`{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z"},"spec":`+test.spec+`}`), metav1.ObjectMeta{Namespace: "ns", Name: "p"}, errors.New("why"))
+		var got []string
+		for _, ref := range u.TrafficTargets {
+			text := string(ref.Kind) + "/" + string(ref.Name)
+			if ref.SectionName != nil {
+				text += "/" + string(*ref.SectionName)
+			}
+			got = append(got, text)
+		}
+		for _, s := range u.TargetSelectors {
+			got = append(got, string(s.Kind)+"{"+metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels})+"}")
+		}
+		if got == nil {
+			got = []string{"*"}
+		}
+		if text := strings.ReplaceAll(strings.Join(got, " "), "<none>", ""); text != test.want {
+			t.Errorf("%s: for %s, want %s", name, text, test.want)
+		}
+		if u.CreationTimestamp.Year() != 2026 {
+			t.Errorf("%s: created %s", name, u.CreationTimestamp)
+		}
+		if all := strings.Contains(u.Effect(), "all Gateways"); all != (test.want == "*") {
+			t.Errorf("%s: %s", name, u.Effect())
+		}
+	}
+}
