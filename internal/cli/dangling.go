@@ -117,13 +117,12 @@ func (r *references) find(objects []files.Object) []admin.Problem {
 			r.class(o, string(typed.Spec.GatewayClassName))
 		case *gwv1.BackendTLSPolicy:
 			for i, ref := range typed.Spec.TargetRefs {
-				if k := kind.Find(string(ref.Group), string(ref.Kind)); k == nil || k != kind.Service.Kind && k != kind.XBackend.Kind {
-					// Its status has no place for that: it is of no Gateway.
-					r.add(o, fmt.Sprintf("spec.targetRefs[%d].kind", i), fmt.Sprintf("%s of group %q is no backend, so the policy has no effect on it", ref.Kind, ref.Group),
-						`name a Service: group: "" and kind: Service`)
-					continue
-				}
-				r.policyTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref)
+				r.backendTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref, `name a Service: group: "" and kind: Service`)
+			}
+		case *gwx.XBackendTrafficPolicy:
+			for i, ref := range typed.Spec.TargetRefs {
+				r.backendTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), gwv1.LocalPolicyTargetReferenceWithSectionName{LocalPolicyTargetReference: ref},
+					`name a Service (group: "" and kind: Service) or an XBackend of group `+gwx.GroupName)
 			}
 		case *egv1.BackendTrafficPolicy:
 			if ref := typed.Spec.TargetRef; ref != nil {
@@ -190,6 +189,15 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 				"name a Gateway: parentRefs: [{name: my-gateway}]")
 		}
 	}
+}
+
+// backendTarget checks that the target of a policy for backends is there and can be one: its status is of no Gateway otherwise.
+func (r *references) backendTarget(o files.Object, field string, ref gwv1.LocalPolicyTargetReferenceWithSectionName, remedy string) {
+	if k := kind.Find(string(ref.Group), string(ref.Kind)); k == nil || k != kind.Service.Kind && k != kind.XBackend.Kind {
+		r.add(o, field+".kind", fmt.Sprintf("%s of group %q is no backend, so the policy has no effect on it", ref.Kind, ref.Group), remedy)
+		return
+	}
+	r.policyTarget(o, field, ref)
 }
 
 // trafficTarget checks that the target of a BackendTrafficPolicy is there, and in the namespace of the policy: its status is of no Gateway otherwise.

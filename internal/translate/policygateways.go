@@ -166,23 +166,32 @@ func isService(t policy.Target) bool {
 	return t.Group == corev1.GroupName && t.Kind == string(KindService)
 }
 
-// outcomes are the Gateways that a policy's status names, and for each what became of the targets that it reaches.
+// outcomes are the Gateways that a policy's status names, and for each what became of the targets that it reaches. A target that is not there, or cannot be one, is reached by
+// none: all of them tell of it.
 func (pg *policyGateways) outcomes(v *incremental.View, targets []policy.Target, of func(target policy.Target, field string) policy.Outcome) ([]policy.Ancestor, map[policy.Ancestor][]policy.Outcome) {
 	var all []policy.Ancestor
-	outcomes := map[policy.Ancestor][]policy.Outcome{}
+	outcomes := make([]policy.Outcome, len(targets))
+	reachedBy := make([][]policy.Ancestor, len(targets))
 	for i, target := range targets {
-		reached := pg.reaching(v, target)
-		if len(reached) == 0 {
-			continue
-		}
-		outcome := of(target, fmt.Sprintf("spec.targetRefs[%d]", i))
-		for _, a := range reached {
-			outcomes[a] = append(outcomes[a], outcome)
-		}
-		all = append(all, reached...)
+		reachedBy[i] = pg.reaching(v, target)
+		all = append(all, reachedBy[i]...)
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	for i, target := range targets {
+		outcomes[i] = of(target, fmt.Sprintf("spec.targetRefs[%d]", i))
 	}
 	named, _ := policy.Ancestors(all, policy.MaxAncestors)
-	return named, outcomes
+	byGateway := map[policy.Ancestor][]policy.Outcome{}
+	for _, a := range named {
+		for i, o := range outcomes {
+			if slices.Contains(reachedBy[i], a) || len(reachedBy[i]) == 0 && o.Missing != nil {
+				byGateway[a] = append(byGateway[a], o)
+			}
+		}
+	}
+	return named, byGateway
 }
 
 // reaching are those that reach a target through a route, each once.
