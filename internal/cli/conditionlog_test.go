@@ -118,7 +118,7 @@ spec: {gatewayClassName: moongate, listeners: [{name: http, protocol: HTTP, port
 		}
 	}()
 	testkit.Eventually(t, "it says that it is not ready", func() bool {
-		return strings.Contains(log.String(), `level=WARN msg="not ready" why="Gateway default/web is accepted and not served`)
+		return strings.Contains(log.String(), `level=WARN msg="not ready" why="Gateway default/web is not served: listener http: spec.listeners[0].port: port `)
 	})
 	if strings.Contains(log.String(), "msg=ready") {
 		t.Errorf("it is ready while its port is taken:\n%s", log)

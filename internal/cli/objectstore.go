@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
@@ -27,12 +28,14 @@ type objectStore struct {
 	problems atomic.Pointer[[]files.Problem]
 
 	mu sync.Mutex
-	// waiting are the messages of Gateways that are valid and not programmed.
+	// waiting are Gateways that are valid, with no listener of their own that is served, and why.
 	waiting map[kind.ObjectKey]string
+	// sets are the ListenerSets, of either kind, that have a listener that is served.
+	sets map[kind.ObjectKey]bool
 }
 
 func newObjectStore() *objectStore {
-	return &objectStore{objects: status.NewStore(controllerName), waiting: map[kind.ObjectKey]string{}}
+	return &objectStore{objects: status.NewStore(controllerName), waiting: map[kind.ObjectKey]string{}, sets: map[kind.ObjectKey]bool{}}
 }
 
 // change takes what the manifests say now.
@@ -76,46 +79,81 @@ func (s *objectStore) publish(changes []translate.StatusChange) {
 	}
 }
 
-// note keeps whether a Gateway is served.
+// note keeps whether a Gateway or ListenerSet has a listener that is served.
 func (s *objectStore) note(c translate.StatusChange) {
-	if c.Object.Kind != string(translate.KindGateway) {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, c.Object)
-	now, _ := c.Status.(*gwv1.GatewayStatus)
-	if now == nil {
-		return
-	}
-	programmed := meta.FindStatusCondition(now.Conditions, string(gwv1.GatewayConditionProgrammed))
-	if programmed == nil || programmed.Status == metav1.ConditionTrue {
-		return
-	}
-	accepted := meta.IsStatusConditionTrue(now.Conditions, string(gwv1.GatewayConditionAccepted))
-	text := programmed.Message
-	for _, l := range now.Listeners {
-		// A port that cannot be opened is this host's fault; the specification has it reported by Accepted.
-		if c := meta.FindStatusCondition(l.Conditions, string(gwv1.ListenerConditionAccepted)); c != nil && c.Reason == string(gwv1.ListenerReasonPortUnavailable) {
-			accepted = true
-			text += fmt.Sprintf("; listener %s: %s", l.Name, c.Message)
+	delete(s.sets, c.Object)
+	switch now := c.Status.(type) {
+	case *gwv1.GatewayStatus:
+		if now == nil || slices.ContainsFunc(now.Listeners, func(l gwv1.ListenerStatus) bool { return listenerProgrammed(l.Conditions) }) {
+			return
 		}
-	}
-	if accepted {
-		s.waiting[c.Object] = text
+		if why := unservedBecause(now); why != "" {
+			s.waiting[c.Object] = why
+		}
+	case *gwv1.ListenerSetStatus:
+		if now != nil && slices.ContainsFunc(now.Listeners, func(l gwv1.ListenerEntryStatus) bool { return listenerProgrammed(l.Conditions) }) {
+			s.sets[c.Object] = true
+		}
+	case *gwx.ListenerSetStatus:
+		if now != nil && slices.ContainsFunc(now.Listeners, func(l gwx.ListenerEntryStatus) bool { return listenerProgrammed(l.Conditions) }) {
+			s.sets[c.Object] = true
+		}
 	}
 }
 
-// unserved returns which Gateways are accepted and not served, and why; nil for none.
+func listenerProgrammed(conditions []metav1.Condition) bool {
+	return meta.IsStatusConditionTrue(conditions, string(gwv1.ListenerConditionProgrammed))
+}
+
+// unservedBecause returns why a Gateway without a listener that is served could have one; "" where it is not valid, or is programmed.
+func unservedBecause(s *gwv1.GatewayStatus) string {
+	programmed := meta.FindStatusCondition(s.Conditions, string(gwv1.GatewayConditionProgrammed))
+	if programmed == nil || programmed.Status == metav1.ConditionTrue {
+		return ""
+	}
+	var reasons []string
+	if meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionAccepted)) {
+		reasons = append(reasons, programmed.Message)
+	}
+	for _, l := range s.Listeners {
+		// A port that cannot be opened is this host's fault; the specification has it reported by Accepted, also of the Gateway.
+		if c := meta.FindStatusCondition(l.Conditions, string(gwv1.ListenerConditionAccepted)); c != nil && c.Reason == string(gwv1.ListenerReasonPortUnavailable) {
+			reasons = append(reasons, fmt.Sprintf("listener %s: %s", l.Name, c.Message))
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// unserved returns which Gateways are valid and not served, and why; nil for none.
 func (s *objectStore) unserved() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
 		return nil
 	}
+	bySets := map[kind.ObjectKey]bool{}
+	for set := range s.sets {
+		if o, ok := s.objects.Get(set); ok {
+			if p, ok := kind.ParentGatewayOf(o); ok {
+				namespace := set.Namespace
+				if p.Namespace != nil {
+					namespace = string(*p.Namespace)
+				}
+				bySets[kind.Gateway.Key(namespace, string(p.Name))] = true
+			}
+		}
+	}
 	var lines []string
 	for key, why := range s.waiting {
-		lines = append(lines, fmt.Sprintf("Gateway %s/%s is accepted and not served: %s", key.Namespace, key.Name, why))
+		if !bySets[key] {
+			lines = append(lines, fmt.Sprintf("Gateway %s/%s is not served: %s", key.Namespace, key.Name, why))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
 	}
 	slices.Sort(lines)
 	return errors.New(strings.Join(lines, "\n"))

@@ -219,7 +219,7 @@ func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 			lines = append(lines, fmt.Sprintf("listener %s: %v", key, err))
 		}
 		slices.Sort(lines)
-		idle = fmt.Errorf("the Gateway %s is accepted and not served: %s", p.o.Gateway, strings.Join(lines, "; "))
+		idle = fmt.Errorf("Gateway %s is not served: %s", p.o.Gateway, strings.Join(lines, "; "))
 	}
 	p.idle.Store(&idle)
 	return r
