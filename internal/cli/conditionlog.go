@@ -2,6 +2,7 @@ package cli
 
 import (
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,9 @@ import (
 // maxConditionLines bounds what one change of the manifests may log: where a Gateway's class goes, thousands of routes have something to complain of.
 const maxConditionLines = 100
 
+// fieldIndex is where an entry stands in a list, which others before it change.
+var fieldIndex = regexp.MustCompile(`\[\d+\]`)
+
 // conditionLog logs what conditions say against objects, once when that begins, and when it is over. It is safe for concurrent use.
 type conditionLog struct {
 	log     *slog.Logger
@@ -25,7 +29,7 @@ type conditionLog struct {
 	mu      sync.Mutex
 	suggest *suggestions                // of all objects of the manifests
 	refused []kind.ObjectKey            // that it knows by their names only
-	told    map[kind.ObjectKey][]string // what was logged and still holds, as statuses have it: a suggestion that changes is no news
+	told    map[kind.ObjectKey][]string // what was logged and still holds, as statuses have it, without indexes: neither a suggestion that changes is news nor an entry before it
 }
 
 // change takes what the manifests say now, before the statuses that come of it are published.
@@ -71,11 +75,13 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 			complaints = l.complaints(c.Object)
 		}
 		before := l.told[c.Object]
+		known := slices.Clone(before)
 		var now []string
 		for _, complaint := range complaints {
-			text := complaint.String()
+			text := fieldIndex.ReplaceAllString(complaint.String(), "[]")
 			now = append(now, text)
-			if slices.Contains(before, text) {
+			if i := slices.Index(known, text); i >= 0 { // each tells of one
+				known = slices.Delete(known, i, i+1)
 				continue
 			}
 			line(func() {

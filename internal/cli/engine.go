@@ -112,6 +112,7 @@ type engine struct {
 	metrics        *observe.Metrics
 	proxy          *proxy.Proxy
 	servers        []*admin.Server
+	sockets        *socketLog
 	// notReady is why /readyz fails: points to served once everything accepted is served.
 	notReady atomic.Pointer[error]
 	// unserved returns which accepted Gateway is not served and why, or nil; it is asked while notReady is served.
@@ -129,7 +130,7 @@ var (
 
 // newEngine makes an engine without a proxy yet; discard or close must be called in the end.
 func newEngine(o engineOptions) (*engine, error) {
-	e := &engine{o: o, unserved: func() error { return nil }}
+	e := &engine{o: o, sockets: &socketLog{log: o.Log}, unserved: func() error { return nil }}
 	e.notReady.Store(&errStarting)
 	var err error
 	if e.keepRequestIDs, err = preserves(o.RequestIDs); err != nil {
@@ -226,16 +227,6 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 
 // ready says that a whole configuration is in force, unless the end has begun; it answers whether that is news.
 func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
-
-// logListeners logs what is served, one line a listener, and answers how many there are.
-func (e *engine) logListeners() int {
-	bound := e.proxy.Bound()
-	for _, l := range bound {
-		e.o.Log.Info("listening", "listener", l.Key, "protocol", strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_"),
-			"addresses", strings.Join(l.Addresses, ","), "hostname", cmp.Or(l.Hostname, "*"), "routes", l.Routes)
-	}
-	return len(bound)
-}
 
 // shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
 func (e *engine) shutdown() {

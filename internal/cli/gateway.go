@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,7 @@ type gateway struct {
 	begun, announced atomic.Bool
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
-	logged           map[string]bool // problems of the manifests that were logged and are still there
+	problems         *problemLog
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -83,6 +84,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	g.unserved = g.objects.unserved
 	g.metrics.SetSourceProblems(g.objects.problemsByKind)
 	g.conditions = &conditionLog{log: g.log, objects: g.objects, source: g.source}
+	g.problems = &problemLog{log: g.log, source: g.source}
 	err = g.listen(admin.Options{
 		Address: o.AdminAddress,
 		Status:  g.status,
@@ -111,6 +113,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 		Publish: func(changes []translate.StatusChange) {
 			g.objects.publish(changes)
 			g.conditions.publish(changes)
+			g.logSockets(changes)
 			g.announce()
 		},
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
@@ -146,7 +149,7 @@ func (g *gateway) change(c files.Change) {
 	g.objects.change(c)
 	g.conditions.change(c)
 	if c.ProblemsChanged {
-		g.logProblems(c.Problems)
+		g.problems.change(c.Problems)
 	}
 	outcome := g.loop.Update(func(t *translate.Translator) {
 		if c.Full { // so that what is served first is whole, whoever is faster
@@ -176,8 +179,8 @@ func (g *gateway) announce() {
 
 // started says once what is served now.
 func (g *gateway) started() {
-	if g.logListeners() == 0 {
-		g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
+	if g.sockets.begin(g.proxy.Bound()) == 0 {
+		g.warnNoListener()
 	}
 	if g.o.Ready != nil {
 		g.o.Ready(Running{Admin: g.servers[0].Addr().String()})
@@ -191,22 +194,19 @@ func (g *gateway) started() {
 	g.scavenger.started()
 }
 
-// logProblems logs each problem when it appears, and not again while it stays.
-func (g *gateway) logProblems(problems []files.Problem) {
-	now := make(map[string]bool, len(problems))
-	for _, p := range problems {
-		text := p.String()
-		now[text] = true
-		if g.logged[text] {
-			continue
-		}
-		if p.Ignored && !p.Warning {
-			g.log.Info("ignored", "what", text)
-		} else {
-			g.log.Warn("cannot use", "what", text)
-		}
+// logSockets logs which sockets were opened or closed, if statuses say that listeners have changed.
+func (g *gateway) logSockets(changes []translate.StatusChange) {
+	changed := slices.ContainsFunc(changes, func(c translate.StatusChange) bool {
+		k := kind.Find(c.Object.Group, c.Object.Kind)
+		return k == kind.Gateway.Kind || k.OfListeners()
+	})
+	if changed && g.sockets.update(g.proxy.Bound) {
+		g.warnNoListener()
 	}
-	g.logged = now
+}
+
+func (g *gateway) warnNoListener() {
+	g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
 }
 
 // world is what explain decides in.

@@ -198,12 +198,28 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	p.client = client.New(client.Options{
 		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
 		StateDir: o.StateDir, Logger: p.log,
-		Apply:       func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
-		Rebind:      func() proxy.Result { return p.faults(p.proxy.Rebind()) },
+		Apply: func(u *config.Update) proxy.Result {
+			r := p.faults(p.proxy.Apply(u))
+			if ofListeners(u) {
+				p.sockets.update(p.proxy.Bound)
+			}
+			return r
+		},
+		Rebind: func() proxy.Result {
+			r := p.faults(p.proxy.Rebind())
+			p.sockets.update(p.proxy.Bound)
+			return r
+		},
 		Unavailable: p.proxy.Unavailable,
 		Zone:        deliveredZone,
 	})
 	return p, nil
+}
+
+// ofListeners reports whether other listeners may serve after an update.
+func ofListeners(u *config.Update) bool {
+	of := func(id config.ID) bool { return id.Kind == config.KindListener || id.Kind == config.KindCertificate }
+	return slices.ContainsFunc(u.Upserts, func(r *config.Resource) bool { return of(r.ID()) }) || slices.ContainsFunc(u.Removals, of)
 }
 
 // faults is what is reported to the controller. A proxy that ends closes its ports: that is no
@@ -239,7 +255,7 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 	if !p.ready() {
 		return // it ends already
 	}
-	p.logListeners()
+	p.sockets.begin(p.proxy.Bound())
 	health, admin := p.servers[0].Addr().String(), p.servers[1].Addr().String()
 	if p.o.Ready != nil {
 		p.o.Ready(RunningProxy{Health: health, Admin: admin})

@@ -280,8 +280,11 @@ func (p *Proxy) Bound() []BoundListener {
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
 		var unbound *BindError // of one address; the others serve
-		if ls.config == nil || len(ls.bound) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
+		if ls.config == nil || len(ls.bound) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) || ls.closed {
 			continue
+		}
+		if p := ls.config.Protocol; ls.tls == nil && (p == config.Protocol_PROTOCOL_HTTPS || p == config.Protocol_PROTOCOL_TLS) {
+			continue // without a certificate every handshake fails
 		}
 		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len() + ls.l4.routes}
 		for _, addr := range ls.bound {

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/source/manifest"
+)
+
+// problemLog logs what of the manifests cannot be used, once when that begins, and when it is over. It is for one goroutine.
+type problemLog struct {
+	log    *slog.Logger
+	source *files.Source
+
+	logged map[files.Problem]bool // what was logged and is still there, without its lines: an edit above it is no news
+	wrong  map[document]bool      // what could not be used at the last change
+}
+
+// document is an object in a file, or what of a file is not known to be one.
+type document struct {
+	file   string
+	object kind.ObjectKey
+}
+
+// change takes all problems that the manifests have now.
+func (l *problemLog) change(problems []files.Problem) {
+	logged, wrong, troubled := make(map[files.Problem]bool, len(problems)), map[document]bool{}, map[string]bool{}
+	for _, p := range problems {
+		switch p.Reason {
+		case manifest.Invalid, manifest.Malformed, manifest.Unreadable:
+			wrong[document{p.File, p.Object}] = true
+			troubled[p.File] = true
+		}
+		text, key := p.String(), p
+		key.Line = 0
+		logged[key] = true
+		switch {
+		case l.logged[key]:
+		case p.Ignored && !p.Warning:
+			l.log.Info("ignored", "what", text)
+		default:
+			l.log.Warn("cannot use", "what", text)
+		}
+	}
+	var mended []string
+	for d := range l.wrong {
+		if wrong[d] {
+			continue
+		}
+		if d.object.Name != "" {
+			if at, served := l.source.Position(d.object); served && at.File == d.file {
+				mended = append(mended, at.String()+": "+d.object.String())
+			}
+		} else if _, there := l.source.Text(d.file); there && !troubled[d.file] {
+			mended = append(mended, d.file)
+		}
+	}
+	slices.SortFunc(mended, strings.Compare)
+	for _, what := range slices.Compact(mended) {
+		l.log.Info("can be used again", "what", what)
+	}
+	l.logged, l.wrong = logged, wrong
+}
