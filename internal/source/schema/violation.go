@@ -168,7 +168,28 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	if value, ok := e.BadValue.(string); ok && strings.Contains(message, "must match '^") && strings.Contains(strings.ToLower(path), "hostname") {
 		what = cmp.Or(hostnameRemedy(value), what)
 	}
+	if list, found := lookup(obj, path); found {
+		what = cmp.Or(listenersRemedy(list, message), what)
+	}
 	return Violation{Field: path, Message: message, Remedy: what}
+}
+
+// listenersRemedy names the first listeners that the rule against equal ones is about; "" where the rule is another.
+func listenersRemedy(list any, message string) string {
+	if !strings.HasPrefix(message, "Combination of port, protocol and hostname") {
+		return ""
+	}
+	listeners, _ := list.([]any)
+	names := map[string]string{}
+	for _, l := range listeners {
+		l, _ := l.(map[string]any)
+		key, name := fmt.Sprintf("%v %v %v", l["port"], l["protocol"], l["hostname"]), quoted(l["name"])
+		if other, same := names[key]; same {
+			return "change the port or the hostname of listener " + other + " or " + name
+		}
+		names[key] = name
+	}
+	return ""
 }
 
 // hostnameRemedy says how to make a DNS name of what is more than one; "" where it is not known.
