@@ -73,7 +73,7 @@ func (d *decision) filterForListener() (answered bool, err error) {
 		d.fail(f)
 		return true, nil
 	}
-	if n, bounded := http1.MaxForwards(&d.req); bounded && n == 0 {
+	if field, n := http1.MaxForwards(&d.req); field != nil && n == 0 {
 		reason := observe.ReasonMaxForwards
 		if d.ask.method != http.MethodOptions {
 			reason = observe.ReasonNotImplemented

@@ -102,7 +102,7 @@ var conversations = []conversation{
 		response: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok",
 		want: "HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\n\r\nok" +
 			"HTTP/1.1 200 OK\r\n" + date + "Content-Length: 2\r\nConnection: close\r\n\r\nok",
-		sees:    []string{"OPTIONS / ", "\r\nMax-Forwards: 9\r\n", "TRACE / ", "\r\nMax-Forwards: 0\r\n"},
+		sees:    []string{"OPTIONS / ", "\r\nMax-Forwards: 9\r\n", "TRACE / ", "\r\nmax-forwards: 0\r\n"},
 		reasons: []string{"ok", "ok"},
 	},
 	{

@@ -182,6 +182,7 @@ func FuzzTranslationToHTTP2(f *testing.F) {
 		speak(t, g, says, false)
 		whole := b.finish(t, g)
 		want, _ := lenient{}.requests(says)
+		want = slices.DeleteFunc(want, func(u understood) bool { return forwards(u.method, u.fields) == 0 })
 		if len(whole) > len(want) {
 			t.Fatalf("%q: the backend understands %d requests, a lenient server %d: %+v", says, len(whole), len(want), whole)
 		}
@@ -222,7 +223,7 @@ func checkHeardByHTTP2(t *testing.T, says []byte, want, got *understood) {
 	wanted := pseudo(want.method, authority, path)
 	for _, f := range want.fields {
 		if name := strings.ToLower(f[0]); told(name) && !hop[name] {
-			wanted = append(wanted, name+": "+strings.Trim(f[1], " \t"))
+			wanted = append(wanted, name+": "+counted(want.method, want.fields, name, strings.Trim(f[1], " \t")))
 		} else if name == "cookie" && !hop[name] {
 			wanted = append(wanted, "cookie: "+strings.Trim(f[1], " \t"))
 		}
@@ -306,7 +307,7 @@ func FuzzTranslationAmongHTTP2(f *testing.F) {
 		a := askHTTP2(t, g, s)
 		whole := b.finish(t, g)
 		switch {
-		case a.ended && a.status == 200 && len(whole) != 1:
+		case a.ended && a.status == 200 && len(whole) != 1 && forwards(s.method, s.fields) != 0:
 			t.Fatalf("%v: %d requests are heard for it: %+v", s, len(whole), whole)
 		case len(whole) == 0:
 			return
@@ -326,7 +327,7 @@ func checkAmongHTTP2(t *testing.T, s *spoken, got *understood) {
 	wanted := pseudo(s.method, s.authority, path)
 	for _, f := range s.fields {
 		if told(f[0]) || f[0] == "cookie" {
-			wanted = append(wanted, f[0]+": "+f[1])
+			wanted = append(wanted, f[0]+": "+counted(s.method, s.fields, f[0], f[1]))
 		}
 	}
 	want := s.wholeBody()

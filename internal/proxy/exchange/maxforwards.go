@@ -8,19 +8,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
-var maxForwards = []byte("Max-Forwards")
-
 // checkMaxForwards counts the request's Max-Forwards down, and answers the request where it may not be forwarded (RFC 9110 section 7.6.2). What OPTIONS could
 // tell is for the backend to say. TRACE is not implemented here: it would show fields that the client itself does not know.
 func (x *Exchange) checkMaxForwards() (answered, read bool) {
-	n, bounded := http1.MaxForwards(&x.Request.Request)
+	field, n := http1.MaxForwards(&x.Request.Request)
 	switch {
-	case !bounded:
+	case field == nil:
 		return false, false
 	case n > 0:
 		start := len(x.fx.Scratch)
 		x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(n-1), 10)
-		x.Header.Set(maxForwards, x.fx.Made(start))
+		field.Value, field.Line = x.fx.Made(start), nil
 		return false, false
 	case string(x.Method) != http.MethodOptions:
 		return true, x.fail(observe.ReasonNotImplemented)
