@@ -113,6 +113,8 @@ var (
 	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched although the API server answers.", "kind")
 	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects that cannot be decoded and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because there are too many rules.`)
+
+	descProcessLogDropped = desc("process_log_dropped_total", "Lines of the log of the process that were not written; reason is buffer_full if the reader of standard error did not keep up, or write_failed.", "reason")
 )
 
 var allDescs = []*prometheus.Desc{
@@ -122,7 +124,7 @@ var allDescs = []*prometheus.Desc{
 	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
 	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
-	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
+	descLogDropped, descLogErrors, descProcessLogDropped, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
 // Describe is part of prometheus.Collector.
@@ -184,6 +186,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		e.counter(descLogDropped, c.m.log.DroppedBy(reason), reason.String())
 	}
 	e.counter(descLogErrors, c.m.log.WriteErrors())
+	for _, reason := range []DropReason{DropBufferFull, DropWriteFailed} { // nobody sees one of the end
+		e.counter(descProcessLogDropped, c.m.processLog.DroppedBy(reason), reason.String())
+	}
 	e.gauge(descGeneration, float64(s.generation))
 	e.gauge(descScarce, oneIf(c.m.scarce.Load()))
 	e.gauge(descFolded, float64(s.folded))

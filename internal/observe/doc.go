@@ -16,6 +16,8 @@
 // decimals and their keys end in _ms. Bytes that are not UTF-8 are logged as
 // U+FFFD, control characters are escaped, and values longer than their bound are cut.
 //
+// The log of the process is apart from it: ProcessLog writes its lines, in their order, and drops them too where its reader does not keep up.
+//
 // # Metrics
 //
 // All names begin with moongate_. The number of series is bounded: at most

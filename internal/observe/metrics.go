@@ -30,12 +30,15 @@ type MetricsOptions struct {
 	Grace time.Duration
 	// AccessLog is where the counts of dropped lines come from; may be nil.
 	AccessLog *AccessLog
+	// ProcessLog is the same for the log of the process.
+	ProcessLog *ProcessLog
 }
 
 // Metrics holds everything that is counted. Methods are safe for concurrent use.
 type Metrics struct {
 	registry     *prometheus.Registry
 	log          *AccessLog
+	processLog   *ProcessLog
 	now          func() time.Time
 	unattributed *RuleStats
 	upstreams    atomic.Pointer[func(func(UpstreamStats))]
@@ -86,6 +89,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	m := &Metrics{
 		registry:     prometheus.NewRegistry(),
 		log:          o.AccessLog,
+		processLog:   o.ProcessLog,
 		now:          time.Now,
 		rules:        newTable[ruleKey, ruleSeries](o.MaxRules, o.Grace),
 		routes:       make(map[routeKey]*routeSeries),

@@ -96,7 +96,7 @@ func TestMetricsPage(t *testing.T) {
 		{"Limits and policies", "rate_limit_ compression_"},
 		{"Configuration", "config_ certificate_ translate_ source_"},
 		{"The controller", "controller_ gateway_"},
-		{"The process", "memory_ access_log_ metrics_ panics_ build_"},
+		{"The process", "memory_ access_log_ process_log_ metrics_ panics_ build_"},
 	}
 	var b strings.Builder
 	b.WriteString(`# Metrics
