@@ -56,15 +56,24 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	code := exitUsage // what cobra itself finds is wrong usage
+	report(stderr, err)
+	return codeOf(err)
+}
+
+// codeOf is the exit code of an error.
+func codeOf(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) {
-		code = exit.code
+		return exit.code
 	}
+	return exitUsage // what cobra itself finds is wrong usage
+}
+
+// report prints an error on one line, unless it was reported already.
+func report(stderr io.Writer, err error) {
 	if text := err.Error(); text != "" {
 		fmt.Fprintln(plainWriter{stderr}, "moongate: "+strings.ReplaceAll(text, "\n", " "))
 	}
-	return code
 }
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {

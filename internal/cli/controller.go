@@ -51,7 +51,7 @@ const (
 )
 
 func newController(stdout, stderr io.Writer) *cobra.Command {
-	o := ControllerOptions{Stdout: stdout, Stderr: stderr}
+	o := ControllerOptions{Stdout: stdout}
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Manage the Gateways of a cluster",
@@ -64,9 +64,10 @@ Helm chart runs this.`,
   moongate controller --kubeconfig ~/.kube/config --namespace moongate-system --leader-elect=false --image ...`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := onSignals(&RunOptions{Stderr: stderr})
-			defer stop()
-			return RunController(ctx, o)
+			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, _ <-chan os.Signal) error {
+				o.Stderr = log
+				return RunController(ctx, o)
+			})
 		},
 	}
 	o.RateLimits.add(cmd)
@@ -149,7 +150,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 		return err
 	}
 	b := readBuild()
-	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit})
+	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, ProcessLog: processLogOf(o.Stderr)})
 	redis, err := o.RateLimits.service()
 	if err != nil {
 		return err
@@ -195,9 +196,10 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 		return nil, usage("--log-level %q is not a level; use debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: l}
+	var handler func(io.Writer) slog.Handler
 	switch cmp.Or(format, defaultLogFormat) {
 	case defaultLogFormat:
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		handler = func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
 	case jsonLogFormat:
 		// As in text, and not a number of nanoseconds, which nobody can tell from one of seconds.
 		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
@@ -206,7 +208,12 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 			}
 			return a
 		}
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		handler = func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, options) }
+	default:
+		return nil, usage("--log-format %q is not a format; use text or json", format)
 	}
-	return nil, usage("--log-format %q is not a format; use text or json", format)
+	if log := processLogOf(w); log != nil {
+		log.SetHandler(handler)
+	}
+	return slog.New(handler(w)), nil
 }

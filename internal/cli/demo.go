@@ -16,6 +16,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/source/files"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 func newDemo(stdout, stderr io.Writer) *cobra.Command {
-	o := RunOptions{Stdout: stdout, Stderr: stderr}
+	o := RunOptions{Stdout: stdout}
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -41,12 +42,13 @@ written over; delete it to get the example back.`,
 		Example: "  moongate demo\n  moongate demo --dir /tmp/try",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := onSignals(&o)
-			defer stop()
 			if !cmd.Flags().Changed("admin-address") && !free(o.AdminAddress) {
 				o.AdminAddress = "127.0.0.1:0" // another gateway runs here
 			}
-			return demo(ctx, dir, o)
+			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
+				o.Stderr, o.Hangup = log, hangup
+				return demo(ctx, dir, o)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "moongate-demo", "folder of the example")

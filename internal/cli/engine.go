@@ -99,7 +99,8 @@ type engineOptions struct {
 	RequestIDs    string // "" is the default
 	Stdout        io.Writer
 	Log           *slog.Logger
-	Hangup        <-chan os.Signal // each reopens the access log; nil for never
+	ProcessLog    *observe.ProcessLog // what Log is written by, where that drops lines; or nil
+	Hangup        <-chan os.Signal    // each reopens the access log; nil for never
 }
 
 // engine is a proxy with what stands around it wherever its configuration comes from: the
@@ -147,7 +148,7 @@ func newEngine(o engineOptions) (*engine, error) {
 	}
 	e.accessLog.SetLogger(o.Log)
 	b := readBuild()
-	e.metrics = observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, AccessLog: e.accessLog})
+	e.metrics = observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, AccessLog: e.accessLog, ProcessLog: o.ProcessLog})
 	return e, nil
 }
 

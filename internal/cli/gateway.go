@@ -72,7 +72,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 		return nil, &exitError{exitUsage, err}
 	}
 	g.engine, err = newEngine(engineOptions{Bind: bind, AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/client"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
@@ -68,7 +69,7 @@ const (
 const readyPoll = 50 * time.Millisecond
 
 func newProxy(stdout, stderr io.Writer) *cobra.Command {
-	o := ProxyOptions{Stdout: stdout, Stderr: stderr}
+	o := ProxyOptions{Stdout: stdout}
 	cmd := &cobra.Command{
 		Use:   "proxy --controller HOST:PORT --gateway NAMESPACE/NAME",
 		Short: "Serve one Gateway as a controller says",
@@ -82,11 +83,10 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := RunOptions{Stderr: stderr}
-			ctx, stop := onSignals(&signals)
-			defer stop()
-			o.Hangup = signals.Hangup
-			return RunProxy(ctx, o)
+			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
+				o.Stderr, o.Hangup = log, hangup
+				return RunProxy(ctx, o)
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -172,7 +172,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	}
 	p := &remoteProxy{o: o, log: log}
 	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

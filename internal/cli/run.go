@@ -2,17 +2,15 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
@@ -93,7 +91,7 @@ func (o *RunOptions) bindAddresses() ([]netip.Addr, error) {
 }
 
 func newRun(stdout, stderr io.Writer) *cobra.Command {
-	o := RunOptions{Stdout: stdout, Stderr: stderr}
+	o := RunOptions{Stdout: stdout}
 	cmd := &cobra.Command{
 		Use:   "run PATH...",
 		Short: "Serve the Gateways of your manifests",
@@ -112,45 +110,14 @@ SIGHUP reopens the access log.`,
 				return err
 			}
 			o.Stdin = cmd.InOrStdin()
-			ctx, stop := onSignals(&o)
-			defer stop()
-			return Run(ctx, o)
+			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
+				o.Stderr, o.Hangup = log, hangup
+				return Run(ctx, o)
+			})
 		},
 	}
 	filesFlag(cmd, &o.Files)
 	classFlag(cmd, &o.Class)
 	o.addFlags(cmd)
 	return cmd
-}
-
-// onSignals ends the context at the first SIGTERM or SIGINT and the process at the second.
-func onSignals(o *RunOptions) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	o.Hangup = hangup
-
-	end := make(chan os.Signal, 2)
-	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-end:
-			cancel()
-		case <-done:
-			return
-		}
-		select {
-		case <-end:
-			fmt.Fprintln(o.Stderr, "moongate: second signal, exiting at once")
-			os.Exit(exitProblems)
-		case <-done:
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(hangup)
-		signal.Stop(end)
-		close(done)
-		cancel()
-	}
 }
