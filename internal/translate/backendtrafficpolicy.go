@@ -265,7 +265,9 @@ func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine, route
 		return kinds
 	})
 	s.routeLabels = ofThose(e, routes, "route labels", func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, selecting, k.Kind) > 0 },
-		func(_ *incremental.View, _ kindName, o metav1.Object) (map[string]string, bool) { return o.GetLabels(), true }, maps.Equal[map[string]string])
+		func(_ *incremental.View, _ kindName, o metav1.Object) (map[string]string, bool) {
+			return o.GetLabels(), true
+		}, maps.Equal[map[string]string])
 	s.gateways = incremental.NewIndex(s.gatewayLabels, "Gateways by namespace", func(n name, _ map[string]string) []kindNamespace { return []kindNamespace{{KindGateway, n.Namespace}} })
 	byKind := func(k kindName, _ map[string]string) []kindNamespace {
 		return []kindNamespace{{k.Kind, k.Name.Namespace}}

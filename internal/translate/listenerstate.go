@@ -35,7 +35,7 @@ type listenerStates struct {
 
 	all          *incremental.Collection[listenerKey, *listenerState]
 	serving      *incremental.Collection[listenerKey, *config.Listener]
-	served       *incremental.Collection[listenerKey, string] // the keys of their configs
+	served       *incremental.Collection[listenerKey, string]    // the keys of their configs
 	acceptedSets *incremental.Index[name, attachedSet, struct{}] // by Gateway
 }
 

@@ -24,7 +24,9 @@ func newRouteNamespaces(e *incremental.Engine, routeObjects *incremental.Collect
 func ofThose[V any](e *incremental.Engine, rn *routeNamespaces, name string, concerns func(*incremental.View, kindNamespace) bool,
 	fn func(*incremental.View, kindName, metav1.Object) (V, bool), equal func(a, b V) bool) *incremental.Collection[kindName, V] {
 	namespaces := incremental.Map(e, name+", namespaces", rn.all,
-		func(v *incremental.View, k kindNamespace, _ struct{}) (struct{}, bool) { return struct{}{}, concerns(v, k) }, same[struct{}])
+		func(v *incremental.View, k kindNamespace, _ struct{}) (struct{}, bool) {
+			return struct{}{}, concerns(v, k)
+		}, same[struct{}])
 	members := incremental.Members(rn.routes, name+", routes", namespaces, func(_ kindNamespace, k kindName) kindName { return k })
 	return incremental.Map(e, name, members, func(v *incremental.View, k kindName, _ struct{}) (value V, ok bool) {
 		o, exists := incremental.Join(v, rn.objects)

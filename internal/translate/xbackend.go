@@ -73,7 +73,9 @@ func newXBackendUsers(e *incremental.Engine, objects *incremental.Collection[nam
 	routeNamespaces *routeNamespaces, admissions *admissions) *xbackendUsers {
 	namespaces := incremental.NewIndex(objects, "XBackends by namespace", func(n name, _ *apisx.XBackend) []string { return []string{n.Namespace} })
 	routes := ofThose(e, routeNamespaces, "route beside XBackends",
-		func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, namespaces, k.Namespace) > 0 },
+		func(v *incremental.View, k kindNamespace) bool {
+			return incremental.Count(v, namespaces, k.Namespace) > 0
+		},
 		func(v *incremental.View, k kindName, o metav1.Object) ([]name, bool) {
 			return namedXBackends(k, o), len(admissions.attach(v, factsOf(k, o)).Listeners) > 0
 		}, slices.Equal[[]name])
