@@ -235,7 +235,7 @@ func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 			lines = append(lines, fmt.Sprintf("listener %s: %v", key, err))
 		}
 		slices.Sort(lines)
-		idle = fmt.Errorf("Gateway %s is not served: %s", p.o.Gateway, strings.Join(lines, "; "))
+		idle = fmt.Errorf("no listener of Gateway %s is served: %s", p.o.Gateway, strings.Join(lines, "; "))
 	}
 	p.idle.Store(&idle)
 	return r

@@ -702,7 +702,9 @@ func (c *converter) slashRule(rw *rewrite, l *location, scheme string) *rule {
 func (c *converter) unserved(s *server, l *location, m object, rw *rewrite, r *route, scheme string, add func(*rule)) {
 	if l.canary != nil {
 		from := l.canary.from
-		c.canaries[from] = c.canaries[from] // false, unless another rule has its backend
+		if _, asked := c.canaries[from]; !asked { // else another rule may have its backend
+			c.canaries[from] = false
+		}
 		c.not(from, "canary", "paths of "+orAll(s.host)+" that "+l.from.String()+" has are answered 500, so that none of their requests go to this Service", "add it where you add the backendRefs")
 	}
 	set := c.settingsOf(l.from)

@@ -23,7 +23,6 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	}
 	edit.Add(compile(t, regexes), effective("re.example.com"))
 	edit.Add(compile(t, numbered(2000, "/deep/er/still")), effective("*.wild.example.com"))
-	table = edit.Table()
 
 	regexRequest := browserRequest("re.example.com", "/re/abc/def")
 	regexRequest.Query = []byte("page=%32&sort=name&q+s=x%20y%21")
