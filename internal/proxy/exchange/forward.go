@@ -419,9 +419,9 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	var place *upstream.Shared
 	var err error
 	if x.inSession() {
-		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable())
+		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable() && x.mayReplay())
 	} else {
-		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable())
+		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable() && x.mayReplay())
 	}
 	a.waited()
 	x.Client.Watch.end()

@@ -191,6 +191,7 @@ func (x *Exchange) countReplay() bool {
 	if x.rule.Retry != nil {
 		x.retry.retries++
 		x.retry.uncounted++
+		x.retry.tried.Add(x.endpoint)
 	}
 	return true
 }

@@ -102,11 +102,11 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	}
 }
 
-// Answered reports whether any response head has arrived, even where the stream has failed since, so that ReadHead does not return it.
+// Answered reports whether a response head has arrived that ReadHead has not returned, and never will where the stream has failed since.
 func (s *ClientStream) Answered() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
-	return s.headed || s.interims != nil
+	return s.headed || s.interims != nil && s.interims.first < s.interims.last
 }
 
 // next returns the next of those that wait. It is valid until the call after that.

@@ -239,7 +239,7 @@ func (e *Endpoint) dialMore() {
 			return
 		}
 		h.dialling++
-		go e.dialShared()
+		go e.dialShared(e.connectLimit(time.Time{}))
 	}
 }
 
@@ -250,8 +250,8 @@ func (h *sharing) isBlocked() bool {
 	return h.blocked.by != notLimited
 }
 
-// dialShared makes a connection for those who wait, whoever of them is still there then.
-func (e *Endpoint) dialShared() {
+// dialShared makes a connection for those who wait, whoever of them is still there then, or a spare one.
+func (e *Endpoint) dialShared(limit dialLimit) {
 	h := &e.sharing
 	dialling := true
 	defer func() {
@@ -265,7 +265,7 @@ func (e *Endpoint) dialShared() {
 			h.endWaits(e.dialError(ReasonFailed, true, errPanic))
 		}
 	}()
-	c, err := e.dialBy(context.Background(), e.connectLimit(time.Time{}), forRequest, nil)
+	c, err := e.dialBy(context.Background(), limit, forRequest, nil)
 	var released *Conn
 	defer func() {
 		if released != nil { // which may make another, and takes mu for that
@@ -284,7 +284,7 @@ func (e *Endpoint) dialShared() {
 		var dial *DialError
 		if errors.As(err, &dial) {
 			h.failure.Store(dial)
-			if h.dialling == 0 { // else another may bring what is wanted
+			if full := errors.Is(err, errDescriptors) && len(h.list()) > 0; h.dialling == 0 && !full { // else another may bring what is wanted, or the end of a stream
 				h.endWaits(dial)
 			}
 		}

@@ -2,104 +2,175 @@ package upstream
 
 import (
 	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // This file is for descriptors: each connection to an endpoint needs one, and an idle one is worth less than a request that cannot be sent for want of it.
 
-// mostOfBackend is how many of so many connections one Backend may have, so that one that does not answer leaves some to the others.
-func mostOfBackend(most int64) int64 { return most - most/8 }
+const (
+	// reliefBatch bounds how many connections are closed at a time: whoever waits for one must not wait for thousands.
+	reliefBatch = 256
+	// reliefPause is how long it is taken for granted that nothing idles after a look that has found nothing.
+	reliefPause = 5 * time.Millisecond
+)
+
+// reliefAges are how long connections must have idled to be closed; those of a later age only where there are none of an earlier one.
+var reliefAges = [...]time.Duration{10 * time.Second, 2 * time.Second, 0}
 
 // errDescriptors is that Options.MaxOpen is reached by connections that are in use.
 var errDescriptors = errors.New("there are as many connections to backends as the limit on open files leaves room for")
 
-// IsExhausted reports whether the process or the system has no descriptor left.
+// IsExhausted reports whether an error is that the process or the system has no descriptor left.
 func IsExhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// admit counts a connection that is to be made, until closed or unadmit; false is that there is no room, also after closing what idles.
-func (e *Endpoint) admit() bool {
+// mostOfBackend is how many of so many connections one Backend may have, so that one that does not answer leaves some to the others.
+func mostOfBackend(most int64) int64 { return most - most/8 }
+
+// admit counts a connection that is to be made, until unadmit; false is that there is no room. With free it closes others that idle to make some.
+func (e *Endpoint) admit(free bool) bool {
 	s, root := e.backend.set, e.backend.root()
-	most := int64(s.options.MaxOpen)
-	if most > 0 && root.own.open.Load() >= mostOfBackend(most) && !root.freeIdle() {
+	most, ofBackend := int64(s.options.MaxOpen), mostOfBackend(int64(s.options.MaxOpen))
+	if most == 0 {
+		most, ofBackend = math.MaxInt64, math.MaxInt64
+	}
+	if root.sockets.Add(1) > ofBackend && !(free && root.freeIdle() && root.sockets.Load() <= ofBackend) {
+		root.sockets.Add(-1)
 		return false
 	}
-	if n := s.sockets.Add(1); most == 0 || n <= most || s.FreeIdle() && s.sockets.Load() <= most {
-		return true
+	if s.sockets.Add(1) > most && !(free && s.FreeIdle() && s.sockets.Load() <= most) {
+		e.unadmit()
+		return false
 	}
-	s.sockets.Add(-1)
-	return false
+	return true
 }
 
-// unadmit ends admit where no connection was made.
-func (s *Set) unadmit() { s.sockets.Add(-1) }
-
-// FreeIdle closes the half of the idle connections of each endpoint that have idled for longest, because descriptors are short. It reports whether there are any
-// fewer now than when it was called.
-func (s *Set) FreeIdle() bool {
-	before := s.relief.times.Load()
-	s.relief.mu.Lock()
-	defer s.relief.mu.Unlock()
-	if s.relief.times.Load() != before { // another has done it meanwhile
-		return true
-	}
-	s.mu.Lock()
-	all := make([]*Backend, 0, len(s.backends)+len(s.leaving))
-	for _, b := range s.backends {
-		all = append(all, b)
-	}
-	for _, b := range s.leaving {
-		all = append(all, b.Backend)
-	}
-	s.mu.Unlock()
-	freed := false
-	for _, b := range all {
-		freed = b.freeIdle() || freed
-	}
-	if freed {
-		s.relief.times.Add(1)
-	}
-	return freed
+// unadmit ends admit: no connection was made, or it is closed.
+func (e *Endpoint) unadmit() {
+	e.backend.set.sockets.Add(-1)
+	e.backend.root().sockets.Add(-1)
 }
 
-// freeIdle is FreeIdle for one Backend, without a pause.
-func (b *Backend) freeIdle() (freed bool) {
-	for e := range b.everyEndpoint() {
-		for _, e := range append(e.innerList(), e) {
-			e.everyShard(func(s *shard) { freed = closeAll(s.takeOldest((int(s.count.Load())+1)/2)) || freed })
-		}
-	}
-	return freed
+// relief coalesces what many ask for at the same moment.
+type relief struct {
+	notBefore atomic.Int64 // Unix nanoseconds, see reliefPause
+	passes    atomic.Int64
+
+	mu    sync.Mutex
+	freed bool // by the last pass
 }
 
-// replaceIdle makes room for a connection that a request needs for which those that idle are too old, see IdleRecent: else there would be more with each
-// such request than are ever used at a time.
-func (e *Endpoint) replaceIdle() {
-	for done, shards := closeAll(e.own.takeOldest(1)), e.coreShards(); !done && len(shards) > 0; shards = shards[1:] {
-		done = closeAll(shards[0].takeOldest(1))
+// free closes what take returns, and reports whether that was anything; where another does so at the moment, it waits for that.
+func (r *relief) free(take func() []*Conn) bool {
+	passes := r.passes.Load()
+	if time.Now().UnixNano() < r.notBefore.Load() {
+		return false
 	}
-}
-
-// takeOldest takes up to n connections that have idled for longest.
-func (s *shard) takeOldest(n int) []*Conn {
-	if s.count.Load() == 0 {
-		return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.passes.Load() != passes {
+		return r.freed
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n = min(n, len(s.idle))
-	oldest := append([]*Conn(nil), s.idle[:n]...)
-	kept := copy(s.idle, s.idle[n:])
-	clear(s.idle[kept:])
-	s.idle = s.idle[:kept]
-	s.count.Store(int64(kept))
-	return oldest
-}
-
-func closeAll(conns []*Conn) bool {
+	conns := take()
 	for _, c := range conns {
 		c.Close()
 	}
-	return len(conns) > 0
+	if r.freed = len(conns) > 0; !r.freed {
+		r.notBefore.Store(time.Now().Add(reliefPause).UnixNano())
+	}
+	r.passes.Add(1)
+	return r.freed
+}
+
+// FreeIdle closes idle connections, a few hundred at most, because descriptors are short: those that have idled for longest. It reports whether there were any.
+func (s *Set) FreeIdle() bool {
+	return s.relief.free(func() []*Conn {
+		s.mu.Lock()
+		all := make([]*Backend, 0, len(s.backends)+len(s.leaving))
+		for _, b := range s.backends {
+			all = append(all, b)
+		}
+		for _, b := range s.leaving {
+			all = append(all, b.Backend)
+		}
+		s.mu.Unlock()
+		return oldestIdle(all, s.clock.Load())
+	})
+}
+
+// freeIdle is FreeIdle for one Backend.
+func (b *Backend) freeIdle() bool {
+	return b.relief.free(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
+}
+
+// oldestIdle takes idle connections. Those by HTTP/2 that carry no stream end as well where there are no others, but a moment later, so that they are none of the result.
+func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
+	each := func(f func(*Endpoint)) {
+		for _, b := range backends {
+			for e := range b.everyEndpoint() {
+				for _, e := range append(e.innerList(), e) {
+					f(e)
+				}
+			}
+		}
+	}
+	for _, age := range reliefAges {
+		before := now - int64(age)
+		if age == 0 {
+			before = math.MaxInt64
+		}
+		each(func(e *Endpoint) {
+			e.everyShard(func(s *shard) { oldest = s.takeOldest(oldest, before, reliefBatch-len(oldest)) })
+		})
+		if len(oldest) > 0 {
+			return oldest
+		}
+	}
+	ended := 0
+	each(func(e *Endpoint) {
+		for _, s := range e.sharing.list() {
+			if ended < reliefBatch && s.endIdle() {
+				ended++
+			}
+		}
+	})
+	return nil
+}
+
+// replaceIdle closes an idle connection for one that was made because those that idle are too old for a request, see IdleRecent: else there would be more with each such
+// request than are ever used at a time.
+func (e *Endpoint) replaceIdle() {
+	before := e.backend.set.recent.Load()
+	if e.terminating.Load() {
+		before = math.MaxInt64
+	}
+	var old []*Conn
+	e.everyShard(func(s *shard) { old = s.takeOldest(old, before, 1-len(old)) })
+	for _, c := range old {
+		c.Close()
+	}
+}
+
+// takeOldest appends to list up to n connections that have idled for longest, of those that were released before a time.
+func (s *shard) takeOldest(list []*Conn, before int64, n int) []*Conn {
+	if n <= 0 || s.count.Load() == 0 {
+		return list
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := 0
+	for taken < min(n, len(s.idle)) && s.idle[taken].released < before {
+		taken++
+	}
+	list = append(list, s.idle[:taken]...)
+	kept := copy(s.idle, s.idle[taken:])
+	clear(s.idle[kept:])
+	s.idle = s.idle[:kept]
+	s.count.Store(int64(kept))
+	return list
 }

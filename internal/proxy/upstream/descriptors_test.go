@@ -47,7 +47,7 @@ func TestUnrepeatableRequestsReplaceIdle(t *testing.T) {
 	}
 }
 
-// TestFreeIdle: of each endpoint the half goes that has idled for longest, and what is in use stays.
+// TestFreeIdle: what has idled for long goes first, wherever it is, then the rest, and what is in use stays.
 func TestFreeIdle(t *testing.T) {
 	one, other := listen(t), listen(t)
 	s, b := newSet(t, Options{}, endpoint(one.addrPort()), endpoint(other.addrPort()))
@@ -55,23 +55,73 @@ func TestFreeIdle(t *testing.T) {
 	used := dial(t, first)
 	defer used.Close()
 	conns := []*Conn{dial(t, first), dial(t, first), dial(t, first), dial(t, second)}
-	for _, c := range conns {
-		c.Release()
-	}
-	if !s.FreeIdle() {
-		t.Error("nothing was freed")
-	}
-	if f, s := first.Stats(), second.Stats(); f.Idle != 1 || f.Open != 2 || s.Open != 0 {
-		t.Errorf("%+v and %+v are left, want one idle and the one in use, and none", f, s)
-	}
-	if c := first.Idle(); c != conns[2] {
-		t.Error("it is not the one that was released last that is left")
+	now := time.Now()
+	s.Sweep(now)
+	conns[0].Release()
+	conns[3].Release()
+	s.Sweep(now.Add(11 * time.Second))
+	conns[1].Release()
+	s.Sweep(now.Add(14 * time.Second))
+	conns[2].Release()
+	for i, want := range []struct{ first, second int64 }{{2, 0}, {1, 0}, {0, 0}} {
+		if !s.FreeIdle() {
+			t.Errorf("%d: nothing was freed", i)
+		}
+		if f, s := first.Stats(), second.Stats(); f.Idle != want.first || f.Open != want.first+1 || s.Open != want.second {
+			t.Errorf("%d: %+v and %+v are left, want %+v idle and the one in use", i, f, s, want)
+		}
 	}
 	if s.FreeIdle() {
 		t.Error("something was freed, and nothing idled")
 	}
-	if got := s.sockets.Load(); got != 2 {
-		t.Errorf("%d connections are counted, want 2", got)
+	dial(t, first).Release()
+	if s.FreeIdle() {
+		t.Error("it was looked again at once")
+	}
+	s.relief.notBefore.Store(0)
+	if !s.FreeIdle() {
+		t.Error("it was not looked again")
+	}
+	if got := s.sockets.Load(); got != 1 || b.sockets.Load() != 1 {
+		t.Errorf("%d and %d connections are counted, want 1", got, b.sockets.Load())
+	}
+}
+
+// TestFreeIdleIsBounded: one pass closes no more than a batch, and many that ask at the same moment have one.
+func TestFreeIdleIsBounded(t *testing.T) {
+	srv := listen(t)
+	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	e := b.Endpoints()[0]
+	var conns []*Conn
+	for range reliefBatch + 10 {
+		conns = append(conns, dial(t, e))
+	}
+	for _, c := range conns {
+		c.Release()
+	}
+	if !s.FreeIdle() || e.Stats().Idle != 10 {
+		t.Errorf("%+v", e.Stats())
+	}
+}
+
+// TestSpareFreesNothing: a connection that no request asks for takes the place of none.
+func TestSpareFreesNothing(t *testing.T) {
+	srv := listen(t)
+	s := NewSet(Options{MaxOpen: 8})
+	t.Cleanup(s.Close)
+	apply(t, s, backendResource("a"), endpointsResource("a", endpoint(srv.addrPort())))
+	e := s.Get("a").Endpoints()[0]
+	for range mostOfBackend(8) {
+		dial(t, e)
+	}
+	e.backend.set.open.first.Release()
+	limit := e.connectLimit(time.Time{})
+	limit.spare = true
+	e.reserveAnyway()
+	_, err := e.dialBy(context.Background(), limit, forRequest, nil)
+	wantDialError(t, err, ReasonOverloaded, false)
+	if n, idle := e.backend.totals().refused.Load(), e.Stats().Idle; n != 0 || idle != 1 {
+		t.Errorf("%d requests were counted as refused, and %d connections idle; want none and 1", n, idle)
 	}
 }
 
@@ -98,6 +148,7 @@ func TestMaxOpen(t *testing.T) {
 		t.Error("a tunnel is begun beyond the limit")
 	}
 	ofA[0].Release()
+	s.relief.notBefore.Store(0)
 	dial(t, b).Close() // in the place of the one that idled
 	if !b.BeginTunnel() {
 		t.Error("no tunnel is begun within the limit")

@@ -121,10 +121,11 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		w.conn.Close()
 	}
 	defer e.dialDone(p)
-	if p == forRequest {
+	c, err := e.dialBy(ctx, limit, p, connected)
+	if err == nil && p == forRequest {
 		e.replaceIdle()
 	}
-	return e.dialBy(ctx, limit, p, connected)
+	return c, err
 }
 
 // aliveIdle is idleFor for a connection that is alive.

@@ -72,7 +72,9 @@ func (e *Endpoint) preconnectShared(want int64) {
 	defer h.mu.Unlock()
 	if h.dialling == 0 && e.reserve() == notLimited {
 		h.dialling++
-		go e.dialShared()
+		limit := e.connectLimit(time.Time{})
+		limit.spare = true
+		go e.dialShared(limit)
 	}
 }
 

@@ -130,10 +130,7 @@ type Set struct {
 	recent atomic.Int64
 
 	sockets atomic.Int64 // connections that are open or being made
-	relief  struct {     // see FreeIdle
-		mu    sync.Mutex
-		times atomic.Int64 // that it has freed any
-	}
+	relief  relief
 
 	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
 	trusted  authorities

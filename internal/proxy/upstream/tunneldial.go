@@ -10,14 +10,13 @@ import (
 // BeginTunnel takes a turn to make a connection in the clear for a tunnel. Where it returns false there is none at the moment, or more is to be done than to
 // connect: then ConnectTunnel must be called, which may wait. True is to be followed by TunnelMade, TunnelFailed or TunnelAbandoned.
 func (e *Endpoint) BeginTunnel() bool {
-	if e.transport.unknown || e.transport.settings(forTunnel) != nil || e.address.Addr().Zone() != "" || e.Gone() || !e.admit() {
+	if e.transport.unknown || e.transport.settings(forTunnel) != nil || e.address.Addr().Zone() != "" || e.Gone() {
 		return false
 	}
 	q := &e.dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) {
-		e.backend.set.unadmit()
+	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.admit(false) { // to free any could take long
 		return false
 	}
 	q.count(forTunnel, 1)
@@ -44,17 +43,17 @@ func (e *Endpoint) TunnelClosed() {
 
 // TunnelFailed says why the connection that BeginTunnel allowed could not be made: os.ErrDeadlineExceeded is that the connect timeout has passed.
 func (e *Endpoint) TunnelFailed(err error) *DialError {
-	e.backend.set.unadmit()
+	e.unadmit()
 	e.dialDone(forTunnel)
-	if IsExhausted(err) { // the next one will find some
-		e.backend.set.FreeIdle()
+	if IsExhausted(err) {
+		go e.backend.set.FreeIdle() // for the next one: who calls this must not wait
 	}
 	return e.failed(context.Background(), dialLimit{reason: ReasonTimeout}, ReasonFailed, err)
 }
 
 // TunnelAbandoned is that the connection is not wanted any more.
 func (e *Endpoint) TunnelAbandoned() {
-	e.backend.set.unadmit()
+	e.unadmit()
 	e.dialDone(forTunnel)
 }
 
