@@ -202,8 +202,10 @@ func TestBrokenEdit(t *testing.T) {
 		g.write("route.yaml", good)
 		testkit.Eventually(t, "no mistake in /status", func() bool { return !strings.Contains(string(g.adminGet("/status")), `route.yaml`) })
 	}
-	if n := strings.Count(g.stderr.String(), "route.yaml"); n != 3 {
-		t.Errorf("3 mistakes were logged %d times:\n%s", n, g.stderr)
+	for _, message := range []string{`msg="cannot use" what=`, `msg="can be used again" what=`} {
+		if n := strings.Count(g.stderr.String(), message); n != 3 {
+			t.Errorf("of 3 mistakes %d lines are logged with %s:\n%s", n, message, g.stderr)
+		}
 	}
 	g.remove("route.yaml")
 	testkit.Eventually(t, "the route is gone", func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == 404 })

@@ -73,7 +73,7 @@ func TestDemoBind(t *testing.T) {
 			t.Errorf("%s: %d %s", line, status, out)
 		}
 	}
-	if !strings.Contains(p.stderr.String(), "addresses=127.0.0.9:") || strings.Contains(p.stderr.String(), "addresses=127.0.0.1:") {
+	if !strings.Contains(p.stderr.String(), "address=127.0.0.9:") || strings.Contains(p.stderr.String(), "address=127.0.0.1:") {
 		t.Errorf("it listens elsewhere:\n%s", p.stderr.String())
 	}
 }
