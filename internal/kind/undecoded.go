@@ -2,7 +2,9 @@ package kind
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -25,10 +27,12 @@ type Undecoded struct {
 	RedisSecret, RedisKey string
 	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
-	// TrafficTargets and TargetSelectors are, of a BackendTrafficPolicy, its spec.targetRefs, or its spec.targetRef, and its spec.targetSelectors; none of either if
-	// one of them cannot be read: it may be any Gateway, ListenerSet or route of the namespace.
+	// TrafficTargets and TargetSelectors are, of a BackendTrafficPolicy, its spec.targetRefs, or its spec.targetRef, and its spec.targetSelectors, without those of
+	// kinds that policies cannot be for; none of either with AnyTraffic.
 	TrafficTargets  []eg.PolicyTargetReference
 	TargetSelectors []eg.TargetSelector
+	// AnyTraffic is that a BackendTrafficPolicy has a target that cannot be read: it may be any Gateway, ListenerSet or route of the namespace.
+	AnyTraffic bool
 }
 
 // Effect is what an Undecoded does, in a sentence without its stop; "" for nothing that anyone would notice.
@@ -40,10 +44,14 @@ func (u *Undecoded) Effect() string {
 		}
 		return "until it is valid, its targets are not reached"
 	case BackendTrafficPolicy.Name:
-		if len(u.TrafficTargets)+len(u.TargetSelectors) == 0 {
+		switch {
+		case u.AnyTraffic:
 			return "until it is valid, requests for all Gateways, ListenerSets and routes of its namespace are answered with 500, because its targets cannot be read"
+		case u.hasRequests():
+			return "until it is valid, requests for its targets are answered with 500"
+		case len(u.TrafficTargets)+len(u.TargetSelectors) > 0:
+			return "until it is valid, its targets are served without it"
 		}
-		return "until it is valid, requests for its targets are answered with 500"
 	}
 	return ""
 }
@@ -109,6 +117,7 @@ func policyTargets(data []byte, u *Undecoded) {
 }
 
 // trafficPolicyTargets takes the targets of a BackendTrafficPolicy, unless one of them cannot be read, and when it was created, which decides between policies for one target.
+// A policy without any, such as a patch for another one, is for nothing.
 func trafficPolicyTargets(data []byte, u *Undecoded) {
 	var created struct {
 		Metadata struct{ CreationTimestamp metav1.Time }
@@ -116,32 +125,91 @@ func trafficPolicyTargets(data []byte, u *Undecoded) {
 	if json.Unmarshal(data, &created) == nil {
 		u.CreationTimestamp = created.Metadata.CreationTimestamp
 	}
+	if !u.trafficTargets(data) {
+		u.TrafficTargets, u.TargetSelectors, u.AnyTraffic = nil, nil, true
+	}
+}
+
+// trafficTargets reports whether all targets of a BackendTrafficPolicy can be read.
+func (u *Undecoded) trafficTargets(data []byte) bool {
 	var policy struct {
-		Spec struct {
-			TargetRef       *eg.PolicyTargetReference
-			TargetRefs      []eg.PolicyTargetReference
-			TargetSelectors []eg.TargetSelector
-		}
+		Spec map[string]json.RawMessage
 	}
 	if json.Unmarshal(data, &policy) != nil {
-		return
+		return false
 	}
-	refs, selectors := policy.Spec.TargetRefs, policy.Spec.TargetSelectors
-	if policy.Spec.TargetRef != nil {
-		refs = append(refs, *policy.Spec.TargetRef)
-	}
-	for i := range refs {
-		if refs[i].Group = gwv1.GroupName; refs[i].Name == "" || !hasTraffic(refs[i].Kind) { // the group is left out easily, and all targets are of this one
-			return
+	known, maybe := false, false
+	for name, value := range policy.Spec {
+		if string(value) == "null" {
+			continue
+		}
+		ok := true
+		switch lower := strings.ToLower(name); {
+		case lower == "targetref":
+			known = true
+			var ref eg.PolicyTargetReference
+			ok = json.Unmarshal(value, &ref) == nil && u.addTargets(ref)
+		case lower == "targetrefs":
+			known = true
+			var refs []eg.PolicyTargetReference
+			ok = json.Unmarshal(value, &refs) == nil && u.addTargets(refs...)
+		case lower == "targetselectors":
+			known = true
+			var selectors []eg.TargetSelector
+			ok = json.Unmarshal(value, &selectors) == nil && u.addSelectors(selectors)
+		case strings.Contains(lower, "target"): // probably one of these, misspelt
+			ok = false
+		case refersToObjects.MatchString(name): // perhaps
+			maybe = true
+		}
+		if !ok {
+			return false
 		}
 	}
-	for i := range selectors {
-		if !readable(&selectors[i]) {
-			return
-		}
-	}
-	u.TrafficTargets, u.TargetSelectors = refs, selectors
+	return known || !maybe
 }
+
+// refersToObjects is how fields of a policy end that name objects, such as parentRefs or tragetSelector.
+var refersToObjects = regexp.MustCompile(`(?i)(ref|selector)s?$`)
+
+// addTargets takes the targets that have traffic, and reports whether all can be read.
+func (u *Undecoded) addTargets(refs ...eg.PolicyTargetReference) bool {
+	for _, ref := range refs {
+		if knownWithoutTraffic(ref.Kind) || ref.Namespace != nil && string(*ref.Namespace) != u.Namespace {
+			continue
+		}
+		if ref.Name == "" || !hasTraffic(ref.Kind) {
+			return false
+		}
+		ref.Group = gwv1.GroupName // it is left out easily, and all targets are of this one
+		u.TrafficTargets = append(u.TrafficTargets, ref)
+	}
+	return true
+}
+
+// addSelectors is addTargets for selectors.
+func (u *Undecoded) addSelectors(selectors []eg.TargetSelector) bool {
+	for i := range selectors {
+		if knownWithoutTraffic(selectors[i].Kind) {
+			continue
+		}
+		if !readable(&selectors[i]) {
+			return false
+		}
+		u.TargetSelectors = append(u.TargetSelectors, selectors[i])
+	}
+	return true
+}
+
+// hasRequests reports whether any target of a BackendTrafficPolicy has requests, which can be answered, rather than connections or datagrams only.
+func (u *Undecoded) hasRequests() bool {
+	requests := func(k gwv1.Kind) bool { return !slices.Contains([]gwv1.Kind{"TCPRoute", "TLSRoute", "UDPRoute"}, k) }
+	return slices.ContainsFunc(u.TrafficTargets, func(ref eg.PolicyTargetReference) bool { return requests(ref.Kind) }) ||
+		slices.ContainsFunc(u.TargetSelectors, func(s eg.TargetSelector) bool { return requests(s.Kind) })
+}
+
+// knownWithoutTraffic reports whether a kind is one that no BackendTrafficPolicy can be for, rather than one that is misspelt.
+func knownWithoutTraffic(name gwv1.Kind) bool { return Named(string(name)) != nil && !hasTraffic(name) }
 
 // hasTraffic reports whether a BackendTrafficPolicy can be for objects of a kind of the Gateway API.
 func hasTraffic(name gwv1.Kind) bool {

@@ -138,15 +138,18 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 // undecodedTraffic is what is known of a BackendTrafficPolicy that cannot be decoded, beside its targets.
 type undecodedTraffic struct {
 	Error string
-	// Anywhere: its targets cannot be read either. It may be for any Gateway, ListenerSet or route of its namespace, or a section of one.
+	// Anywhere: a target of it cannot be read either. It may be for any Gateway, ListenerSet or route of its namespace, or a section of one.
 	Anywhere bool
 }
 
 // undecodedTrafficOf is the policy that stands for one that cannot be decoded: it has its targets and is invalid, so that their requests fail rather than pass
-// without the limits that it may ask for.
+// without the limits that it may ask for. It is nil for one without targets.
 func undecodedTrafficOf(u *kind.Undecoded) (*eg.BackendTrafficPolicy, undecodedTraffic) {
 	p := &eg.BackendTrafficPolicy{ObjectMeta: u.ObjectMeta, Spec: eg.BackendTrafficPolicySpec{TargetRefs: u.TrafficTargets, TargetSelectors: u.TargetSelectors}}
-	if len(u.TrafficTargets)+len(u.TargetSelectors) > 0 {
+	if !u.AnyTraffic {
+		if len(u.TrafficTargets)+len(u.TargetSelectors) == 0 {
+			return nil, undecodedTraffic{}
+		}
 		return p, undecodedTraffic{Error: u.Error}
 	}
 	for _, k := range []Kind{KindGateway, KindListenerSet, KindHTTPRoute, KindGRPCRoute} { // others have no requests that could fail

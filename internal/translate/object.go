@@ -187,6 +187,11 @@ func newInputs(e *incremental.Engine) *inputs {
 	traffic.also(in.undecodedTraffic.Delete)
 	traffic.undecoded = func(n name, u *kind.Undecoded) {
 		p, undecoded := undecodedTrafficOf(u)
+		if p == nil {
+			in.backendTraffic.Delete(n)
+			in.undecodedTraffic.Delete(n)
+			return
+		}
 		in.backendTraffic.Set(n, p)
 		in.undecodedTraffic.Set(n, undecoded)
 	}
