@@ -19,7 +19,7 @@ type Unread struct {
 }
 
 // UnmarshalJSON decodes a spec as far as it can be, so that what a policy is for is known also where something else is not, and notes the first field
-// that it cannot take in. It fails for what is no JSON only.
+// that it cannot take in. It fails for what is no JSON, and where the targets are what cannot be read: a policy of which is not known what it is for is not one for nothing.
 func (s *BackendTrafficPolicySpec) UnmarshalJSON(data []byte) error {
 	type plain BackendTrafficPolicySpec // without this method
 	*s = BackendTrafficPolicySpec{}
@@ -41,10 +41,15 @@ func (s *BackendTrafficPolicySpec) UnmarshalJSON(data []byte) error {
 		TargetRef       *PolicyTargetReference  `json:"targetRef"`
 		TargetRefs      []PolicyTargetReference `json:"targetRefs"`
 		TargetSelectors []TargetSelector        `json:"targetSelectors"`
-		MergeType       *MergeType              `json:"mergeType"`
 	}
-	_ = json.UnmarshalCaseSensitivePreserveInts(data, &targets) // as far as it can be
-	*s = BackendTrafficPolicySpec{TargetRef: targets.TargetRef, TargetRefs: targets.TargetRefs, TargetSelectors: targets.TargetSelectors, MergeType: targets.MergeType,
+	var merge struct {
+		MergeType *MergeType `json:"mergeType"`
+	}
+	if json.UnmarshalCaseSensitivePreserveInts(data, &targets) != nil {
+		return err
+	}
+	_ = json.UnmarshalCaseSensitivePreserveInts(data, &merge) // if it can be
+	*s = BackendTrafficPolicySpec{TargetRef: targets.TargetRef, TargetRefs: targets.TargetRefs, TargetSelectors: targets.TargetSelectors, MergeType: merge.MergeType,
 		Unread: Unread{Field: "spec", Error: err.Error()}}
 	if wrong := (*stdjson.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
 		field := strings.TrimPrefix(wrong.Field, "Settings.") // of the Go types

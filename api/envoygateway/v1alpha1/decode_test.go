@@ -29,6 +29,7 @@ func TestUnread(t *testing.T) {
 		"one in a list":                {`"targetSelectors":[{"kind":"HTTPRoute"},{"kind":"HTTPRoute","fields":{}}]`, eg.Unread{Field: "spec.targetSelectors[1].fields"}},
 		"a field of another case":      {`"Retry":{}`, eg.Unread{Field: "spec.Retry"}},
 		"a field of another type":      {`"retry":{"numRetries":"many"}`, eg.Unread{Field: "spec.retry.numRetries", Type: "string"}},
+		"a mergeType of another type":  {`"mergeType":7`, eg.Unread{Field: "spec.mergeType", Type: "number"}},
 		"a field of a type of its own": {`"connection":{"bufferLimit":"much"}`, eg.Unread{Field: "spec"}},
 	} {
 		text := `{"apiVersion":"gateway.envoyproxy.io/v1alpha1","kind":"BackendTrafficPolicy","metadata":{"name":"p","generation":7},"spec":{` + test.settings +
@@ -73,7 +74,17 @@ func TestUnread(t *testing.T) {
 		check("converter", &converted, runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &converted))
 	}
 	var p eg.BackendTrafficPolicy
-	if json.Unmarshal([]byte(`{"spec":{`), &p) == nil {
-		t.Error("what is no JSON is decoded")
+	for what, text := range map[string]string{
+		"what is no JSON":               `{"spec":{`,
+		"no object":                     `{"spec":"none"}`,
+		"targetRefs of another type":    `{"spec":{"targetRefs":"web"}}`,
+		"one of targetRefs":             `{"spec":{"targetRefs":[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"gw"},{"name":7}]}}`,
+		"targetRef of another type":     `{"spec":{"targetRef":[]}}`,
+		"a selector of another type":    `{"spec":{"targetSelectors":[{"kind":"HTTPRoute","matchLabels":["a"]}]}}`,
+		"targets beside something else": `{"spec":{"retry":{"numRetries":"many"},"targetRefs":"web"}}`,
+	} {
+		if json.Unmarshal([]byte(text), &p) == nil {
+			t.Errorf("%s: decoded as %+v", what, p.Spec)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -156,5 +157,23 @@ func TestTargetsOutliveAMistake(t *testing.T) {
 		if !good() || c.Unread(id("listed")) {
 			t.Error("the last valid version did not stay")
 		}
+	})
+}
+
+// TestUnreadableTrafficTargets: a BackendTrafficPolicy of which is not known what it is for may be for anything, rather than for nothing.
+func TestUnreadableTrafficTargets(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		put := func(n string, spec fields) {
+			s.put("gateway.envoyproxy.io/backendtrafficpolicies", kind.BackendTrafficPolicy.Name, "team", n, fields{"spec": spec})
+		}
+		put("unreadable", fields{"targetRefs": "web"})
+		put("readable", fields{"targetRefs": []any{fields{"group": gatewayGroup, "kind": "HTTPRoute", "name": "web"}}, "retry": fields{"numRetries": "many"}})
+		c := consume(t, s)
+		c.until("all are told", func() bool {
+			u, undecoded := c.objects[kind.BackendTrafficPolicy.Key("team", "unreadable")].(*kind.Undecoded)
+			p, decoded := c.objects[kind.BackendTrafficPolicy.Key("team", "readable")].(*eg.BackendTrafficPolicy)
+			return undecoded && u.AnyTraffic && u.Error != "" && decoded && len(p.Spec.TargetRefs) == 1 && p.Spec.Unread.Field == "spec.retry.numRetries"
+		})
 	})
 }
