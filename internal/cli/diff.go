@@ -129,10 +129,16 @@ func differences(before, after *offline) (*difference, error) {
 	was, is := map[config.ID]*config.Resource{}, map[config.ID]*config.Resource{}
 	var ids []config.ID
 	for _, r := range before.resources {
+		if placeholder(r) {
+			continue
+		}
 		was[r.ID()] = r
 		ids = append(ids, r.ID())
 	}
 	for _, r := range after.resources {
+		if placeholder(r) {
+			continue
+		}
 		is[r.ID()] = r
 		if was[r.ID()] == nil {
 			ids = append(ids, r.ID())
@@ -178,6 +184,11 @@ func differences(before, after *offline) (*difference, error) {
 		}
 	}
 	return d, nil
+}
+
+// placeholder reports whether a resource stands for a Redis of which nothing is known, which is nothing to show.
+func placeholder(r *config.Resource) bool {
+	return r.GetRateLimitService().GetAddress() == unknownRedis
 }
 
 // dumped is a resource to be looked at, nil for nil.

@@ -12,10 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
@@ -82,6 +86,8 @@ type objects struct {
 	source *files.Source // of the manifests; those of a cluster have no positions in it
 	// unlisted are kinds of the cluster that could not be read.
 	unlisted []admin.Problem
+	// accepted are the BackendTrafficPolicies that the controller of the cluster has accepted with the spec that they have here.
+	accepted map[kind.ObjectKey]bool
 }
 
 // read reads everything once. An error means that nothing could be read.
@@ -144,6 +150,7 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 			return nil, err
 		}
 	}
+	o.accepted = acceptedPolicies(items)
 	for i := range o.Objects {
 		o.Objects[i].Position = files.Position{}
 	}
@@ -154,6 +161,35 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 		o.unlisted = append(o.unlisted, admin.Problem{Object: p.Kind, Message: "cannot be listed, so that none seems to exist: " + p.Message, Remedy: p.Remedy})
 	}
 	return o, nil
+}
+
+// acceptedPolicies are the BackendTrafficPolicies of a cluster that its controller has accepted, in all that it says of them as they are now.
+func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
+	all := map[kind.ObjectKey]bool{}
+	for _, item := range items {
+		if item["kind"] != kind.BackendTrafficPolicy.Name {
+			continue
+		}
+		var p struct {
+			Metadata struct {
+				Namespace, Name string
+				Generation      int64
+			}
+			Status gwv1.PolicyStatus
+		}
+		if text, err := json.Marshal(item); err != nil || json.Unmarshal(text, &p) != nil {
+			continue
+		}
+		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return a.ControllerName != controllerName })
+		refused := slices.ContainsFunc(ours, func(a gwv1.PolicyAncestorStatus) bool {
+			c := meta.FindStatusCondition(a.Conditions, string(gwv1.PolicyConditionAccepted))
+			return c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != p.Metadata.Generation
+		})
+		if len(ours) > 0 && !refused {
+			all[kind.BackendTrafficPolicy.Key(p.Metadata.Namespace, p.Metadata.Name)] = true
+		}
+	}
+	return all
 }
 
 // readItems reads objects of a cluster as manifests are read, so that they mean the same.
@@ -236,7 +272,7 @@ func (o *objects) over(base *objects) *objects {
 	for _, object := range o.Objects {
 		applied[object.ID] = object
 	}
-	out := &objects{Snapshot: files.Snapshot{Problems: slices.Clone(o.Problems)}, source: o.source, unlisted: base.unlisted}
+	out := &objects{Snapshot: files.Snapshot{Problems: slices.Clone(o.Problems)}, source: o.source, unlisted: base.unlisted, accepted: maps.Clone(base.accepted)}
 	for _, p := range base.Problems {
 		if now, ok := applied[p.Object]; !ok || !replaces(now) {
 			out.Problems = append(out.Problems, p)
@@ -244,6 +280,9 @@ func (o *objects) over(base *objects) *objects {
 	}
 	for _, was := range base.Objects {
 		if now, ok := applied[was.ID]; ok && replaces(now) {
+			if out.accepted[was.ID] && !sameSpec(was.Object, now.Object) {
+				delete(out.accepted, was.ID)
+			}
 			now.Object = successor(was.Object, now.Object)
 			out.Objects = append(out.Objects, now)
 		} else {
@@ -263,6 +302,13 @@ func replaces(now files.Object) bool {
 	_, refused := now.Object.(*kind.Undecoded)
 	implied := now.Position == (files.Position{}) // a Namespace that manifests have objects in
 	return !refused && !implied
+}
+
+// sameSpec reports whether two BackendTrafficPolicies ask for the same.
+func sameSpec(a, b metav1.Object) bool {
+	p, is := a.(*eg.BackendTrafficPolicy)
+	q, also := b.(*eg.BackendTrafficPolicy)
+	return is && also && equality.Semantic.DeepEqual(p.Spec, q.Spec)
 }
 
 // successor is an object that takes the place of another in a cluster, where it is as old as that: the older of two routes comes first. It keeps

@@ -32,6 +32,9 @@ type offline struct {
 	about     map[string]bool // those whose statuses are of interest, as show.Object.String has them; nil is all
 	refused   map[string]bool // objects of which no definition is valid, as show.Object.String has them
 	suggest   *suggestions
+	accepted  map[kind.ObjectKey]bool // as objects has them
+	// redisKnown is that the controller of the cluster has --redis: it has accepted a policy that needs one.
+	redisKnown bool
 }
 
 // readOffline reads objects once, and says what they mean. An error means that nothing could be read.
@@ -75,7 +78,8 @@ func translated(in *objects, cluster bool, redis string) *offline {
 	}
 	result := t.Commit()
 	store.publish(result.Statuses)
-	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: in.source, count: count, suggest: newSuggestions(in.Objects, in.Problems)}
+	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: in.source, count: count, suggest: newSuggestions(in.Objects, in.Problems),
+		accepted: in.accepted}
 	if len(positions) == 0 {
 		off.count = len(in.Objects) // of a cluster
 	}
@@ -173,7 +177,10 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 
 // world is what explain decides in.
 func (o *offline) world() explain.World {
-	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite, UnknownRedis: unknownRedis}
+	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
+	if !o.redisKnown {
+		w.UnknownRedis = unknownRedis
+	}
 	for _, p := range o.status.Problems {
 		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
 			w.Refused = append(w.Refused, problemLine(p))
@@ -221,7 +228,7 @@ func untold(u translate.Untold, at files.Position) admin.Problem {
 	return admin.Problem{File: at.File, Line: at.Line, Object: u.Object.String(), Field: u.Field, Message: u.Message, Remedy: u.Remedy}
 }
 
-// redisNeeded warns of policies whose global rate limits count in a Redis that nobody is known to name.
+// redisNeeded warns of policies whose global rate limits count in a Redis that nobody is known to name, and sets redisKnown.
 func (o *offline) redisNeeded() (warnings []admin.Problem) {
 	unknown := map[string]bool{} // Gateways
 	for _, r := range o.resources {
@@ -242,9 +249,14 @@ func (o *offline) redisNeeded() (warnings []admin.Problem) {
 			for _, l := range rule.GetTraffic().GetRateLimits().GetGlobal() {
 				policy, _, _ := strings.Cut(l.Name, "/rule/")
 				namespace, name, _ := strings.Cut(policy, "/")
-				policies[kind.BackendTrafficPolicy.Key(namespace, name)] = true
+				id := kind.BackendTrafficPolicy.Key(namespace, name)
+				policies[id] = true
+				o.redisKnown = o.redisKnown || o.accepted[id] // all Gateways that GatewayParameters name none for have the same
 			}
 		}
+	}
+	if o.redisKnown {
+		return nil
 	}
 	const field = "spec.rateLimit.global"
 	for _, id := range slices.SortedFunc(maps.Keys(policies), kind.ObjectKey.Compare) {
