@@ -13,22 +13,27 @@ func (l *linter) unserved(o metav1.Object) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
 		for i, rule := range o.Spec.Rules {
-			if slices.ContainsFunc(rule.Filters, func(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterRequestRedirect }) {
+			if slices.ContainsFunc(rule.Filters, func(f gwv1.HTTPRouteFilter) bool {
+				return f.Type == gwv1.HTTPRouteFilterRequestRedirect || f.Type == gwv1.HTTPRouteFilterExtensionRef // which may have a response of its own
+			}) {
 				continue
 			}
 			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
 			for j := range refs {
 				refs[j] = rule.BackendRefs[j].BackendRef
 			}
-			l.weightless(o, i, refs, "request", "answered 500", "a RequestRedirect filter")
+			l.weightless(o, i, refs, "request", "answered 500 unless a policy or a filter of the listener answers it", "a RequestRedirect filter")
 		}
 	case *gwv1.GRPCRoute:
 		for i, rule := range o.Spec.Rules {
+			if slices.ContainsFunc(rule.Filters, func(f gwv1.GRPCRouteFilter) bool { return f.Type == gwv1.GRPCRouteFilterExtensionRef }) {
+				continue
+			}
 			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
 			for j := range refs {
 				refs[j] = rule.BackendRefs[j].BackendRef
 			}
-			l.weightless(o, i, refs, "call", "answered UNAVAILABLE", "")
+			l.weightless(o, i, refs, "call", "answered UNAVAILABLE unless a policy or a filter of the listener answers it", "")
 		}
 	case *gwv1.TLSRoute:
 		for i, rule := range o.Spec.Rules {
