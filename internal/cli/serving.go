@@ -32,7 +32,7 @@ func serving(stderr io.Writer, verb func(ctx context.Context, log *observe.Proce
 	if err == nil {
 		return nil
 	}
-	report(log, err)
+	report(log.Last(), err)
 	return &exitError{code: codeOf(err)}
 }
 
@@ -54,7 +54,7 @@ func onSignals(log *observe.ProcessLog) (context.Context, <-chan os.Signal, cont
 		}
 		select {
 		case <-end:
-			_, _ = io.WriteString(log, "moongate: second signal, exiting at once\n")
+			_, _ = io.WriteString(log.Last(), "moongate: second signal, exiting at once\n")
 			log.Close(abruptFlush)
 			os.Exit(exitProblems)
 		case <-done:

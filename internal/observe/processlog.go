@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -9,8 +10,12 @@ import (
 	"time"
 )
 
-// maxProcessLog is how many bytes of lines wait at most. As many are being written, so that twice of it bounds the memory.
-const maxProcessLog = 512 << 10
+// maxProcessLog is how many bytes of lines wait at most. As many are being written, so that twice of it bounds the memory. maxLastLines is how many bytes of
+// lines of Last wait beside them.
+const (
+	maxProcessLog = 512 << 10
+	maxLastLines  = 4 << 10
+)
 
 // ProcessLog is the writer of the process's own log, from a goroutine of its own. Where nobody reads standard error, a write to it waits forever; what logs a
 // problem of a manifest or the begin of a shutdown must not wait with it. Where memory for lines is used up, or a write fails, lines are dropped and counted, and a line
@@ -26,8 +31,9 @@ type ProcessLog struct {
 	mu     sync.Mutex
 	some   sync.Cond // there are lines, or the log is closed
 	lines  [][]byte
-	size   int // of lines
-	lost   int // lines that came after them and found no room
+	size   int      // of lines
+	lost   int      // lines that came after them and found no room
+	last   [][]byte // lines of Last that came after these, if there are any, and after those lost
 	closed bool
 
 	// Only the writer goroutine touches what follows.
@@ -51,10 +57,16 @@ func (l *ProcessLog) SetHandler(handler func(io.Writer) slog.Handler) { l.handle
 func (l *ProcessLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.write(b)
+	return len(b), nil
+}
+
+// write is Write; l.mu is held.
+func (l *ProcessLog) write(b []byte) {
 	switch {
 	case l.closed:
 		l.drop(DropShuttingDown, 1)
-	case l.lost > 0 || len(l.lines) > 0 && l.size+len(b) > maxProcessLog: // a short line does not overtake a long one that was dropped, so that the log says where it lacks some
+	case !l.fits(b):
 		l.lost++
 		l.drop(DropBufferFull, 1)
 	default:
@@ -62,6 +74,36 @@ func (l *ProcessLog) Write(b []byte) (int, error) {
 		l.size += len(b)
 		l.some.Signal()
 	}
+}
+
+// fits reports whether there is room for a line. A short one does not overtake a long one that was dropped, so that the log says where it lacks some, nor one of
+// Last. l.mu is held.
+func (l *ProcessLog) fits(b []byte) bool {
+	return l.lost == 0 && len(l.last) == 0 && (len(l.lines) == 0 || l.size+len(b) <= maxProcessLog)
+}
+
+// Last is the writer of lines that say why the process ends, such as the error of a verb: they find room where others do not, and are cut where they are too long for it.
+func (l *ProcessLog) Last() io.Writer { return lastLines{l} }
+
+type lastLines struct{ *ProcessLog }
+
+// Write implements io.Writer, as ProcessLog.Write does.
+func (l lastLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := maxLastLines
+	for _, line := range l.last {
+		room -= len(line)
+	}
+	if l.closed || l.fits(b) || room < 2 {
+		l.write(b)
+		return len(b), nil
+	}
+	line := append([]byte(nil), b...)
+	if len(line) > room {
+		line = append(bytes.ToValidUTF8(line[:room-1], nil), '\n')
+	}
+	l.last = append(l.last, line)
 	return len(b), nil
 }
 
@@ -71,7 +113,7 @@ func (l *ProcessLog) drop(reason DropReason, lines int) { l.dropped[reason].Add(
 func (l *ProcessLog) run() {
 	defer close(l.done)
 	for {
-		lines, lost := l.take()
+		lines, lost, last := l.take()
 		if lines == nil {
 			return
 		}
@@ -82,19 +124,22 @@ func (l *ProcessLog) run() {
 			l.missing += lost
 			l.tell()
 		}
+		for _, line := range last {
+			l.emit(line)
+		}
 	}
 }
 
 // take waits for lines, and returns none after the last.
-func (l *ProcessLog) take() (lines [][]byte, lost int) {
+func (l *ProcessLog) take() (lines [][]byte, lost int, last [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.lines) == 0 && !l.closed {
 		l.some.Wait()
 	}
-	lines, lost = l.lines, l.lost
-	l.lines, l.size, l.lost = nil, 0, 0
-	return lines, lost
+	lines, lost, last = l.lines, l.lost, l.last
+	l.lines, l.size, l.lost, l.last = nil, 0, 0, nil
+	return lines, lost, last
 }
 
 // emit writes a line, and before it what is to be said of those that were dropped: where that fails, the line would too.

@@ -106,6 +106,42 @@ func TestProcessLogNeverBlocks(t *testing.T) {
 	}
 }
 
+// TestProcessLogLast: what says why the process ends has room where no other line has, behind the one that says how many were dropped.
+func TestProcessLogLast(t *testing.T) {
+	s := sink{gate: make(chan struct{})}
+	l := NewProcessLog(&s)
+	numbered(l, 0, 1, "")
+	testkit.Eventually(t, "a line is being written", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.lines) == 0
+	})
+	fmt.Fprintln(l.Last(), "with room")
+	numbered(l, 1, 2*maxProcessLog/1000, strings.Repeat(".", 1000))
+	dropped := l.DroppedBy(DropBufferFull)
+	fmt.Fprintln(l.Last(), "the error")
+	fmt.Fprintln(l.Last(), "long "+strings.Repeat("é", maxLastLines))
+	numbered(l, 0, 1, "") // it must not overtake
+	fmt.Fprintln(l.Last(), "too many")
+	if got := l.DroppedBy(DropBufferFull); dropped == 0 || got != dropped+2 {
+		t.Errorf("%d dropped, and %d later", dropped, got)
+	}
+	close(s.gate)
+	l.Close(testkit.Patience)
+	fmt.Fprintln(l.Last(), "closed")
+	all := strings.Split(strings.TrimSuffix(s.String(), "\n"), "\n")
+	if all[1] != "with room" {
+		t.Errorf("the second line: %.40q", all[1])
+	}
+	end := all[len(all)-3:]
+	if !strings.HasSuffix(end[0], fmt.Sprintf("dropped=%d", dropped+2)) || end[1] != "the error" || !strings.HasPrefix(end[2], "long éé") || !strings.HasSuffix(end[2], "é") || len(end[2]) > maxLastLines {
+		t.Errorf("the last lines: %.80q", end)
+	}
+	if got := l.DroppedBy(DropShuttingDown); got != 1 {
+		t.Errorf("%d lines were dropped after Close", got)
+	}
+}
+
 // TestProcessLogLongLine: a line that is longer than what may wait is written where nothing else waits.
 func TestProcessLogLongLine(t *testing.T) {
 	var s sink
