@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,9 +112,9 @@ func newGateway(o RunOptions) (*gateway, error) {
 		Publish: func(changes []translate.StatusChange) {
 			g.objects.publish(changes)
 			g.conditions.publish(changes)
-			g.logSockets(changes)
 			g.announce()
 		},
+		Bound:      g.logSockets,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
 	})
@@ -179,7 +178,7 @@ func (g *gateway) announce() {
 
 // started says once what is served now.
 func (g *gateway) started() {
-	if g.sockets.begin(g.proxy.Bound()) == 0 {
+	if g.sockets.begin(g.proxy.Bound) == 0 {
 		g.warnNoListener()
 	}
 	if g.o.Ready != nil {
@@ -194,13 +193,9 @@ func (g *gateway) started() {
 	g.scavenger.started()
 }
 
-// logSockets logs which sockets were opened or closed, if statuses say that listeners have changed.
-func (g *gateway) logSockets(changes []translate.StatusChange) {
-	changed := slices.ContainsFunc(changes, func(c translate.StatusChange) bool {
-		k := kind.Find(c.Object.Group, c.Object.Kind)
-		return k == kind.Gateway.Kind || k.OfListeners()
-	})
-	if changed && g.sockets.update(g.proxy.Bound) {
+// logSockets logs which sockets were opened or closed.
+func (g *gateway) logSockets() {
+	if g.sockets.update(g.proxy.Bound) {
 		g.warnNoListener()
 	}
 }

@@ -198,16 +198,10 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	p.client = client.New(client.Options{
 		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
 		StateDir: o.StateDir, Logger: p.log,
-		Apply: func(u *config.Update) proxy.Result {
-			r := p.faults(p.proxy.Apply(u))
-			if ofListeners(u) {
-				p.sockets.update(p.proxy.Bound)
-			}
-			return r
-		},
+		Apply: p.apply,
 		Rebind: func() proxy.Result {
 			r := p.faults(p.proxy.Rebind())
-			p.sockets.update(p.proxy.Bound)
+			p.logSockets()
 			return r
 		},
 		Unavailable: p.proxy.Unavailable,
@@ -216,10 +210,24 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	return p, nil
 }
 
-// ofListeners reports whether other listeners may serve after an update.
-func ofListeners(u *config.Update) bool {
-	of := func(id config.ID) bool { return id.Kind == config.KindListener || id.Kind == config.KindCertificate }
-	return slices.ContainsFunc(u.Upserts, func(r *config.Resource) bool { return of(r.ID()) }) || slices.ContainsFunc(u.Removals, of)
+// apply puts an update in force and answers what is reported of it.
+func (p *remoteProxy) apply(u *config.Update) proxy.Result {
+	r := p.faults(p.proxy.Apply(u))
+	if u.OfListeners() {
+		p.logSockets()
+	}
+	return r
+}
+
+// logSockets logs which sockets were opened or closed.
+func (p *remoteProxy) logSockets() {
+	if p.sockets.update(p.proxy.Bound) && p.notReady.Load() != &errStopping { // then it is no news
+		p.warnNoListener()
+	}
+}
+
+func (p *remoteProxy) warnNoListener() {
+	p.log.Warn("no listener of the Gateway is served; its status tells why", "gateway", p.o.Gateway)
 }
 
 // faults is what is reported to the controller. A proxy that ends closes its ports: that is no
@@ -255,7 +263,9 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 	if !p.ready() {
 		return // it ends already
 	}
-	p.sockets.begin(p.proxy.Bound())
+	if p.sockets.begin(p.proxy.Bound) == 0 {
+		p.warnNoListener()
+	}
 	health, admin := p.servers[0].Addr().String(), p.servers[1].Addr().String()
 	if p.o.Ready != nil {
 		p.o.Ready(RunningProxy{Health: health, Admin: admin})

@@ -51,12 +51,13 @@ func (n socketName) compare(o socketName) int {
 }
 
 // begin logs what bound returns, and has later calls of update log what differs. It answers how many listeners serve.
-func (l *socketLog) begin(bound []proxy.BoundListener) int {
+func (l *socketLog) begin(bound func() []proxy.BoundListener) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began = true
-	l.differ(bound)
-	return len(bound)
+	now := bound() // with l.mu held, so that what changes meanwhile is left to update
+	l.differ(now)
+	return len(now)
 }
 
 // update logs what differs from the last call. It reports whether the last listener has gone with it.

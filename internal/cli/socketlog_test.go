@@ -44,7 +44,7 @@ func TestSocketLog(t *testing.T) {
 	if l.update(bound(on("a/gw/x", http, ":1"))) || log.String() != "" {
 		t.Errorf("before the start: %s", log.String())
 	}
-	if n := l.begin(nil); n != 0 {
+	if n := l.begin(bound()); n != 0 {
 		t.Errorf("%d listeners at the start", n)
 	}
 	said := 0
@@ -76,6 +76,54 @@ func TestSocketLog(t *testing.T) {
 	if got := strings.Split(strings.TrimSpace(log.String()), "\n")[said:]; len(got) != maxSocketLines+1 || !strings.Contains(got[maxSocketLines], "sockets=901") {
 		t.Errorf("of 1001 there are %d lines, the last is %s", len(got), got[len(got)-1])
 	}
+}
+
+// TestSocketLogBegins: what comes while the start is logged is left to update, whose state is never older than that of begin.
+func TestSocketLogBegins(t *testing.T) {
+	l := &socketLog{log: slog.New(slog.DiscardHandler)}
+	l.begin(func() []proxy.BoundListener {
+		if l.mu.TryLock() {
+			l.mu.Unlock()
+			t.Error("an update may pass between what is bound and that it is logged")
+		}
+		return nil
+	})
+}
+
+// TestProxyWarnsOfNoListener: a proxy says so when its last listener has gone, as run does.
+func TestProxyWarnsOfNoListener(t *testing.T) {
+	var log testkit.Log
+	p, err := newRemoteProxy(ProxyOptions{Controller: "127.0.0.1:1", Gateway: "shop/web", AdminAddress: "127.0.0.1:0", HealthAddress: "127.0.0.1:0",
+		AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: io.Discard, Stderr: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.discard()
+	defer p.proxy.Shutdown(t.Context())
+	p.sockets.begin(p.proxy.Bound)
+	listener := &config.Listener{Key: config.ListenerKey("shop", "web", "http"), Gateway: "shop/web", Name: "http", Port: freePort(t), Protocol: config.Protocol_PROTOCOL_HTTP}
+	if r := p.apply(&config.Update{Generation: 1, Upserts: []*config.Resource{{Kind: &config.Resource_Listener{Listener: listener}}}}); len(r.Listeners) > 0 {
+		t.Fatal(r.Listeners)
+	}
+	const warning = `level=WARN msg="no listener of the Gateway is served; its status tells why" gateway=shop/web`
+	if strings.Contains(log.String(), warning) || !strings.Contains(log.String(), "msg=listening ") {
+		t.Errorf("with a listener:\n%s", log.String())
+	}
+	p.apply(&config.Update{Generation: 2, Removals: []config.ID{{Kind: config.KindListener, Key: listener.Key}}})
+	if n := strings.Count(log.String(), warning); n != 1 {
+		t.Errorf("%d warnings when it has gone:\n%s", n, log.String())
+	}
+}
+
+// freePort is a port of TCP that nobody has for now.
+func freePort(t *testing.T) uint32 {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return uint32(l.Addr().(*net.TCPAddr).Port)
 }
 
 // TestRunFollowsListeners: run logs which listeners are served and no longer served at any time, and that a document can be used again.

@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -109,6 +110,12 @@ type Update struct {
 
 // Empty says that nothing changes.
 func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) == 0 }
+
+// OfListeners reports whether other listeners may serve after the Update: no other Resources than these decide that.
+func (u *Update) OfListeners() bool {
+	of := func(id ID) bool { return id.Kind == KindListener || id.Kind == KindCertificate }
+	return slices.ContainsFunc(u.Upserts, func(r *Resource) bool { return of(r.ID()) }) || slices.ContainsFunc(u.Removals, of)
+}
 
 // ServerCertificates returns the keys of the Certificates that a listener shows, in the order of certificateRefs.
 func (l *Listener) ServerCertificates() []string {

@@ -102,3 +102,23 @@ func TestSplitPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestOfListeners: routes and backends, which come and go all the time, do not change which listeners serve.
+func TestOfListeners(t *testing.T) {
+	upsert := func(r *Resource) *Update { return &Update{Upserts: []*Resource{r}} }
+	for _, test := range []struct {
+		of   *Update
+		want bool
+	}{
+		{&Update{}, false},
+		{upsert(&Resource{Kind: &Resource_Route{&Route{}}}), false},
+		{upsert(&Resource{Kind: &Resource_Listener{&Listener{}}}), true},
+		{upsert(&Resource{Kind: &Resource_Certificate{&Certificate{}}}), true},
+		{&Update{Removals: []ID{{Kind: KindRoute}}}, false},
+		{&Update{Removals: []ID{{Kind: KindRoute}, {Kind: KindListener}}}, true},
+	} {
+		if got := test.of.OfListeners(); got != test.want {
+			t.Errorf("%v: %v", test.of, got)
+		}
+	}
+}

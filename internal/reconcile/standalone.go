@@ -20,6 +20,8 @@ type StandaloneOptions struct {
 	Delivery   *deliver.Local
 	// Publish takes statuses once what they say is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
+	// Bound is called when other listeners of the proxy may serve than before, and Publish after it; nil is not called.
+	Bound func()
 	// Translated is called with what each translation cost; nil is not called.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
@@ -51,6 +53,9 @@ func NewStandalone(o StandaloneOptions) *Standalone {
 	if o.Translated == nil {
 		o.Translated = func(incremental.Stats, time.Duration) {}
 	}
+	if o.Bound == nil {
+		o.Bound = func() {}
+	}
 	return &Standalone{
 		o:       o,
 		pending: map[kind.ObjectKey]translate.StatusChange{},
@@ -71,7 +76,12 @@ func (s *Standalone) Update(edit func(*translate.Translator)) Outcome {
 func (s *Standalone) Retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news := s.faults.any() && s.faults.report(s.o.Translator, s.o.Delivery.Listener, s.o.Delivery.Rebind())
+	news := false
+	if s.faults.any() {
+		unbound := s.o.Delivery.Rebind()
+		s.o.Bound()
+		news = s.faults.report(s.o.Translator, s.o.Delivery.Listener, unbound)
+	}
 	if s.faults.reportUnavailable(s.o.Translator, s.o.Delivery.Unavailable()) || news {
 		s.settle()
 	}
@@ -103,7 +113,11 @@ func (s *Standalone) settle() {
 func (s *Standalone) apply(u *config.Update) map[string]error {
 	s.last.Generation = u.Generation
 	s.last.Applied += len(u.Upserts) + len(u.Removals)
-	return s.o.Delivery.Apply(u)
+	unbound := s.o.Delivery.Apply(u)
+	if u.OfListeners() || s.faults.any() { // it also tries to bind again what could not be bound
+		s.o.Bound()
+	}
+	return unbound
 }
 
 func (s *Standalone) publish() {

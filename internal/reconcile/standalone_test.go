@@ -249,6 +249,34 @@ func TestPortFault(t *testing.T) {
 	}
 }
 
+// TestBound: who asks for the listeners that serve is told when these may be others, and not of each route that comes or goes.
+func TestBound(t *testing.T) {
+	bound := 0
+	s := newSite(t, func(o *reconcile.StandaloneOptions) { o.Bound = func() { bound++ } })
+	ln, port := take(t)
+	says := func(what string, want bool, f func()) {
+		t.Helper()
+		bound = 0
+		if f(); bound > 0 != want {
+			t.Errorf("%s: told %d times", what, bound)
+		}
+	}
+	says("a port that is taken", true, func() { s.set(class(), gateway(port)) })
+	ln.Close()
+	says("it is free", true, s.Retry)
+	says("nothing to retry", false, s.Retry)
+	published := s.publish
+	says("a route comes", false, func() { s.set(redirect("/")) })
+	if s.publish == published || s.gateway.Listeners[0].AttachedRoutes != 1 {
+		t.Errorf("status of the Gateway: %+v", s.gateway)
+	}
+	says("a listener goes", true, func() {
+		gw := gateway()
+		gw.Generation = 2
+		s.set(gw)
+	})
+}
+
 // TestPortMoves: a port goes from one listener to another in one generation.
 func TestPortMoves(t *testing.T) {
 	s := newSite(t)
