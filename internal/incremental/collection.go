@@ -185,8 +185,8 @@ func Fetch[K Key[K], V any](v *View, c *Collection[K, V], k K) (V, bool) {
 	return s.value, s.present
 }
 
-// Join reads the value of c under the key that the function runs for, which must be of the type of c's keys. It needs no memory for each key, as Fetch does: once
-// a function has joined c, each change of c runs it for the same key, even where it has not read the value.
+// Join reads the value of c under the key that the function runs for; it panics where c's keys are of another type. Unlike Fetch it records nothing for each key: once a
+// function has joined c for any key, each change of c runs it for the key that has changed, also where it had not read the value.
 func Join[K Key[K], V any](v *View, c *Collection[K, V]) (V, bool) {
 	v.check(c.engine, c.level, c.name)
 	if of := v.engine.nodes[c.level]; !slices.Contains(v.joined, of) {

@@ -140,9 +140,9 @@ type View struct {
 	engine *Engine
 	level  int // reads must be below
 	name   string
-	task   *task // of the function that runs
-	wake   any   // a func(K) that wakes the function for a key, of the work that the View is of
-	joined []node
+	task   *task  // of the function that runs
+	wake   any    // a func(K) that wakes the function for a key of its source; any, because a View does not know the type of the keys
+	joined []node // that the function has joined for some key, see Join
 }
 
 func (v *View) check(e *Engine, level int, name string) {

@@ -44,26 +44,29 @@ func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 	}
 }
 
+// each is what of returns for each element of a list.
+func each[A, B any](list []A, of func(A) B) []B {
+	out := make([]B, len(list))
+	for i, a := range list {
+		out[i] = of(a)
+	}
+	return out
+}
+
 // headerNames looks for header names that a match has twice, in different case: the specification has all but the first ignored.
 func (l *linter) headerNames(o metav1.Object) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
 		for i, rule := range o.Spec.Rules {
 			for j, match := range rule.Matches {
-				names := make([]string, len(match.Headers))
-				for k, h := range match.Headers {
-					names[k] = string(h.Name)
-				}
+				names := each(match.Headers, func(h gwv1.HTTPHeaderMatch) string { return string(h.Name) })
 				l.repeatedNames(o, fmt.Sprintf("spec.rules[%d].matches[%d].headers", i, j), names)
 			}
 		}
 	case *gwv1.GRPCRoute:
 		for i, rule := range o.Spec.Rules {
 			for j, match := range rule.Matches {
-				names := make([]string, len(match.Headers))
-				for k, h := range match.Headers {
-					names[k] = string(h.Name)
-				}
+				names := each(match.Headers, func(h gwv1.GRPCHeaderMatch) string { return string(h.Name) })
 				l.repeatedNames(o, fmt.Sprintf("spec.rules[%d].matches[%d].headers", i, j), names)
 			}
 		}

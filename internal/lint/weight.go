@@ -18,10 +18,7 @@ func (l *linter) unserved(o metav1.Object) {
 			}) {
 				continue
 			}
-			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
-			for j := range refs {
-				refs[j] = rule.BackendRefs[j].BackendRef
-			}
+			refs := each(rule.BackendRefs, func(ref gwv1.HTTPBackendRef) gwv1.BackendRef { return ref.BackendRef })
 			l.weightless(o, i, refs, "request", "answered 500 unless a policy or a filter of the listener answers it", "a RequestRedirect filter")
 		}
 	case *gwv1.GRPCRoute:
@@ -29,10 +26,7 @@ func (l *linter) unserved(o metav1.Object) {
 			if slices.ContainsFunc(rule.Filters, func(f gwv1.GRPCRouteFilter) bool { return f.Type == gwv1.GRPCRouteFilterExtensionRef }) {
 				continue
 			}
-			refs := make([]gwv1.BackendRef, len(rule.BackendRefs))
-			for j := range refs {
-				refs[j] = rule.BackendRefs[j].BackendRef
-			}
+			refs := each(rule.BackendRefs, func(ref gwv1.GRPCBackendRef) gwv1.BackendRef { return ref.BackendRef })
 			l.weightless(o, i, refs, "call", "answered UNAVAILABLE unless a policy or a filter of the listener answers it", "")
 		}
 	case *gwv1.TLSRoute:

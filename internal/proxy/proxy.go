@@ -223,7 +223,7 @@ func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 func (p *Proxy) serve(s *snapshot.Socket) {
 	s.ServeRaw(func() bool { return p.clients.L4InLoops(p.engine.Snapshot.Load().Port(s)) }, func(raw listen.Raw) { p.acceptRaw(s, raw) })
 	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) }, func(err error) {
-		if upstream.IsExhausted(err) && p.upstreams.FreeIdle() {
+		if upstream.IsExhausted(err) && p.upstreams.EvictIdle() {
 			return // the next try follows in a moment, and tells if that was not enough
 		}
 		p.logger.Error("accept failed", "address", s.Addr.String(), "error", err)

@@ -267,7 +267,7 @@ func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine, route
 		}
 		return kinds
 	})
-	s.routeLabels = ofThose(e, routes, "route labels", func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, selecting, k.Kind) > 0 },
+	s.routeLabels = mapRoutesWhere(e, routes, "route labels", func(v *incremental.View, k kindNamespace) bool { return incremental.Count(v, selecting, k.Kind) > 0 },
 		func(_ *incremental.View, _ kindName, o metav1.Object) (map[string]string, bool) {
 			return o.GetLabels(), true
 		}, maps.Equal[map[string]string])

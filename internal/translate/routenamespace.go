@@ -20,8 +20,8 @@ func newRouteNamespaces(e *incremental.Engine, routeObjects *incremental.Collect
 	return &routeNamespaces{routeObjects, routes, incremental.Keys(routes, "namespaces with routes")}
 }
 
-// ofThose is incremental.Map for the routes of the kinds and namespaces that concerns says yes to.
-func ofThose[V any](e *incremental.Engine, rn *routeNamespaces, name string, concerns func(*incremental.View, kindNamespace) bool,
+// mapRoutesWhere is incremental.Map for the routes of those kinds and namespaces for which concerns returns true.
+func mapRoutesWhere[V any](e *incremental.Engine, rn *routeNamespaces, name string, concerns func(*incremental.View, kindNamespace) bool,
 	fn func(*incremental.View, kindName, metav1.Object) (V, bool), equal func(a, b V) bool) *incremental.Collection[kindName, V] {
 	namespaces := incremental.Map(e, name+", namespaces", rn.all,
 		func(v *incremental.View, k kindNamespace, _ struct{}) (struct{}, bool) {

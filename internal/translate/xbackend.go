@@ -72,7 +72,7 @@ type xbackendUsers struct {
 func newXBackendUsers(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend],
 	routeNamespaces *routeNamespaces, admissions *admissions) *xbackendUsers {
 	namespaces := incremental.NewIndex(objects, "XBackends by namespace", func(n name, _ *apisx.XBackend) []string { return []string{n.Namespace} })
-	routes := ofThose(e, routeNamespaces, "route beside XBackends",
+	routes := mapRoutesWhere(e, routeNamespaces, "route beside XBackends",
 		func(v *incremental.View, k kindNamespace) bool {
 			return incremental.Count(v, namespaces, k.Namespace) > 0
 		},

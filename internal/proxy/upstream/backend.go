@@ -31,11 +31,11 @@ type Backend struct {
 	tables       tables                    // guarded by set.mu
 	begun        bool                      // there have been endpoints; guarded by set.mu
 
-	own     totals        // of a variant none: its base has them
-	health  backendHealth // likewise
-	breaker Breaker       // likewise
-	sockets atomic.Int64  // likewise: connections that are open or being made, see admit
-	relief  relief        // likewise
+	own      totals        // of a variant none: its base has them
+	health   backendHealth // likewise
+	breaker  Breaker       // likewise
+	sockets  atomic.Int64  // likewise: connections that are open or being made, see acquireSocket
+	eviction eviction      // likewise
 	// connections are nil where no policy says anything of them; of a variant always.
 	connections atomic.Pointer[connections]
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.

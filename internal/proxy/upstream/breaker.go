@@ -235,7 +235,7 @@ func (e *Endpoint) made() {
 
 // closed counts the end of a connection.
 func (e *Endpoint) closed() {
-	e.unadmit()
+	e.releaseSocket()
 	e.whole().open.Add(-1)
 	e.backend.root().own.open.Add(-1)
 }

@@ -12,14 +12,14 @@ import (
 // This file is for descriptors: each connection to an endpoint needs one, and an idle one is worth less than a request that cannot be sent for want of it.
 
 const (
-	// reliefBatch bounds how many connections are closed at a time: whoever waits for one must not wait for thousands.
-	reliefBatch = 256
-	// reliefPause is how long it is taken for granted that nothing idles after a look that has found nothing.
-	reliefPause = 5 * time.Millisecond
+	// evictBatch bounds how many connections are closed at a time: whoever waits for one must not wait for thousands.
+	evictBatch = 256
+	// evictPause is how long it is taken for granted that nothing idles after a look that has found nothing.
+	evictPause = 5 * time.Millisecond
 )
 
-// reliefAges are how long connections must have idled to be closed; those of a later age only where there are none of an earlier one.
-var reliefAges = [...]time.Duration{10 * time.Second, 2 * time.Second, 0}
+// evictAges are how long connections must have idled to be closed; those of a later age only where there are none of an earlier one.
+var evictAges = [...]time.Duration{10 * time.Second, 2 * time.Second, 0}
 
 // errDescriptors is that Options.MaxOpen is reached by connections that are in use.
 var errDescriptors = errors.New("there are as many connections to backends as the limit on open files leaves room for")
@@ -32,64 +32,64 @@ func IsExhausted(err error) bool {
 // mostOfBackend is how many of so many connections one Backend may have, so that one that does not answer leaves some to the others.
 func mostOfBackend(most int64) int64 { return most - most/8 }
 
-// admit counts a connection that is to be made, until unadmit; false is that there is no room. With free it closes others that idle to make some.
-func (e *Endpoint) admit(free bool) bool {
+// acquireSocket counts a connection that is to be made, until releaseSocket; false is that there is no room. With evict it closes others that idle to make room.
+func (e *Endpoint) acquireSocket(evict bool) bool {
 	s, root := e.backend.set, e.backend.root()
 	most, ofBackend := int64(s.options.MaxOpen), mostOfBackend(int64(s.options.MaxOpen))
 	if most == 0 {
 		most, ofBackend = math.MaxInt64, math.MaxInt64
 	}
-	if root.sockets.Add(1) > ofBackend && !(free && root.freeIdle() && root.sockets.Load() <= ofBackend) {
+	if root.sockets.Add(1) > ofBackend && !(evict && root.evictIdle() && root.sockets.Load() <= ofBackend) {
 		root.sockets.Add(-1)
 		return false
 	}
-	if s.sockets.Add(1) > most && !(free && s.FreeIdle() && s.sockets.Load() <= most) {
-		e.unadmit()
+	if s.sockets.Add(1) > most && !(evict && s.EvictIdle() && s.sockets.Load() <= most) {
+		e.releaseSocket()
 		return false
 	}
 	return true
 }
 
-// unadmit ends admit: no connection was made, or it is closed.
-func (e *Endpoint) unadmit() {
+// releaseSocket ends acquireSocket: no connection was made, or it is closed.
+func (e *Endpoint) releaseSocket() {
 	e.backend.set.sockets.Add(-1)
 	e.backend.root().sockets.Add(-1)
 }
 
-// relief coalesces what many ask for at the same moment.
-type relief struct {
-	notBefore atomic.Int64 // Unix nanoseconds, see reliefPause
+// eviction coalesces what many ask for at the same moment.
+type eviction struct {
+	notBefore atomic.Int64 // Unix nanoseconds, see evictPause
 	passes    atomic.Int64
 
 	mu    sync.Mutex
 	freed bool // by the last pass
 }
 
-// free closes what take returns, and reports whether that was anything; where another does so at the moment, it waits for that.
-func (r *relief) free(take func() []*Conn) bool {
-	passes := r.passes.Load()
-	if time.Now().UnixNano() < r.notBefore.Load() {
+// run closes what take returns, and reports whether that was anything; where another does so at the moment, it waits for that.
+func (v *eviction) run(take func() []*Conn) bool {
+	passes := v.passes.Load()
+	if time.Now().UnixNano() < v.notBefore.Load() {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.passes.Load() != passes {
-		return r.freed
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.passes.Load() != passes {
+		return v.freed
 	}
 	conns := take()
 	for _, c := range conns {
 		c.Close()
 	}
-	if r.freed = len(conns) > 0; !r.freed {
-		r.notBefore.Store(time.Now().Add(reliefPause).UnixNano())
+	if v.freed = len(conns) > 0; !v.freed {
+		v.notBefore.Store(time.Now().Add(evictPause).UnixNano())
 	}
-	r.passes.Add(1)
-	return r.freed
+	v.passes.Add(1)
+	return v.freed
 }
 
-// FreeIdle closes idle connections, a few hundred at most, because descriptors are short: those that have idled for longest. It reports whether there were any.
-func (s *Set) FreeIdle() bool {
-	return s.relief.free(func() []*Conn {
+// EvictIdle closes idle connections, a few hundred at most, because descriptors are short: those that have idled for longest. It reports whether there were any.
+func (s *Set) EvictIdle() bool {
+	return s.eviction.run(func() []*Conn {
 		s.mu.Lock()
 		all := make([]*Backend, 0, len(s.backends)+len(s.leaving))
 		for _, b := range s.backends {
@@ -103,9 +103,9 @@ func (s *Set) FreeIdle() bool {
 	})
 }
 
-// freeIdle is FreeIdle for one Backend.
-func (b *Backend) freeIdle() bool {
-	return b.relief.free(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
+// evictIdle is EvictIdle for one Backend.
+func (b *Backend) evictIdle() bool {
+	return b.eviction.run(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
 }
 
 // oldestIdle takes idle connections. Those by HTTP/2 that carry no stream end as well where there are no others, but a moment later, so that they are none of the result.
@@ -119,13 +119,13 @@ func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 			}
 		}
 	}
-	for _, age := range reliefAges {
+	for _, age := range evictAges {
 		before := now - int64(age)
 		if age == 0 {
 			before = math.MaxInt64
 		}
 		each(func(e *Endpoint) {
-			e.everyShard(func(s *shard) { oldest = s.takeOldest(oldest, before, reliefBatch-len(oldest)) })
+			e.everyShard(func(s *shard) { oldest = s.takeOldest(oldest, before, evictBatch-len(oldest)) })
 		})
 		if len(oldest) > 0 {
 			return oldest
@@ -134,7 +134,7 @@ func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 	ended := 0
 	each(func(e *Endpoint) {
 		for _, s := range e.sharing.list() {
-			if ended < reliefBatch && s.endIdle() {
+			if ended < evictBatch && s.endIdle() {
 				ended++
 			}
 		}

@@ -47,8 +47,8 @@ func TestUnrepeatableRequestsReplaceIdle(t *testing.T) {
 	}
 }
 
-// TestFreeIdle: what has idled for long goes first, wherever it is, then the rest, and what is in use stays.
-func TestFreeIdle(t *testing.T) {
+// TestEvictIdle: what has idled for long goes first, wherever it is, then the rest, and what is in use stays.
+func TestEvictIdle(t *testing.T) {
 	one, other := listen(t), listen(t)
 	s, b := newSet(t, Options{}, endpoint(one.addrPort()), endpoint(other.addrPort()))
 	first, second := b.Endpoints()[0], b.Endpoints()[1]
@@ -64,22 +64,22 @@ func TestFreeIdle(t *testing.T) {
 	s.Sweep(now.Add(14 * time.Second))
 	conns[2].Release()
 	for i, want := range []struct{ first, second int64 }{{2, 0}, {1, 0}, {0, 0}} {
-		if !s.FreeIdle() {
+		if !s.EvictIdle() {
 			t.Errorf("%d: nothing was freed", i)
 		}
 		if f, s := first.Stats(), second.Stats(); f.Idle != want.first || f.Open != want.first+1 || s.Open != want.second {
 			t.Errorf("%d: %+v and %+v are left, want %+v idle and the one in use", i, f, s, want)
 		}
 	}
-	if s.FreeIdle() {
+	if s.EvictIdle() {
 		t.Error("something was freed, and nothing idled")
 	}
 	dial(t, first).Release()
-	if s.FreeIdle() {
+	if s.EvictIdle() {
 		t.Error("it was looked again at once")
 	}
-	s.relief.notBefore.Store(0)
-	if !s.FreeIdle() {
+	s.eviction.notBefore.Store(0)
+	if !s.EvictIdle() {
 		t.Error("it was not looked again")
 	}
 	if got := s.sockets.Load(); got != 1 || b.sockets.Load() != 1 {
@@ -87,25 +87,25 @@ func TestFreeIdle(t *testing.T) {
 	}
 }
 
-// TestFreeIdleIsBounded: one pass closes no more than a batch, and many that ask at the same moment have one.
-func TestFreeIdleIsBounded(t *testing.T) {
+// TestEvictIdleIsBounded: one pass closes no more than a batch, and many that ask at the same moment have one.
+func TestEvictIdleIsBounded(t *testing.T) {
 	srv := listen(t)
 	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
 	e := b.Endpoints()[0]
 	var conns []*Conn
-	for range reliefBatch + 10 {
+	for range evictBatch + 10 {
 		conns = append(conns, dial(t, e))
 	}
 	for _, c := range conns {
 		c.Release()
 	}
-	if !s.FreeIdle() || e.Stats().Idle != 10 {
+	if !s.EvictIdle() || e.Stats().Idle != 10 {
 		t.Errorf("%+v", e.Stats())
 	}
 }
 
-// TestSpareFreesNothing: a connection that no request asks for takes the place of none.
-func TestSpareFreesNothing(t *testing.T) {
+// TestSpareEvictsNothing: a connection that no request asks for takes the place of none.
+func TestSpareEvictsNothing(t *testing.T) {
 	srv := listen(t)
 	s := NewSet(Options{MaxOpen: 8})
 	t.Cleanup(s.Close)
@@ -148,7 +148,7 @@ func TestMaxOpen(t *testing.T) {
 		t.Error("a tunnel is begun beyond the limit")
 	}
 	ofA[0].Release()
-	s.relief.notBefore.Store(0)
+	s.eviction.notBefore.Store(0)
 	dial(t, b).Close() // in the place of the one that idled
 	if !b.BeginTunnel() {
 		t.Error("no tunnel is begun within the limit")

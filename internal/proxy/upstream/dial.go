@@ -106,7 +106,7 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 // dialBy is Dial for a purpose, of a connection that was reserved. connected, unless it is nil, is called before the TLS handshake.
 func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (_ *Conn, err error) {
 	s, made := e.backend.set, false
-	if !e.admit(!limit.spare) {
+	if !e.acquireSocket(!limit.spare) {
 		e.release()
 		if !limit.spare {
 			e.backend.totals().refused.Add(1)
@@ -115,7 +115,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	}
 	defer func() {
 		if !made {
-			e.unadmit()
+			e.releaseSocket()
 			e.release()
 		}
 	}()
@@ -141,7 +141,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
 	start := time.Now()
 	dialled, err := e.dialTCP(living, &dialer, limit.patient)
-	if IsExhausted(err) && !limit.spare && s.FreeIdle() {
+	if IsExhausted(err) && !limit.spare && s.EvictIdle() {
 		dialled, err = e.dialTCP(living, &dialer, limit.patient)
 	}
 	if err != nil {

@@ -129,8 +129,8 @@ type Set struct {
 	// recent is the time of the Sweep before that: what was released since is less than two intervals old.
 	recent atomic.Int64
 
-	sockets atomic.Int64 // connections that are open or being made
-	relief  relief
+	sockets  atomic.Int64 // connections that are open or being made
+	eviction eviction
 
 	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
 	trusted  authorities

@@ -16,7 +16,7 @@ func (e *Endpoint) BeginTunnel() bool {
 	q := &e.dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.admit(false) { // to free any could take long
+	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.acquireSocket(false) { // to evict any could take long
 		return false
 	}
 	q.count(forTunnel, 1)
@@ -43,17 +43,17 @@ func (e *Endpoint) TunnelClosed() {
 
 // TunnelFailed says why the connection that BeginTunnel allowed could not be made: os.ErrDeadlineExceeded is that the connect timeout has passed.
 func (e *Endpoint) TunnelFailed(err error) *DialError {
-	e.unadmit()
+	e.releaseSocket()
 	e.dialDone(forTunnel)
 	if IsExhausted(err) {
-		go e.backend.set.FreeIdle() // for the next one: who calls this must not wait
+		go e.backend.set.EvictIdle() // for the next one: who calls this must not wait
 	}
 	return e.failed(context.Background(), dialLimit{reason: ReasonTimeout}, ReasonFailed, err)
 }
 
 // TunnelAbandoned is that the connection is not wanted any more.
 func (e *Endpoint) TunnelAbandoned() {
-	e.unadmit()
+	e.releaseSocket()
 	e.dialDone(forTunnel)
 }
 
