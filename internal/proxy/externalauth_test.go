@@ -11,7 +11,9 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -392,12 +394,27 @@ const authModes = 11
 // unauthorized is a gateway with a rule that asks by HTTP, one that asks by gRPC and one that asks nobody.
 type unauthorized struct {
 	*gateway
-	mode          atomic.Int64 // of both servers
-	asked, passed atomic.Int64
-	seen          atomic.Pointer[http.Header] // of the request that has passed last
-	clients       [2]*http.Client             // HTTP/1.1 and HTTP/2
-	auth          [2][]*config.Resource       // the servers' Endpoints
-	statuses      map[int]int
+	mode     atomic.Int64 // of both servers
+	asked    atomic.Int64
+	leaked   atomic.Int64 // requests that the backend has got and no server has allowed
+	mu       sync.Mutex
+	sent     int                   // the number of the last request: the backend may get an earlier one, which was given up, after it
+	seen     []http.Header         // that request, each time that the backend has got it
+	clients  [2]*http.Client       // HTTP/1.1 and HTTP/2
+	auth     [2][]*config.Resource // the servers' Endpoints
+	statuses map[int]int
+}
+
+// reached is called by the backend.
+func (u *unauthorized) reached(header http.Header) {
+	if header.Get("X-May-Pass") != "true" {
+		u.leaked.Add(1)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if header.Get("X-Number") == strconv.Itoa(u.sent) {
+		u.seen = append(u.seen, header.Clone())
+	}
 }
 
 func newUnauthorized(t testing.TB) *unauthorized {
@@ -406,9 +423,7 @@ func newUnauthorized(t testing.TB) *unauthorized {
 		t.Cleanup(c.CloseIdleConnections)
 	}
 	behind := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
-		u.passed.Add(1)
-		header := r.Header.Clone()
-		u.seen.Store(&header)
+		u.reached(r.Header)
 		io.Copy(w, r.Body)
 	})
 	u.auth[0] = backend(authKey, rawBackend(t, u.answerHTTP))
@@ -563,26 +578,36 @@ func (u *unauthorized) ask(t *testing.T, mode, how byte) {
 	r.Header.Set("X-Allowed", "says the client")
 	r.Header.Set("X_Allowed", "says the client")
 	what := fmt.Sprintf("%s %s, mode %d, without a server %v", method, r.URL.Path, m, down)
-	before, asked := u.passed.Load(), u.asked.Load()
+	asked := u.asked.Load()
 	allowed := way == 2 || m == 0 && !down
+	r.Header.Set("X-May-Pass", strconv.FormatBool(allowed))
+	u.mu.Lock()
+	u.sent, u.seen = u.sent+1, nil
+	r.Header.Set("X-Number", strconv.Itoa(u.sent))
+	u.mu.Unlock()
 	resp, err := client.Do(r)
 	if err == nil {
 		_, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
+	u.mu.Lock()
+	passed := u.seen
+	u.mu.Unlock()
+	if n := u.leaked.Load(); n != 0 {
+		t.Fatalf("%s, or one before: %d have passed that nobody has allowed", what, n)
+	}
 	if err != nil {
-		if allowed && u.passed.Load() == before+1 {
+		if allowed && len(passed) == 1 {
 			return // the response came in the moment in which timeouts.request ran out, so that it breaks off
 		}
 		t.Fatalf("%s: %v", what, err)
 	}
-	went := u.passed.Load() - before
 	u.statuses[resp.StatusCode]++
 	switch {
-	case !allowed && (went != 0 || resp.StatusCode < 400):
-		t.Errorf("%s: %s, and %d have passed", what, resp.Status, went)
-	case resp.StatusCode == 200 && went != 1:
-		t.Errorf("%s: %d have passed of one that is allowed", what, went)
+	case !allowed && (len(passed) != 0 || resp.StatusCode < 400):
+		t.Errorf("%s: %s, and %d have passed", what, resp.Status, len(passed))
+	case resp.StatusCode == 200 && len(passed) != 1:
+		t.Errorf("%s: %d have passed of one that is allowed", what, len(passed))
 	case way == 2 && u.asked.Load() != asked:
 		// That may be a call of an earlier request, which the gateway has given up before the server took it in.
 		testkit.Eventually(t, what+": no server is asked", func() bool {
@@ -597,10 +622,10 @@ func (u *unauthorized) ask(t *testing.T, mode, how byte) {
 		})
 		return
 	}
-	if went == 0 {
+	if len(passed) == 0 {
 		return
 	}
-	seen := *u.seen.Load()
+	seen := passed[0]
 	want := []string{"yes"}
 	if way == 2 {
 		want = []string{"says the client"}
