@@ -35,7 +35,8 @@ kubectl delete gatewayclass moongate --ignore-not-found
 `
 	// withoutCRDs is the cluster as it was before any installation.
 	withoutCRDs = `kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding safe-upgrades.gateway.networking.k8s.io --ignore-not-found
-kubectl get crd -o name | grep -E 'gateway.networking|moongate.dev|envoyproxy' | xargs -r kubectl delete
+crds=$(kubectl get crd -o name | grep -E 'gateway.networking|moongate.dev|envoyproxy' || true)
+test -z "$crds" || kubectl delete $crds --timeout=3m || { kubectl describe $crds | grep -E '^Name:|Deletion Timestamp|Conditions:|Reason:|Message:|Status:'; kubectl wait --for=delete $crds --timeout=5m; }
 `
 	accepted = "kubectl wait --for=condition=Accepted --timeout=60s gatewayclass/moongate\n"
 	secrets  = `for name in ca shop sites client; do
@@ -217,7 +218,7 @@ func shell(t *testing.T, dir, commands string, code int) string {
 	if commands == "" {
 		return ""
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 9*time.Minute) // a cluster has taken 4 minutes to delete the CRDs, once
 	defer stop()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
