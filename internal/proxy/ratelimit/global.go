@@ -28,6 +28,7 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 	if len(c.Global) > maxGlobal {
 		return nil, fmt.Errorf("%d global rate limits are more than %d", len(c.Global), maxGlobal)
 	}
+	keys := map[string]int{}
 	for i, gc := range c.Global {
 		l := &limit{config: gc}
 		var done func()
@@ -38,7 +39,7 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 		}
 		l.over, done = s.over.Take(string(Global)+" "+gc.Name, func() *overLimit { return &overLimit{} })
 		releases = append(releases, done)
-		l.redisKey = redisKey(gc.Name, l.key(route))
+		l.redisKey = redisKey(policyOf(gc.Name), unique(keys, l.key(route)))
 		if l.distinct() {
 			l.values, done = s.values.Take(l.redisKey, func() *values { return s.newValues(gc.PeriodSeconds) })
 			releases = append(releases, done)
@@ -52,7 +53,7 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 	return releases, nil
 }
 
-// redisKey is the name of a limit, for people, and a digest of all that tells it from others, so that keys are short whatever policies say.
+// redisKey is the name of a limit's policy, for people, and a digest of all that tells it from others, so that keys are short whatever policies say.
 func redisKey(name, key string) string {
 	digest := sha256.Sum256([]byte(key))
 	return name + ":" + hex.EncodeToString(digest[:16])

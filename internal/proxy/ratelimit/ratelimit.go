@@ -1,12 +1,15 @@
 package ratelimit
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
@@ -99,6 +102,7 @@ func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release f
 		return nil, release, fmt.Errorf("%d local rate limits are more than %d", len(c.Local), maxLocal)
 	}
 	r := &Rules{}
+	keys := map[string]int{}
 	for i, lc := range c.Local {
 		l := &limit{config: lc, rate: newRate(lc.Requests, time.Duration(lc.PeriodSeconds)*time.Second)}
 		var done func()
@@ -107,7 +111,7 @@ func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release f
 		if err != nil {
 			return nil, release, fmt.Errorf("local rate limit %d: %w", i, err)
 		}
-		key := l.key(route)
+		key := unique(keys, l.key(route))
 		l.buckets, done = s.buckets.Take(key, func() *buckets { return s.newBuckets(l.rate, l.distinct()) })
 		releases = append(releases, done)
 		l.over, done = s.over.Take(string(Local)+" "+lc.Name, func() *overLimit { return &overLimit{} })
@@ -135,12 +139,36 @@ func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release f
 	return r, release, nil
 }
 
-// key names the buckets of a limit: another rate has others, since what is in a bucket cannot be told in its terms, and so have other values.
+// key names the buckets of a limit: another rate has others, since what is in a bucket cannot be told in its terms, and so have other conditions, which are for other
+// requests. The place of the limit among those of its policy is not in it, so that an edit of others leaves it alone.
 func (l *limit) key(route string) string {
 	if l.config.Shared {
 		route = ""
 	}
-	return fmt.Sprintf("%s %s %d/%d %s", l.config.Name, route, l.config.Requests, l.config.PeriodSeconds, l.distinctNames())
+	c := l.config
+	conditions, err := proto.MarshalOptions{Deterministic: true}.Marshal(&config.RateLimit{
+		HeaderFields: c.HeaderFields, Methods: c.Methods, Paths: c.Paths, Sources: c.Sources, QueryParams: c.QueryParams})
+	if err != nil { // text that is not UTF-8, which the API does not let through
+		conditions = []byte(c.Name)
+	}
+	digest := sha256.Sum256(conditions)
+	return fmt.Sprintf("%s %s %d/%d %x", policyOf(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
+}
+
+// policyOf is the policy of a limit, by the name of the latter.
+func policyOf(name string) string {
+	policy, _, _ := strings.Cut(name, "/rule/")
+	return policy
+}
+
+// unique tells limits of one rule from each other that are alike, by their order.
+func unique(keys map[string]int, key string) string {
+	n := keys[key]
+	keys[key]++
+	if n == 0 {
+		return key
+	}
+	return fmt.Sprintf("%s #%d", key, n)
 }
 
 // perYear is how strict a limit is.

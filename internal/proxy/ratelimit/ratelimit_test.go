@@ -350,8 +350,8 @@ func TestEdit(t *testing.T) {
 	}
 	edited := limit()
 	edited.HeaderFields = []*config.RateLimitValue{exact("user", "a", false)}
-	if n, release := take("a", edited); n != 0 {
-		t.Errorf("%d requests pass after an edit of the conditions", n)
+	if n, release := take("a", edited); n != 7 {
+		t.Errorf("of other conditions %d requests pass", n)
 	} else {
 		release()
 	}
@@ -388,6 +388,52 @@ func TestEdit(t *testing.T) {
 	} else {
 		release()
 	}
+}
+
+// TestEditOfOthers: what a limit has counted stays where others of its policy come and go before it, and is nobody else's.
+func TestEditOfOthers(t *testing.T) {
+	s := &Store{}
+	compile := func(users ...string) (*Rules, func()) {
+		t.Helper()
+		c := &config.RateLimits{}
+		for i, user := range users {
+			v := exact("user", user, false)
+			if user == "" {
+				v = each("user")
+			}
+			c.Local = append(c.Local, &config.RateLimit{Name: fmt.Sprintf("default/p/rule/%d", i), Requests: 3, RequestCost: 1, PeriodSeconds: 3600, HeaderFields: []*config.RateLimitValue{v}})
+		}
+		r, release, err := s.Compile(c, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, release
+	}
+	of := func(user string) *Request { return request(t, "GET /", "192.0.2.1", "User: "+user) }
+	before := func() {}
+	for _, step := range []struct {
+		users []string
+		user  string
+		want  int
+	}{
+		{[]string{"a", "b"}, "a", 3},
+		{[]string{"b"}, "b", 3},      // not what a has used
+		{[]string{"z", "b"}, "b", 0}, // not anew
+		{[]string{"b", "z"}, "b", 0},
+		{[]string{"b", "z"}, "z", 3},
+		{[]string{"a", "z"}, "a", 3}, // as it was gone
+		{[]string{"a", ""}, "y", 3},
+		{[]string{""}, "y", 0},
+		{[]string{"x", "x"}, "x", 3}, // two that are alike count each request once each
+	} {
+		r, release := compile(step.users...)
+		before()
+		before = release
+		if n := passes(r, of(step.user), 10); n != step.want {
+			t.Errorf("with limits of %q, %d requests of %q pass, want %d", step.users, n, step.user, step.want)
+		}
+	}
+	before()
 }
 
 // TestExpensive: a request whose values are too long for the expressions of the limits is told apart, and takes nothing.
