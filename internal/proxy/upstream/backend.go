@@ -276,7 +276,7 @@ func (t *Tried) Has(e *Endpoint) bool {
 // counters and keeps the longest queue close to the shortest. Terminating
 // endpoints are used only where none is ready; an endpoint that is not fit (whose last connect
 // failed less than a second ago, or that is unhealthy), and those that this request tried already,
-// only where there is no other. nil means there is no endpoint.
+// only where there is no other. nil means there is no endpoint, or all are barred.
 // seed is the state of the exchange's random numbers, see Random.
 func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 	l := b.list.Load()
@@ -287,6 +287,9 @@ func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 	n := uint64(len(list))
 	if n < 2 {
 		if n == 0 {
+			return nil
+		}
+		if list[0].barred() {
 			return nil
 		}
 		return list[0]
@@ -323,12 +326,15 @@ func (b *Backend) PickFor(seed *uint64, tried *Tried, info *PickInfo) *Endpoint 
 	return b.Pick(seed, tried)
 }
 
-// leastBad looks at every endpoint, from a random one on: the fewest requests in
-// flight among the fit ones; else among those not tried; else among all.
+// leastBad looks at every endpoint that is not barred, from a random one on: the fewest requests in
+// flight among the fit ones; else among those not tried; else among all. nil means that all are barred.
 func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 	var fit, untried, least *Endpoint
 	for k := range list {
 		e := list[(start+k)%len(list)]
+		if e.barred() {
+			continue
+		}
 		if least == nil || e.load() < least.load() {
 			least = e
 		}

@@ -92,6 +92,13 @@ func (e *Endpoint) fit() bool {
 	return m == 0 || e.health.fit(m)
 }
 
+// barred reports whether requests are sent to the endpoint in no case, also where there is no other: a policy has found it unhealthy, and says that health is never
+// ignored. One that was not checked yet is not barred, so that no request fails because a policy is new, or an endpoint.
+func (e *Endpoint) barred() bool {
+	m := e.health.marks.Load()
+	return m&(markOutlier|markUnhealthy) != 0 && m&markUnknown == 0 && e.health.backend.panicBelow.Load() == 1
+}
+
 // fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session.
 func (e *Endpoint) fitForSession() bool {
 	m := e.health.marks.Load() & (markOutlier | markUnhealthy)

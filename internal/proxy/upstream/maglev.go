@@ -191,6 +191,9 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	var best *Endpoint
 	bestScore := 0.0
 	for _, e := range l.list {
+		if e.barred() {
+			continue
+		}
 		score := float64(mix(h^e.hash)>>1) / (1 << 63)
 		switch { // the tried ones are the last resort, and before them those that fail
 		case tried.Has(e):
