@@ -147,6 +147,18 @@ func TestMisdirected(t *testing.T) {
 		}
 		c.Close()
 	}
+	g.apply([]*config.Resource{g.httpsListener("any", "any.org", "c")})
+	c, _, err := g.dialTLS("second-example.org", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for _, tc := range []struct{ host, want string }{{"unknown-example.org", "404"}, {"any.org", "421"}, {"second-example.org", "200"}} {
+		if got := statusOf(t, c, r, tc.host, "/"); got != tc.want {
+			t.Errorf("without a listener for all hosts, Host %q: %s, want %s", tc.host, got, tc.want)
+		}
+	}
 }
 
 // TestNoListenerNoCertificate: a name that no listener has fails the handshake, and so does one whose

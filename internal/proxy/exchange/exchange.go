@@ -376,7 +376,8 @@ func (x *Exchange) answerPreflight() (read bool) {
 }
 
 // findListener chooses the listener by Host; on TLS connections it must be the one that
-// the server name chose (Gateway API, GatewayHTTPSListenerDetectMisdirectedRequests).
+// the server name chose (Gateway API, GatewayHTTPSListenerDetectMisdirectedRequests). A Host that no listener has is not misdirected: there is no connection on which
+// it would be answered.
 func (x *Exchange) findListener() observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
@@ -386,9 +387,8 @@ func (x *Exchange) findListener() observe.Reason {
 		return observe.ReasonRouteNotFound
 	}
 	l, ok := p.Listeners.Find(x.MatchHost)
-	if c.Mode.TLS() {
-		shown, shownOK := p.Listeners.Find(c.ServerName)
-		if ok != shownOK || ok && l.Config.Key != shown.Config.Key {
+	if ok && c.Mode.TLS() {
+		if shown, found := p.Listeners.Find(c.ServerName); !found || l.Config.Key != shown.Config.Key {
 			x.rec.Stats = c.Socket.Stats.Unrouted()
 			return observe.ReasonMisdirected
 		}
