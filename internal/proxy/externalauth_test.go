@@ -175,6 +175,9 @@ func TestExternalAuthHTTP(t *testing.T) {
 		}
 	}
 
+	if resp, _ := g.request(t, "HEAD", "/", http.Header{}, nil); resp.StatusCode != 401 || resp.ContentLength != -1 {
+		t.Errorf("HEAD: %s, with a length of %d that GET has not", resp.Status, resp.ContentLength)
+	}
 	r, err := http.NewRequest("POST", "http://"+g.addr()+"/shop.Cart/Get", nil)
 	if err != nil {
 		t.Fatal(err)

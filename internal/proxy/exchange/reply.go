@@ -85,6 +85,10 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 		body = x.overrideLocal(reason, body)
 	}
 	x.filterResponse()
+	if reason == observe.ReasonAuthDenied && len(body) == 0 && string(x.Method) == "HEAD" {
+		// Without Content-Length (RFC 9110 section 8.6): the server was asked by HEAD too, so that nobody knows what its response to GET has.
+		return x.replyFramed(x.resp.Status, reason, http1.NoBody, -1, nil)
+	}
 	return x.reply(x.resp.Status, reason, body)
 }
 
