@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -228,5 +229,31 @@ func TestAuthoritiesThatAreMissing(t *testing.T) {
 	g.apply([]*config.Resource{authorities(a)})
 	if _, _, status := g.ask("a.example", "a.example", showing(&ofA, nil)); status != "200" {
 		t.Errorf("not served: %q", status)
+	}
+}
+
+// TestRefusedCertificateIsHeardOf: in TLS 1.3 a client sends its request before its certificate is looked at. It hears why it was refused, whatever it has sent.
+func TestRefusedCertificateIsHeardOf(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	a := testkit.NewAuthority(t)
+	g.apply([]*config.Resource{authorities(a), certificate(t, "c", newECDSA(t), "*.example"), validated(g.httpsListener("https", "a.example", "c"), false, a)})
+	for range 10 {
+		c, _, err := g.dialTLS("a.example", showing(nil, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 100000\r\n\r\n")
+		for range 10 {
+			if _, err = c.Write(make([]byte, 10_000)); err != nil {
+				t.Fatalf("while the request was sent: %v", err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if _, err = c.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "certificate required") {
+			t.Fatalf("the client reads %v", err)
+		}
+		c.Close()
 	}
 }

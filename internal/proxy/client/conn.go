@@ -345,7 +345,11 @@ func (c *Conn) handshake(by int64) bool {
 			c.answerPlain()
 			return false
 		}
-		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, tc.ConnectionState().ServerName, tls.Failure(err))
+		state := tc.ConnectionState()
+		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, state.ServerName, tls.Failure(err))
+		if c.spoke(&state, err) {
+			c.closeLingering()
+		}
 		return false
 	}
 	c.nc = tc
@@ -354,6 +358,13 @@ func (c *Conn) handshake(by int64) bool {
 	c.side.TLSPeer = c.peer(&state, before)
 	c.negotiated = state.NegotiatedProtocol
 	return true
+}
+
+// spoke reports whether a client whose handshake has failed may have sent a request already, which would have the alert that says why overtaken by a reset: in TLS 1.3
+// it takes the handshake for done before its certificate is looked at.
+func (c *Conn) spoke(state *stdtls.ConnectionState, err error) bool {
+	var transport *net.OpError
+	return state.Version == stdtls.VersionTLS13 && err != errHandshakeTimeout && !errors.Is(err, io.EOF) && !errors.As(err, &transport)
 }
 
 // peer returns who the client has shown to be in a handshake that began with a snapshot.
