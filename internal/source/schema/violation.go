@@ -144,8 +144,12 @@ func violation(e *field.Error, obj map[string]any) Violation {
 		return Unsupported(path, e.BadValue, allowedValues(e.Detail))
 	case field.ErrorTypeTypeInvalid:
 		return wrongType(path, e, obj)
-	case field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTooShort:
-		return Violation{Field: path, Message: strings.ToLower(string(e.Type)) + sizeDetail(e), Remedy: "shorten it" + sizeDetail(e)}
+	case field.ErrorTypeTooLong, field.ErrorTypeTooMany:
+		message, remedy := strings.ToLower(e.Type.String()), "shorten it"
+		if n, ok := e.BadValue.(int); ok {
+			message, remedy = fmt.Sprintf("has %d entries", n), "remove some"
+		}
+		return Violation{Field: path, Message: message + sizeDetail(e), Remedy: remedy + sizeDetail(e)}
 	case field.ErrorTypeDuplicate:
 		return Violation{Field: path, Message: "duplicate of an earlier entry: " + quoted(e.BadValue), Remedy: "remove it or make it differ"}
 	}
@@ -290,8 +294,10 @@ func lookup(v any, path string) (any, bool) {
 
 // sizeDetail is the bound in a TooLong or TooMany error, as " (at most 16)".
 func sizeDetail(e *field.Error) string {
-	if _, n, ok := strings.Cut(e.Detail, "more than "); ok {
-		return " (at most " + n + ")"
+	for _, before := range []string{"more than ", "at most "} {
+		if _, n, ok := strings.Cut(e.Detail, before); ok {
+			return " (at most " + n + ")"
+		}
 	}
 	return ""
 }
