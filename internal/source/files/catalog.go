@@ -60,6 +60,10 @@ type file struct {
 	reported []manifest.Unused
 	// pending is when the first of the definitions that are gone is given up; zero if none is.
 	pending time.Time
+	// heldSince is since when what was read is not taken in, because objects are missing that may come yet; zero if all was taken in.
+	heldSince time.Time
+	// swapped is that what was read last was complete when it came.
+	swapped bool
 }
 
 // section is one document of a file at its place.

@@ -49,6 +49,7 @@ func (c *catalog) read(list []*file, now time.Time) {
 			c.work.read++
 			if !st.unchanged(f.stamp) {
 				f.changed = now
+				f.swapped = c.swapped(f, st)
 			}
 			f.stamp, f.hidden = st, false
 			c.fail(f, failed)
@@ -61,6 +62,9 @@ func (c *catalog) read(list []*file, now time.Time) {
 		c.work.decoded += len(todo)
 		inParallel(todo)
 		for _, r := range readings {
+			if c.hold(r, now) {
+				continue
+			}
 			c.take(r.file, r.sections, r.removed, r.added, now)
 		}
 	}

@@ -11,7 +11,9 @@
 // definitions of one object the first by order of the paths given, then by path,
 // then by line is served. An object goes when its file parses without it, or is
 // gone, and has not changed for Options.RemovalGrace (in a file that never rests,
-// ten times as long): files that are rewritten in place pass through such states.
+// ten times as long): files that are rewritten in place pass through such states. What else
+// has changed in such a file waits as long, so that what is served was in the file at some
+// moment. What a link leads to, as in a mounted ConfigMap, is complete, and replaces what was at once.
 //
 // A path given to New that vanishes later, with all that it holds, is reported and keeps every object
 // until it is there again; what it then lacks goes ten times as late as otherwise.

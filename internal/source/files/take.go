@@ -2,6 +2,7 @@ package files
 
 import (
 	"cmp"
+	"os"
 	"slices"
 	"time"
 
@@ -114,14 +115,87 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
+// swapped reports whether a link has come to lead to another file, as those of a mounted ConfigMap do: all that it says is there, and replaces what was.
+func (c *catalog) swapped(f *file, now stamp) bool {
+	return f.stamp.info != nil && now.info != nil && !os.SameFile(f.stamp.info, now.info) && slices.Contains(c.scan.linked, f.path)
+}
+
+// hold reports whether what was read is to wait, as a whole, for the grace period of what it lacks: with the new version of some objects, and the old one of those that
+// are gone, a state would be served that was never in the file.
+func (c *catalog) hold(r *reading, now time.Time) bool {
+	f := r.file
+	if f.swapped || !c.loses(r) {
+		f.heldSince = time.Time{}
+		return false
+	}
+	c.late(f, now)
+	if f.heldSince.IsZero() {
+		f.heldSince = now
+	}
+	end := c.graceOf(f, f.heldSince)
+	if !now.Before(end) {
+		f.heldSince = time.Time{}
+		return false
+	}
+	c.unawait(f)
+	c.await(f, end)
+	return true
+}
+
+// loses reports whether the file parses, and objects that are served of it are missing in it that were not before, while others have changed.
+func (c *catalog) loses(r *reading) bool {
+	if len(r.removed) == 0 || len(r.added) == 0 {
+		return false // what is missing only goes later
+	}
+	for _, s := range r.sections {
+		if len(s.Problems) > 0 {
+			return false
+		}
+	}
+	kept := map[kind.ObjectKey]bool{}
+	for _, s := range r.added {
+		for _, e := range s.Entries {
+			kept[e.ID] = true
+		}
+	}
+	places := map[*definition]int{}
+	for _, s := range r.removed {
+		for _, e := range s.Entries {
+			o := c.objects[e.ID]
+			if o == nil || o.file != r.file || kept[e.ID] {
+				continue
+			}
+			if d := o.in(r.file); d != nil && d.good.Entry != nil {
+				if places[d]++; places[d] == len(d.places) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// late notes that a look at a file comes late: on a host so busy the writer may have had no time either.
+func (c *catalog) late(f *file, now time.Time) {
+	if !f.pending.IsZero() && now.Sub(f.pending) > c.grace/4 {
+		f.changed = now
+	}
+}
+
+// graceOf is until when what is missing in a file since a moment may come yet.
+func (c *catalog) graceOf(f *file, since time.Time) time.Time {
+	end := f.changed.Add(c.grace)
+	if last := since.Add(maxGrace * c.grace); last.Before(end) {
+		end = last
+	}
+	return end
+}
+
 // settle decides about what f held and no longer has. An object goes only if its
 // file parses without it, and rested in that state for the grace period: a file that
 // is being written passes through such states.
 func (c *catalog) settle(f *file, malformed bool, now time.Time) {
-	if !f.pending.IsZero() && now.Sub(f.pending) > c.grace/4 {
-		// This comes late: on a host so busy the writer may have had no time either.
-		f.changed = now
-	}
+	c.late(f, now)
 	c.unawait(f)
 	for d := range f.gone {
 		if malformed {
@@ -131,9 +205,9 @@ func (c *catalog) settle(f *file, malformed bool, now time.Time) {
 		if d.missing.IsZero() {
 			d.missing = now
 		}
-		end := f.changed.Add(c.grace)
-		if last := d.missing.Add(maxGrace * c.grace); last.Before(end) {
-			end = last
+		end := c.graceOf(f, d.missing)
+		if f.swapped {
+			end = now
 		}
 		if (d.good.Entry != nil || d.closing != nil) && now.Before(end) {
 			c.await(f, end)

@@ -206,6 +206,69 @@ func TestWatchConfigMapMount(t *testing.T) {
 	}
 }
 
+// TestWatchWholeVersions: a file of which objects are gone and others differ is served as it was or as it is, and never something in between.
+func TestWatchWholeVersions(t *testing.T) {
+	versions := []string{config("a", "one") + config("b", "one"), config("a", "two") + config("c", "two")}
+	whole := func(t *testing.T, w *watched, n int) {
+		t.Helper()
+		want := [][]string{{"a=one", "b=one"}, {"a=two", "c=two"}}[n]
+		for !slices.Equal(w.configs(), want) {
+			before := w.configs()
+			if w.next(); !slices.Equal(w.configs(), want) && !slices.Equal(w.configs(), before) {
+				t.Fatalf("between %v and %v: %v", before, want, w.configs())
+			}
+		}
+	}
+	t.Run("replaced", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, versions[0])
+		w := watch(t, dir)
+		for n := 1; n < 6; n++ {
+			write(t, filepath.Join(dir, "new"), versions[n%2])
+			if err := os.Rename(filepath.Join(dir, "new"), a); err != nil {
+				t.Fatal(err)
+			}
+			whole(t, w, n%2)
+		}
+	})
+	t.Run("written in place", func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "a.yaml"), versions[0])
+		w := watch(t, dir)
+		for n := 1; n < 6; n++ {
+			write(t, filepath.Join(dir, "a.yaml"), versions[n%2])
+			whole(t, w, n%2)
+		}
+	})
+	t.Run("mounted", func(t *testing.T) {
+		dir := t.TempDir()
+		generation := func(n int) {
+			t.Helper()
+			write(t, filepath.Join(dir, fmt.Sprintf("..gen%d", n), "a.yaml"), versions[n%2])
+			if err := os.Symlink(fmt.Sprintf("..gen%d", n), filepath.Join(dir, "..data_tmp")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		generation(0)
+		if err := os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New([]string{dir}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		for n := 1; n < 6; n++ {
+			generation(n)
+			whole(t, w, n%2)
+		}
+	})
+}
+
 func TestWatchLinkTargets(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(other, "v1/a.yaml"), config("a", "one"))
