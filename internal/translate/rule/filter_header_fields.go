@@ -50,10 +50,18 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		if !config.IsToken(n) {
 			return badName(fmt.Sprintf("%s.remove[%d]", field, i), n)
 		}
-		if strings.EqualFold(n, "cdn-loop") {
-			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.remove[%d]", field, i), "remove the entry",
-				"it is ignored: without %s a loop would not be noticed", n))
+		why := ""
+		switch name := strings.ToLower(n); {
+		case name == "cdn-loop":
+			why = "without %s a loop would not be noticed"
+		case name == "host" && strings.HasSuffix(field, "requestHeaderModifier"):
+			why = "a request without %s is not valid"
+		case slices.Contains(reserved, name):
+			why = "%s belongs to the connection, not to the message"
+		default:
+			continue
 		}
+		s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.remove[%d]", field, i), "remove the entry", "it is ignored: "+why, n))
 	}
 	return nil
 }
