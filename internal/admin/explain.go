@@ -71,12 +71,13 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 // refuse is why a question is not asked, "" where it is.
 func (q *Question) refuse() string {
 	control := func(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
+	header := func(s string) bool { return control(strings.ReplaceAll(s, "\t", "")) } // a value may have tabs (RFC 9110 section 5.5)
 	switch {
 	case q.URL == "":
 		return "Give the URL of the request, as ?url=http://example.com:8080/path."
 	case len(q.URL) > maxQuestionURL || len(q.Method) > 64 || len(q.Headers) > maxQuestionHeaders:
 		return "The request is too large to be explained here; moongate explain -f has no limits."
-	case control(q.URL) || control(q.Method) || strings.ContainsAny(q.Method, " ") || strings.ContainsAny(q.URL, " ") || slices.ContainsFunc(q.Headers, control):
+	case control(q.URL) || control(q.Method) || strings.ContainsAny(q.Method, " ") || strings.ContainsAny(q.URL, " ") || slices.ContainsFunc(q.Headers, header):
 		return "The request has control characters or spaces where there can be none."
 	}
 	return ""
