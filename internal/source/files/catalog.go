@@ -60,9 +60,9 @@ type file struct {
 	reported []manifest.Unused
 	// pending is when the first of the definitions that are gone is given up; zero if none is.
 	pending time.Time
-	// heldSince is since when what was read is not taken in, because objects are missing that may come yet; zero if all was taken in.
+	// heldSince is since when what was read waits to be taken in, because it lacks objects that may come yet; zero if it does not wait.
 	heldSince time.Time
-	// swapped is that what was read last was complete when it came.
+	// swapped is that the name is a link, which led to another file when it was read last.
 	swapped bool
 }
 
@@ -143,7 +143,7 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquie
 			continue
 		}
 		f := c.file(candidate.path, candidate.root)
-		if f.failed != nil || len(f.gone) > 0 || due[f.path] || !f.stamp.same(candidate.stamp) {
+		if f.failed != nil || len(f.gone) > 0 || !f.heldSince.IsZero() || due[f.path] || !f.stamp.same(candidate.stamp) {
 			read = append(read, f)
 		}
 	}
@@ -225,7 +225,7 @@ func (c *catalog) vanished(f *file, now time.Time) {
 			d.missing = time.Time{}
 		}
 	}
-	f.stamp = stamp{}
+	f.stamp, f.swapped = stamp{}, false
 	c.fail(f, nil)
 	c.take(f, nil, f.sections, nil, now)
 	if f.held == 0 {

@@ -24,7 +24,7 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 			touched[d] = true
 		}
 	}
-	f.sections = sections
+	f.sections, f.heldSince = sections, time.Time{}
 	malformed := f.gather()
 	for _, s := range added {
 		for _, e := range s.Entries {
@@ -115,17 +115,16 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
-// swapped reports whether a link has come to lead to another file, as those of a mounted ConfigMap do: all that it says is there, and replaces what was.
+// swapped reports whether f is a link that leads to another file now, as those of a mounted ConfigMap do. That file is complete, so nothing that it lacks is waited for.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	return f.stamp.info != nil && now.info != nil && !os.SameFile(f.stamp.info, now.info) && slices.Contains(c.scan.linked, f.path)
 }
 
-// hold reports whether what was read is to wait, as a whole, for the grace period of what it lacks: with the new version of some objects, and the old one of those that
-// are gone, a state would be served that was never in the file.
+// hold reports whether all that was read of a file is to wait until the grace period of what it lacks is over. If only the removals waited, new objects would be served
+// beside removed ones, which the file never said.
 func (c *catalog) hold(r *reading, now time.Time) bool {
 	f := r.file
 	if f.swapped || !c.loses(r) {
-		f.heldSince = time.Time{}
 		return false
 	}
 	c.late(f, now)
@@ -134,7 +133,6 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	}
 	end := c.graceOf(f, f.heldSince)
 	if !now.Before(end) {
-		f.heldSince = time.Time{}
 		return false
 	}
 	c.unawait(f)
@@ -142,10 +140,10 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	return true
 }
 
-// loses reports whether the file parses, and objects that are served of it are missing in it that were not before, while others have changed.
+// loses reports whether a file that parses has changed otherwise, too, than by losing objects that are served.
 func (c *catalog) loses(r *reading) bool {
 	if len(r.removed) == 0 || len(r.added) == 0 {
-		return false // what is missing only goes later
+		return false // there is nothing else to hold
 	}
 	for _, s := range r.sections {
 		if len(s.Problems) > 0 {

@@ -269,6 +269,45 @@ func TestWatchWholeVersions(t *testing.T) {
 	})
 }
 
+// TestHeldFileOutOfSight: a version that waits is not forgotten while the folder of its file cannot be seen, and a link that is taken away and put back is waited for.
+func TestHeldFileOutOfSight(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one")+config("b", "one"))
+	f := followed(t, dir)
+	f.catalog.grace = time.Hour
+	write(t, a, config("a", "two"))
+	if change, _ := f.after(a); len(change.Upserts)+len(change.Deletes) > 0 {
+		t.Fatalf("%v, %v before the grace period is over", names(change.Upserts), change.Deletes)
+	}
+	file := f.catalog.files[a]
+	f.catalog.unawait(file) // as where the folder could not be listed
+	f.catalog.grace = 0
+	f.rescan.begin(time.Now(), 0)
+	if change, _ := f.after(); len(change.Upserts) != 1 || len(change.Deletes) != 1 || !file.heldSince.IsZero() {
+		t.Errorf("then %v, %v, held since %v", names(change.Upserts), change.Deletes, file.heldSince)
+	}
+
+	link, target := filepath.Join(dir, "link.yaml"), filepath.Join(t.TempDir(), "target")
+	for n, text := range []string{config("c", "one"), config("c", "two")} {
+		write(t, target+fmt.Sprint(n), text)
+		_ = os.Remove(link)
+		if err := os.Symlink(target+fmt.Sprint(n), link); err != nil {
+			t.Fatal(err)
+		}
+		f.rescan.begin(time.Now(), 0)
+		f.after()
+	}
+	f.catalog.grace = time.Hour
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	f.rescan.begin(time.Now(), 0)
+	if change, _ := f.after(); len(change.Deletes) > 0 {
+		t.Errorf("the link is away for a moment, and %v are deleted", change.Deletes)
+	}
+}
+
 func TestWatchLinkTargets(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(other, "v1/a.yaml"), config("a", "one"))
