@@ -201,7 +201,7 @@ func TestAdmitNamesWhatIsWrong(t *testing.T) {
 			{"spec.rules[0].filters[0]", "filter.cors must be specified for CORS filter.type", `add "cors", or change "type: CORS"`},
 			{"spec.rules[0].filters[0]", "filter.urlRewrite must be nil if the filter.type is not URLRewrite", `set "type: URLRewrite", or remove "urlRewrite"`}}},
 		{"HTTPRoute", `{rules: [{backendRefs: [{name: s, port: 80, weight: -1}]}]}`, []Violation{{"spec.rules[0].backendRefs[0].weight", "-1 must be greater than or equal to 0", "use a number greater than or equal to 0"}}},
-		{"HTTPRoute", `{rules: [` + strings.Repeat("{},", 17) + `]}`, []Violation{{"spec.rules", "has 17 entries (at most 16 items)", "remove some (at most 16 items)"}}},
+		{"HTTPRoute", `{rules: [` + strings.Repeat("{},", 17) + `]}`, []Violation{{"spec.rules", "has 17, and may have at most 16 items", "remove some"}}},
 		{"HTTPRoute", `{hostnames: [` + strings.Repeat("a", 300) + `]}`, []Violation{{"spec.hostnames[0]", "too long (at most 253 bytes)", "shorten it (at most 253 bytes)"}}},
 		{"Gateway", `{gatewayClassName: m}`, []Violation{{"spec.listeners", "required field is missing", `add "listeners"`}}},
 		{"Gateway", `{gatewayClassName: "", listeners: [{name: a, port: 80, protocol: HTTP}]}`, []Violation{{"spec.gatewayClassName", `"" must be at least 1 chars long`, "write at least 1 character(s)"}}},

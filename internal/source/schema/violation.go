@@ -145,11 +145,11 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	case field.ErrorTypeTypeInvalid:
 		return wrongType(path, e, obj)
 	case field.ErrorTypeTooLong, field.ErrorTypeTooMany:
-		message, remedy := strings.ToLower(e.Type.String()), "shorten it"
 		if n, ok := e.BadValue.(int); ok {
-			message, remedy = fmt.Sprintf("has %d entries", n), "remove some"
+			_, bound, _ := strings.Cut(e.Detail, "at most ")
+			return Violation{Field: path, Message: fmt.Sprintf("has %d, and may have at most %s", n, bound), Remedy: "remove some"}
 		}
-		return Violation{Field: path, Message: message + sizeDetail(e), Remedy: remedy + sizeDetail(e)}
+		return Violation{Field: path, Message: strings.ToLower(e.Type.String()) + sizeDetail(e), Remedy: "shorten it" + sizeDetail(e)}
 	case field.ErrorTypeDuplicate:
 		return Violation{Field: path, Message: "duplicate of an earlier entry: " + quoted(e.BadValue), Remedy: "remove it or make it differ"}
 	}
@@ -292,12 +292,10 @@ func lookup(v any, path string) (any, bool) {
 	return nil, false
 }
 
-// sizeDetail is the bound in a TooLong or TooMany error, as " (at most 16)".
+// sizeDetail is the bound in a TooLong error, as " (at most 253 bytes)".
 func sizeDetail(e *field.Error) string {
-	for _, before := range []string{"more than ", "at most "} {
-		if _, n, ok := strings.Cut(e.Detail, before); ok {
-			return " (at most " + n + ")"
-		}
+	if _, n, ok := strings.Cut(e.Detail, "more than "); ok {
+		return " (at most " + n + ")"
 	}
 	return ""
 }
