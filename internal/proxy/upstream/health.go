@@ -92,11 +92,11 @@ func (e *Endpoint) fit() bool {
 	return m == 0 || e.health.fit(m)
 }
 
-// barred reports whether requests are sent to the endpoint in no case, also where there is no other: a policy has found it unhealthy, and says that health is never
-// ignored. One that was not checked yet is not barred, so that no request fails because a policy is new, or an endpoint.
+// barred reports whether no request may be sent to the endpoint, even if there is no other: by a policy it is unhealthy, and health is never ignored (panicThreshold: 0).
+// An endpoint that was not checked yet is not barred, so that no request fails because a policy or an endpoint is new.
 func (e *Endpoint) barred() bool {
 	m := e.health.marks.Load()
-	return m&(markOutlier|markUnhealthy) != 0 && m&markUnknown == 0 && e.health.backend.panicBelow.Load() == 1
+	return m&(markOutlier|markUnhealthy) != 0 && m&markUnknown == 0 && e.health.backend.panicThreshold() == 0
 }
 
 // fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session.

@@ -271,6 +271,35 @@ func TestPanicThreshold(t *testing.T) {
 	}
 }
 
+// TestBarred: with a threshold of 0 no endpoint that is unhealthy is picked, not the only one either, but one that was not checked yet is.
+func TestBarred(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		b := made(t, n)
+		apply(t, b.set, withHealth(&config.HealthCheck{PanicThresholdPercent: proto.Uint32(0)}))
+		mark := func(marks uint32, on bool) {
+			for _, e := range b.Endpoints() {
+				e.health.mu.Lock()
+				e.health.mark(marks, on)
+				e.health.mu.Unlock()
+			}
+		}
+		var seed uint64
+		mark(markUnhealthy|markUnknown, true)
+		if b.Pick(&seed, new(Tried)) == nil {
+			t.Errorf("%d endpoints that were not checked yet: none is picked", n)
+		}
+		mark(markUnknown, false)
+		if e := b.Pick(&seed, new(Tried)); e != nil {
+			t.Errorf("%d unhealthy endpoints: %v is picked", n, e.Address())
+		}
+		mark(markUnhealthy, false)
+		mark(markEjected, true) // not by a policy
+		if b.Pick(&seed, new(Tried)) == nil {
+			t.Errorf("%d endpoints ejected without a policy: none is picked", n)
+		}
+	}
+}
+
 // TestPanicIgnoresNoFailedConnects is that what is known not to be there is avoided however many endpoints that concerns.
 func TestPanicIgnoresNoFailedConnects(t *testing.T) {
 	b := made(t, 5)
