@@ -231,7 +231,7 @@ type RateLimit struct {
 	PeriodSeconds uint32                 `protobuf:"varint,3,opt,name=period_seconds,json=periodSeconds,proto3" json:"period_seconds,omitempty"` // at least 1
 	RequestCost   uint32                 `protobuf:"varint,4,opt,name=request_cost,json=requestCost,proto3" json:"request_cost,omitempty"`       // for how many a request counts; 0 looks whether something is left, and takes nothing
 	ResponseCost  uint32                 `protobuf:"varint,5,opt,name=response_cost,json=responseCost,proto3" json:"response_cost,omitempty"`    // for how many a response counts at its end, of global limits; what is left may become less than nothing
-	Shared        bool                   `protobuf:"varint,6,opt,name=shared,proto3" json:"shared,omitempty"`                                    // all routes with a limit of this name count together, else each route by itself
+	Shared        bool                   `protobuf:"varint,6,opt,name=shared,proto3" json:"shared,omitempty"`                                    // all routes under the policy count together, else each route by itself
 	Shadow        bool                   `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`                                    // what is over the limit is counted, and passes
 	Headers       bool                   `protobuf:"varint,8,opt,name=headers,proto3" json:"headers,omitempty"`                                  // responses say what is left, by x-ratelimit-*
 	HeaderFields  []*RateLimitValue      `protobuf:"bytes,10,rep,name=header_fields,json=headerFields,proto3" json:"header_fields,omitempty"`    // names in lower case; ":authority" is the authority

@@ -155,13 +155,15 @@ func (l *limit) key(route string) string {
 	return fmt.Sprintf("%s %s %d/%d %x", policyOf(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
 }
 
-// policyOf is the policy of a limit, by the name of the latter.
+// policyOf is the policy in the name of a limit.
 func policyOf(name string) string {
-	policy, _, _ := strings.Cut(name, "/rule/")
-	return policy
+	if at := strings.LastIndex(name, "/rule/"); at >= 0 {
+		return name[:at]
+	}
+	return name
 }
 
-// unique tells limits of one rule from each other that are alike, by their order.
+// unique makes the keys of limits differ that are alike, so that each counts a request once. keys has how many there were of each key.
 func unique(keys map[string]int, key string) string {
 	n := keys[key]
 	keys[key]++
