@@ -36,7 +36,7 @@ kubectl delete gatewayclass moongate --ignore-not-found
 	// withoutCRDs is the cluster as it was before any installation.
 	withoutCRDs = `kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding safe-upgrades.gateway.networking.k8s.io --ignore-not-found
 crds=$(kubectl get crd -o name | grep -E 'gateway.networking|moongate.dev|envoyproxy' || true)
-test -z "$crds" || kubectl delete $crds --timeout=3m || { kubectl describe $crds | grep -E '^Name:|Deletion Timestamp|Conditions:|Reason:|Message:|Status:'; kubectl wait --for=delete $crds --timeout=5m; }
+test -z "$crds" || kubectl delete $crds --timeout=3m || { kubectl describe $crds | grep -E '^Name:|Deletion Timestamp|Conditions:|Reason:|Message:|Status:' || true; kubectl wait --for=delete $crds --timeout=5m; }
 `
 	accepted = "kubectl wait --for=condition=Accepted --timeout=60s gatewayclass/moongate\n"
 	secrets  = `for name in ca shop sites client; do
