@@ -216,6 +216,7 @@ func TestExplainEndpoint(t *testing.T) {
 		t.Errorf("%v %s", r.header, r.body)
 	}
 	for query, status := range map[string]int{
+		"url=http://a.test/&format=text&header=X-A:a%09b": 200,
 		"": 400, "url=http://unknown/": 400, "url=http://a.test/%0D%0Ab": 400, "url=http://a.test/&method=GET%20/": 400, "url=http://a.test/&header=a%00b": 400,
 		"url=http://a.test/" + strings.Repeat("x", maxQuestionURL): 400, "url=http://a.test/" + strings.Repeat("&header=a:b", maxQuestionHeaders+1): 400,
 	} {
