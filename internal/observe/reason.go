@@ -177,7 +177,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef cannot be used: the condition ResolvedRefs of the route says why"},
 	ReasonGatewayCertificateInvalid: {Word: "gateway_certificate_invalid", Source: SourceInternal, Status: 500, Description: "the backend is reached over TLS, and the Gateway's clientCertificateRef cannot be used: see its condition ResolvedRefs"},
-	ReasonNoEndpoints:               {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready"},
+	ReasonNoEndpoints:               {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready, or none is healthy and `panicThreshold` is 0"},
 	ReasonListenerInvalid:           {Word: "listener_invalid", Source: SourceInternal, Status: 500, Description: "a filter of the listener cannot be carried out: it does not exist, or is not valid"},
 	ReasonRuleInvalid:               {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
 	ReasonPolicyInvalid:             {Word: "policy_invalid", Source: SourceInternal, Status: 500, Description: "the BackendTrafficPolicy in force for the rule cannot be carried out, see its status"},
