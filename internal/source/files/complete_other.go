@@ -4,3 +4,6 @@ package files
 
 // complete is known on Linux only.
 func complete(string) bool { return false }
+
+// openForWriting is known on Linux only.
+func openForWriting(string) bool { return false }

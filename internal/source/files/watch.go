@@ -18,6 +18,9 @@ const (
 	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
 	// off reading.
 	maxDebounce = 5
+	// maxWriting is how long a file waits, after a change, for a process that has it open for writing. Most writers close it within milliseconds; one may
+	// keep it open for ever.
+	maxWriting = 2 * time.Second
 	// settle is how long a file that is complete waits, so that several that come together are one change.
 	settle = time.Millisecond
 	// pollInterval is how often paths are looked at while one of them is missing
@@ -104,7 +107,12 @@ func (f *follower) update() Change {
 	c.begin()
 	due := map[string]bool{}
 	for path, w := range f.unquiet {
-		if w.ready(now) {
+		switch {
+		case !w.ready(now):
+		case now.Sub(w.since) < maxWriting && openForWriting(path):
+			w.due = now.Add(f.source.options.Debounce)
+			f.unquiet[path] = w
+		default:
 			due[path] = true
 			delete(f.unquiet, path)
 		}

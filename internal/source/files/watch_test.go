@@ -362,6 +362,38 @@ func TestWatchHalfWrittenFiles(t *testing.T) {
 		}
 	}
 
+	// Nor is a version read of which the last object is cut where it is valid, while its writer pauses.
+	if f, err = os.Create(a); err != nil {
+		t.Fatal(err)
+	}
+	if !openForWriting(a) {
+		t.Fatal("the kernel grants no lease here; set TMPDIR to a folder on a local file system")
+	}
+	thrice := strings.ReplaceAll(whole, "one", "three")
+	cut := strings.LastIndex(thrice, "data:")
+	for _, part := range []string{thrice[:cut], thrice[cut:]} {
+		if _, err := f.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		w.quiet(200 * time.Millisecond)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w.next(); !slices.Equal(w.configs(), []string{"a=three", "b=three", "c=three"}) {
+		t.Errorf("read when it was closed: %v", w.configs())
+	}
+
+	// Neither is a writer waited for that never closes it.
+	if f, err = os.OpenFile(a, os.O_WRONLY|os.O_TRUNC, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(edited); err != nil {
+		t.Fatal(err)
+	}
+	w.until("a=two", "b=two", "c=two")
+
 	// A file that does not parse keeps what it held, for as long as it takes.
 	write(t, a, config("a", "three")+"apiVersion: v1\nkind: ConfigMap\nmetadata: {na")
 	w.until("a=three", "b=two", "c=two")
