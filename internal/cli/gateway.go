@@ -145,6 +145,7 @@ func (g *gateway) change(c files.Change) {
 	if g.o.Class != "" {
 		c = takeClassOf(c, g.o.Class)
 	}
+	logRemoved(g.log, c)
 	g.objects.change(c)
 	g.conditions.change(c)
 	if c.ProblemsChanged {
