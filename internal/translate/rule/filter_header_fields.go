@@ -24,9 +24,21 @@ var reserved = []string{
 	"te", "trailer", "transfer-encoding", "transfer_encoding", "upgrade",
 }
 
+// checkHeaderFilter checks what the schema does not. That a filter has several actions for one name makes it invalid (HTTPHeaderFilter in the Gateway API).
 func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	badName := func(field, name string) *condition.Problem {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
+	}
+	actions := make(map[string]string, len(f.Set)+len(f.Add)+len(f.Remove)) // where each name is
+	repeated := func(at, name string) *condition.Problem {
+		key := strings.ToLower(name)
+		first, ok := actions[key]
+		if !ok {
+			actions[key] = at
+			return nil
+		}
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "have one action for each header field, with values separated by commas",
+			"%s is in %s already: a filter may do only one thing with a header field", name, strings.TrimPrefix(first, field+"."))
 	}
 	for _, list := range []struct {
 		field  string
@@ -36,6 +48,9 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 			at := fmt.Sprintf("%s.%s[%d]", field, list.field, i)
 			if !config.IsToken(string(h.Name)) {
 				return badName(at+".name", string(h.Name))
+			}
+			if p := repeated(at, string(h.Name)); p != nil {
+				return p
 			}
 			if !fieldValue.MatchString(h.Value) {
 				return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
@@ -47,8 +62,12 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		}
 	}
 	for i, n := range f.Remove {
+		at := fmt.Sprintf("%s.remove[%d]", field, i)
 		if !config.IsToken(n) {
-			return badName(fmt.Sprintf("%s.remove[%d]", field, i), n)
+			return badName(at, n)
+		}
+		if p := repeated(at, n); p != nil {
+			return p
 		}
 		why := ""
 		switch name := strings.ToLower(n); {
@@ -61,7 +80,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		default:
 			continue
 		}
-		s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.remove[%d]", field, i), "remove the entry", "it is ignored: "+why, n))
+		s.notes = append(s.notes, condition.NewProblem("", at, "remove the entry", "it is ignored: "+why, n))
 	}
 	return nil
 }
