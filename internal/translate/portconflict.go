@@ -140,11 +140,11 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 	return lost
 }
 
-// portConflict returns why an older Gateway, or an older ListenerSet of one, keeps the listener from its port, or nil.
+// portConflict returns why another Gateway, or a ListenerSet of one, keeps the listener from its port, or nil.
 func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	reason, lost := incremental.Fetch(v, lis.portConflicts, k)
 	if !lost {
 		return nil
 	}
-	return listener.ConflictProblem(reason, l, "a listener of an older Gateway or ListenerSet")
+	return listener.ConflictProblem(reason, l, "a listener of a Gateway or ListenerSet that is older or, as old, first by name")
 }
