@@ -32,7 +32,9 @@ type catalog struct {
 	implicit map[string]bool // Namespaces that no file defines
 	report   report
 	change   changeSet
-	work     work
+	// named are the files to read whose names were never gone since they were read last: another file of that name was moved there, so it is complete.
+	named map[string]bool
+	work  work
 }
 
 // work counts what was done since the beginning.
@@ -62,8 +64,12 @@ type file struct {
 	pending time.Time
 	// heldSince is since when what was read waits to be taken in, because it lacks objects that may come yet; zero if it does not wait.
 	heldSince time.Time
-	// swapped is that the name is a link, which led to another file when it was read last.
+	// target is what the name led to when it was read last, where it is a link.
+	target string
+	// swapped is that the last read found another file that was complete before it had the name.
 	swapped bool
+	// ragged is that the last read found a text that was written in place and whose last line does not end: more may come.
+	ragged bool
 }
 
 // section is one document of a file at its place.
@@ -124,6 +130,7 @@ func newCatalog(s *Source) *catalog {
 }
 
 func (c *catalog) begin() {
+	c.named = map[string]bool{}
 	c.change = changeSet{
 		upserts: map[kind.ObjectKey]Object{}, deletes: map[kind.ObjectKey]bool{}, namespaces: map[string]bool{},
 		objects: map[*object]bool{}, files: map[*file]bool{},
@@ -225,7 +232,7 @@ func (c *catalog) vanished(f *file, now time.Time) {
 			d.missing = time.Time{}
 		}
 	}
-	f.stamp, f.swapped = stamp{}, false
+	f.stamp, f.swapped, f.ragged = stamp{}, false, false
 	c.fail(f, nil)
 	c.take(f, nil, f.sections, nil, now)
 	if f.held == 0 {

@@ -3,6 +3,7 @@ package files
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 			touched[d] = true
 		}
 	}
+	held := f.heldSince
 	f.sections, f.heldSince = sections, time.Time{}
 	malformed := f.gather()
 	for _, s := range added {
@@ -37,7 +39,7 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 	for d := range touched {
 		f.note(d)
 	}
-	c.settle(f, malformed, now)
+	c.settle(f, malformed, held, now)
 	for d := range touched {
 		c.resolve(d.object)
 	}
@@ -115,16 +117,29 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
-// swapped reports whether f is a link that leads to another file now, as those of a mounted ConfigMap do. That file is complete, so nothing that it lacks is waited for.
+// swapped reports whether f is another file now, that was complete before it had the name: a link leads elsewhere, as those of a mounted ConfigMap do, or another file was moved
+// over the one that was read. Nothing that such a file lacks is waited for.
 func (c *catalog) swapped(f *file, now stamp) bool {
-	return f.stamp.info != nil && now.info != nil && !os.SameFile(f.stamp.info, now.info) && slices.Contains(c.scan.linked, f.path)
+	target := ""
+	if slices.Contains(c.scan.linked, f.path) {
+		target, _ = filepath.EvalSymlinks(f.path)
+	}
+	before := f.target
+	f.target = target
+	if f.stamp.info == nil || now.info == nil || os.SameFile(f.stamp.info, now.info) {
+		return false
+	}
+	if target != "" {
+		return target != before
+	}
+	return c.named[f.path]
 }
 
 // hold reports whether all that was read of a file is to wait until the grace period of what it lacks is over. If only the removals waited, new objects would be served
-// beside removed ones, which the file never said.
+// beside removed ones, which the file never said. So is a text that ends within a line: its last object may lack something.
 func (c *catalog) hold(r *reading, now time.Time) bool {
 	f := r.file
-	if f.swapped || !c.loses(r) {
+	if f.swapped || len(r.added) == 0 || !f.ragged && !c.loses(r) {
 		return false
 	}
 	c.late(f, now)
@@ -140,33 +155,31 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	return true
 }
 
-// loses reports whether a file that parses has changed otherwise, too, than by losing objects that are served.
+// loses reports whether a file, which has new objects, has lost some that are served.
 func (c *catalog) loses(r *reading) bool {
-	if len(r.removed) == 0 || len(r.added) == 0 {
-		return false // there is nothing else to hold
-	}
-	for _, s := range r.sections {
-		if len(s.Problems) > 0 {
-			return false
-		}
-	}
 	kept := map[kind.ObjectKey]bool{}
 	for _, s := range r.added {
 		for _, e := range s.Entries {
 			kept[e.ID] = true
 		}
 	}
+	lost := func(d *definition) bool {
+		return d.good.Entry != nil && d.object.file == r.file && !kept[d.object.id]
+	}
+	for d := range r.file.gone { // the file itself was, for a moment
+		if lost(d) {
+			return true
+		}
+	}
 	places := map[*definition]int{}
 	for _, s := range r.removed {
 		for _, e := range s.Entries {
-			o := c.objects[e.ID]
-			if o == nil || o.file != r.file || kept[e.ID] {
+			d := c.objects[e.ID].in(r.file)
+			if d == nil || !lost(d) {
 				continue
 			}
-			if d := o.in(r.file); d != nil && d.good.Entry != nil {
-				if places[d]++; places[d] == len(d.places) {
-					return true
-				}
+			if places[d]++; places[d] == len(d.places) {
+				return true
 			}
 		}
 	}
@@ -191,8 +204,8 @@ func (c *catalog) graceOf(f *file, since time.Time) time.Time {
 
 // settle decides about what f held and no longer has. An object goes only if its
 // file parses without it, and rested in that state for the grace period: a file that
-// is being written passes through such states.
-func (c *catalog) settle(f *file, malformed bool, now time.Time) {
+// is being written passes through such states. What was read may have been held back since held, which counts.
+func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 	c.late(f, now)
 	c.unawait(f)
 	for d := range f.gone {
@@ -201,7 +214,9 @@ func (c *catalog) settle(f *file, malformed bool, now time.Time) {
 			continue
 		}
 		if d.missing.IsZero() {
-			d.missing = now
+			if d.missing = now; !held.IsZero() {
+				d.missing = held
+			}
 		}
 		end := c.graceOf(f, d.missing)
 		if f.swapped {

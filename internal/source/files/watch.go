@@ -18,9 +18,9 @@ const (
 	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
 	// off reading.
 	maxDebounce = 5
-	// maxWriting is how long a file waits, after a change, for a process that has it open for writing. Most writers close it within milliseconds; one may
-	// keep it open for ever.
-	maxWriting = 2 * time.Second
+	// maxWriting is how long a file waits for a process that has it open for writing, after its last change and after the first one that was not read. Most
+	// writers close it within milliseconds; one may keep it open for ever.
+	maxWriting, maxWritten = 2 * time.Second, 30 * time.Second
 	// settle is how long a file that is complete waits, so that several that come together are one change.
 	settle = time.Millisecond
 	// pollInterval is how often paths are looked at while one of them is missing
@@ -81,6 +81,8 @@ type follower struct {
 // wait is for something that changed to be quiet; zero if nothing did.
 type wait struct {
 	since, due time.Time
+	// first and last are when it changed, since it was read.
+	first, last time.Time
 	// removed is set if the name was gone meanwhile: what has it now may be half written.
 	removed bool
 }
@@ -93,6 +95,11 @@ func (w *wait) begin(now time.Time, quiet time.Duration) {
 	if last := w.since.Add(maxDebounce * quiet); quiet > 0 && last.Before(w.due) {
 		w.due = last
 	}
+}
+
+// written reports whether the file is open for writing, and to be waited for because of it.
+func (w *wait) written(path string, now time.Time) bool {
+	return now.Sub(w.last) < maxWriting && now.Sub(w.first) < maxWritten && openForWriting(path)
 }
 
 // ready says that it is due, or will be within settle: what changed together is
@@ -109,11 +116,14 @@ func (f *follower) update() Change {
 	for path, w := range f.unquiet {
 		switch {
 		case !w.ready(now):
-		case now.Sub(w.since) < maxWriting && openForWriting(path):
-			w.due = now.Add(f.source.options.Debounce)
+		case w.written(path, now):
+			w.since, w.due = now, now.Add(max(f.source.options.Debounce, settle))
 			f.unquiet[path] = w
 		default:
 			due[path] = true
+			if !w.removed {
+				c.named[path] = true
+			}
 			delete(f.unquiet, path)
 		}
 	}
@@ -138,8 +148,10 @@ func (f *follower) update() Change {
 	} else {
 		c.update(read, gone, now)
 	}
-	f.poll = time.Time{}
-	if len(c.scan.problems)+len(c.failing) > 0 {
+	switch {
+	case len(c.scan.problems)+len(c.failing) == 0:
+		f.poll = time.Time{}
+	case f.poll.IsZero() || !now.Before(f.poll): // else what changes all the time would put it off for ever
 		f.poll = now.Add(pollInterval)
 	}
 	return c.commit()
@@ -332,7 +344,11 @@ func (f *follower) await(path string, e fsnotify.Event) {
 	if e.Has(fsnotify.Create) && !w.removed && (f.movedOver(path) || f.isNew(path) && complete(path)) {
 		quiet = min(quiet, settle)
 	}
-	w.begin(time.Now(), quiet)
+	now := time.Now()
+	if w.last = now; w.first.IsZero() {
+		w.first = now
+	}
+	w.begin(now, quiet)
 	f.unquiet[path] = w
 	f.sooner(w.due)
 }

@@ -241,6 +241,73 @@ func TestWatchWholeVersions(t *testing.T) {
 			whole(t, w, n%2)
 		}
 	})
+	t.Run("removed and written again", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, versions[0])
+		s, err := New([]string{dir}, Options{RemovalGrace: 500 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		for n := 1; n < 3; n++ {
+			if err := os.Remove(a); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond) // that it is gone is seen
+			write(t, a, versions[n%2])
+			whole(t, w, n%2)
+		}
+	})
+	t.Run("cut in a word, then whole", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, versions[0])
+		s, err := New([]string{dir}, Options{RemovalGrace: 500 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		write(t, a, config("a", "two")+"apiVersion: v1\nkind: ConfigMap\nmeta")
+		w.quiet(200 * time.Millisecond)
+		write(t, a, versions[1])
+		whole(t, w, 1)
+	})
+	t.Run("cut at the end of a word", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, config("a", "one"))
+		s, err := New([]string{dir}, Options{RemovalGrace: 500 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: two}"
+		write(t, a, text)
+		w.quiet(200 * time.Millisecond)
+		write(t, a, text+"\n")
+		w.next()
+		if got := w.configs(); !slices.Equal(got, []string{"a=two"}) {
+			t.Errorf("%v", got)
+		}
+		write(t, a, strings.Replace(text, "two", "three", 1)) // as it is to be
+		w.until("a=three")
+	})
+	t.Run("replaced at once", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, versions[0])
+		s, err := New([]string{dir}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		write(t, filepath.Join(dir, "new"), versions[1])
+		if err := os.Rename(filepath.Join(dir, "new"), a); err != nil {
+			t.Fatal(err)
+		}
+		whole(t, w, 1)
+	})
 	t.Run("mounted", func(t *testing.T) {
 		dir := t.TempDir()
 		generation := func(n int) {
@@ -306,6 +373,97 @@ func TestHeldFileOutOfSight(t *testing.T) {
 	f.rescan.begin(time.Now(), 0)
 	if change, _ := f.after(); len(change.Deletes) > 0 {
 		t.Errorf("the link is away for a moment, and %v are deleted", change.Deletes)
+	}
+}
+
+// TestEmptiedFile: a file that is emptied keeps its objects, and says so, until it has a text again, be it a comment, or is gone.
+func TestEmptiedFile(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one"))
+	w := watch(t, dir)
+	write(t, a, "")
+	for len(w.last.Problems) == 0 {
+		w.next()
+	}
+	want := a + ": is empty; if its objects are to go, remove the file, or leave a comment in it (the previous version stays in use)"
+	if got := w.last.Problems[0].String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	w.quiet(300 * time.Millisecond)
+	write(t, a, config("a", "two"))
+	w.until("a=two")
+	if len(w.last.Problems) > 0 {
+		t.Errorf("problems: %v", w.last.Problems)
+	}
+	write(t, a, "# nothing\n")
+	w.until()
+	write(t, a, "") // there is nothing to keep
+	w.quiet(300 * time.Millisecond)
+	write(t, a, config("a", "three"))
+	w.until("a=three")
+	write(t, a, "")
+	for len(w.last.Problems) == 0 {
+		w.next()
+	}
+	if err := os.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	for w.until(); len(w.last.Problems) > 0; {
+		w.next()
+	}
+}
+
+// TestWrittenForLong: a file is waited for as long as its writer goes on, which takes no more looks than one for each quiet time, and not for ever.
+func TestWrittenForLong(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one"))
+	f := followed(t, dir)
+	open, err := os.OpenFile(a, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		first, last time.Duration
+		want        bool
+	}{
+		"just now":         {0, 0, true},
+		"for long":         {maxWritten - time.Second, time.Second, true},
+		"for too long":     {maxWritten, 0, false},
+		"nothing any more": {maxWriting, maxWriting, false},
+	} {
+		w := wait{first: now.Add(-c.first), last: now.Add(-c.last)}
+		if got := w.written(a, now); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	f.note(fsnotify.Event{Name: a, Op: fsnotify.Write})
+	w := f.unquiet[a]
+	w.due = time.Now()
+	f.unquiet[a] = w
+	if f.update(); !f.unquiet[a].due.After(time.Now()) || f.unquiet[a].since.Before(now) {
+		t.Errorf("looked at again at once: %+v", f.unquiet[a])
+	}
+	open.Close()
+	if change, did := f.after(a); did.read != 1 || len(f.unquiet) > 0 {
+		t.Errorf("when it is closed: %v, %v", change, did)
+	}
+}
+
+// TestPollIsNotPutOff: what is looked at once in a second is, however often something else changes.
+func TestPollIsNotPutOff(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one"))
+	f := followed(t, dir)
+	f.catalog.scan.problems = []Problem{{}} // a folder that cannot be watched, say
+	f.after(a)
+	first := f.poll
+	if f.after(a); first.IsZero() || !f.poll.Equal(first) {
+		t.Errorf("looked at %v, then %v", first, f.poll)
 	}
 }
 
@@ -485,7 +643,7 @@ func TestWatchInvalidPolicyCloses(t *testing.T) {
 	if !valid() {
 		t.Errorf("the valid version went: %+v", w.objects[id])
 	}
-	write(t, path, "")
+	write(t, path, "# none\n")
 	for w.objects[id].Object != nil {
 		w.next()
 	}
@@ -493,7 +651,7 @@ func TestWatchInvalidPolicyCloses(t *testing.T) {
 	for !closes("web") {
 		w.next()
 	}
-	write(t, path, "")
+	write(t, path, "# none\n")
 	for w.objects[id].Object != nil {
 		w.next()
 	}
