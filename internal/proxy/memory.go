@@ -15,10 +15,15 @@ const (
 	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels and responses ended that are stuck, or tunnels that are unused,
 	// until less than acceptAt is in use. At cutAt connections that hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
+	// From leanAt on, as far as is known between two looks, no more large buffers are made: little ones are lent instead, through which a response passes in more
+	// and smaller parts. So of clients that do not take their responses many more can be served before new requests are refused.
+	leanAt = 70
 	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
 	keptPart, keptWithout = 4, 1 << 30
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
 	collectEvery = time.Second
+	// collectLeast is the least time between two collections where what may be allocated between two looks was.
+	collectLeast = 100 * time.Millisecond
 	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
 	// let go of what they hold, and what went into pools lives for two more.
 	settleCycles = 3
@@ -26,12 +31,18 @@ const (
 
 // memory watches how much memory is in use, and sheds load before there is none left. It is the sweeper's.
 type memory struct {
-	limit      uint64 // bytes; 0 is none
-	used       func() uint64
-	samples    []metrics.Sample
-	cycles     func() uint64 // collections that have ended
-	collecting atomic.Bool
-	collected  time.Time
+	limit   uint64 // bytes; 0 is none
+	used    func() uint64
+	samples []metrics.Sample
+	cycles  func() uint64  // collections that have ended
+	budget  *buffer.Budget // nil where used does not tell of what is spent of it
+	// cycle is the number of collections at the last look, spentAtLook what had been spent of the budget then, and spentAtCycle what was at the look before
+	// the last collection ended: used knows that, and nothing of what was spent since.
+	cycle                     uint64
+	spentAtLook, spentAtCycle int64
+	look                      chan struct{} // asks for a look now
+	collecting                atomic.Bool
+	collected                 time.Time
 	// heldAt and cutAt are the number of cycles from which on tunnels and responses, and connections that hold most, may be ended again.
 	heldAt, cutAt uint64
 	// endedAt is how many bytes were in use when unused tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
@@ -40,8 +51,8 @@ type memory struct {
 	inVain  bool
 }
 
-func newMemory(limit int64, used func() uint64) *memory {
-	m := &memory{limit: uint64(max(limit, 0)), used: used, samples: []metrics.Sample{
+func newMemory(limit int64, used func() uint64, budget *buffer.Budget) *memory {
+	m := &memory{limit: uint64(max(limit, 0)), used: used, look: make(chan struct{}, 1), samples: []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"},
@@ -50,14 +61,36 @@ func newMemory(limit int64, used func() uint64) *memory {
 		{Name: "/gc/heap/live:bytes"},
 	}}
 	if used == nil {
-		m.used = m.inUse
+		m.used, m.budget = m.inUse, budget
 	}
+	budget.Exhaust = m.ask
 	collections := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	m.cycles = func() uint64 {
 		metrics.Read(collections)
 		return collections[0].Value.Uint64()
 	}
 	return m
+}
+
+// ask asks the sweeper for a look now.
+func (m *memory) ask() {
+	select {
+	case m.look <- struct{}{}:
+	default: // it was asked for already
+	}
+}
+
+// allot sets the budget until the next look, and reports whether nothing was left of the last one, or is of this one.
+func (m *memory) allot(used uint64) (exhausted bool) {
+	exhausted = m.budget.Exhausted()
+	spent := m.budget.Spent()
+	if cycle := m.cycles(); cycle != m.cycle {
+		m.cycle, m.spentAtCycle = cycle, m.spentAtLook
+	}
+	m.spentAtLook = spent
+	limit := int64(m.limit)
+	m.budget.Set(limit/100*refuseAt-int64(used)-(spent-m.spentAtCycle), limit/100*(refuseAt-leanAt))
+	return exhausted || m.budget.Exhausted()
 }
 
 // mostKept is exchange.Engine.MaxKept.
@@ -83,8 +116,12 @@ func (p *Proxy) watchMemory(now time.Time) {
 		return
 	}
 	used := m.used()
+	exhausted := m.budget != nil && m.allot(used)
 	if used < m.limit/100*idleAt {
 		p.shed(false, used)
+		if exhausted && now.Sub(m.collected) >= collectLeast { // by garbage, it seems
+			p.collect(now)
+		}
 		return
 	}
 	p.clients.CloseIdle()
@@ -94,14 +131,24 @@ func (p *Proxy) watchMemory(now time.Time) {
 	case used < m.limit/100*acceptAt:
 		p.shed(false, used)
 	}
-	if now.Sub(m.collected) >= collectEvery && m.collecting.CompareAndSwap(false, true) {
-		m.collected = now
+	if now.Sub(m.collected) >= collectEvery && !m.collecting.Load() {
 		p.endForMemory(used)
-		go func() {
-			defer m.collecting.Store(false)
-			runtime.GC()
-		}()
+		p.collect(now)
 	}
+}
+
+// collect collects garbage, beside the sweeper, and has it look again.
+func (p *Proxy) collect(now time.Time) {
+	m := p.memory
+	if !m.collecting.CompareAndSwap(false, true) {
+		return
+	}
+	m.collected = now
+	go func() {
+		defer m.ask()
+		defer m.collecting.Store(false)
+		runtime.GC()
+	}()
 }
 
 // endForMemory ends connections that are in use, or of which nobody knows whether they are, so far as what is in use asks for that, and
@@ -109,9 +156,9 @@ func (p *Proxy) watchMemory(now time.Time) {
 func (p *Proxy) endForMemory(used uint64) {
 	m := p.memory
 	cycle := m.cycles()
-	if used >= m.limit/100*refuseAt && cycle >= m.heldAt {
+	if p.engine.Overloaded.Load() && cycle >= m.heldAt {
 		ended := p.endHeldUp(used)
-		if p.endUnused(used, ended) || ended {
+		if p.endUnused(used, ended || p.clients.HeldUp()) || ended {
 			m.heldAt = cycle + settleCycles
 		}
 	}
@@ -133,7 +180,7 @@ type holding struct {
 // endHeldUp ends what holds bytes that somebody does not take, until what is in use would be acceptable, and reports whether it has ended any.
 func (p *Proxy) endHeldUp(used uint64) bool {
 	limit := p.memory.limit
-	return endUntil(used-limit/100*acceptAt, []holding{
+	return endUntil(used-min(used, limit/100*acceptAt), []holding{
 		{"tunnels that hold what is not taken", p.clients.EndStuckTunnels},
 		{"responses that bandwidth limits hold up", p.engine.EndPaced},
 		{"connections whose clients do not take their responses", p.clients.EndStuckResponses},

@@ -83,7 +83,7 @@ func TestMemoryIsScarce(t *testing.T) {
 
 // TestMemoryInUse: what the runtime says is in use follows what the program holds.
 func TestMemoryInUse(t *testing.T) {
-	m := newMemory(1, nil)
+	m := newMemory(1, nil, &buffer.Budget{})
 	runtime.GC()
 	before := m.used()
 	held := make([]byte, 64<<20)

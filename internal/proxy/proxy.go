@@ -120,7 +120,7 @@ func New(o Options) *Proxy {
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
 	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
-	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
+	p.memory = newMemory(o.MemoryLimit, o.memoryUsed, &p.engine.Budget)
 	p.engine.MaxKept = p.memory.mostKept()
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	p.SetZone(o.Zone)
@@ -140,14 +140,23 @@ func (p *Proxy) sweep() {
 	defer close(p.swept)
 	t := time.NewTicker(tick)
 	defer t.Stop()
-	for round := 0; ; round++ {
+	for round := 0; ; {
 		select {
 		case <-p.stop:
 			return
 		case now := <-t.C:
 			p.sweepAt(now, round%4 == 0)
+			round++
+		case <-p.memory.look:
+			p.lookAtMemory()
 		}
 	}
+}
+
+// lookAtMemory is watchMemory between two rounds.
+func (p *Proxy) lookAtMemory() {
+	defer p.recovered("sweep")
+	p.watchMemory(time.Now())
 }
 
 // sweepAt is one round of the sweeper, with the backends' connections too.

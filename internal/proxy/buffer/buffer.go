@@ -18,14 +18,23 @@ const (
 	Tailroom = 64
 	// Size holds a head and 64 KiB of body, so that most responses take one read.
 	Size = Headroom + 78<<10 + Tailroom
-	// End is where data read from a backend may end.
-	End = Size - Tailroom
+	// LittleSize is that of buffers which are lent in place of large ones while memory is short.
+	LittleSize = Headroom + 6<<10 - Tailroom
 )
 
 // Buffer is one of them; its bytes are what its last user left.
-type Buffer [Size]byte
+type Buffer struct{ bytes []byte }
 
-var pool = sync.Pool{New: func() any { return new(Buffer) }}
+// Bytes is all of the buffer.
+func (b *Buffer) Bytes() []byte { return b.bytes }
+
+// End is where data read from a backend may end.
+func (b *Buffer) End() int { return len(b.bytes) - Tailroom }
+
+// IsLittle reports whether it is of LittleSize.
+func (b *Buffer) IsLittle() bool { return len(b.bytes) == LittleSize }
+
+var pool, littlePool sync.Pool
 
 // lent counts the buffers that are lent, where a test wants to know.
 var lent atomic.Pointer[atomic.Int64]
@@ -34,20 +43,46 @@ var lent atomic.Pointer[atomic.Int64]
 // never given back: else nothing is counted.
 func Count(n *atomic.Int64) { lent.Store(n) }
 
-// Take lends a buffer until Give.
+// Take lends a buffer of Size until Give.
 func Take() *Buffer {
-	if n := lent.Load(); n != nil {
-		n.Add(1)
+	count(1)
+	if b, ok := pool.Get().(*Buffer); ok {
+		return b
 	}
-	return pool.Get().(*Buffer)
+	return &Buffer{make([]byte, Size)}
 }
 
-// Give takes it back; nothing may point into it.
-func Give(b *Buffer) {
-	if n := lent.Load(); n != nil {
-		n.Add(-1)
+// TakeWithin is Take, but lends a little buffer where there is no large one and the budget is short.
+func TakeWithin(budget *Budget) *Buffer {
+	count(1)
+	if b, ok := pool.Get().(*Buffer); ok {
+		return b
 	}
-	pool.Put(b)
+	if !budget.Short() {
+		budget.Spend(Size)
+		return &Buffer{make([]byte, Size)}
+	}
+	if b, ok := littlePool.Get().(*Buffer); ok {
+		return b
+	}
+	budget.Spend(LittleSize)
+	return &Buffer{make([]byte, LittleSize)}
+}
+
+// Give takes a buffer back; nothing may point into it.
+func Give(b *Buffer) {
+	count(-1)
+	if b.IsLittle() {
+		littlePool.Put(b)
+	} else {
+		pool.Put(b)
+	}
+}
+
+func count(d int64) {
+	if n := lent.Load(); n != nil {
+		n.Add(d)
+	}
 }
 
 // Lender lends one buffer at a time, to be read to when something is there. Its zero value is ready and holds none. It is not safe for
@@ -59,7 +94,7 @@ func (l *Lender) Take() []byte {
 	if l.b == nil {
 		l.b = Take()
 	}
-	return l.b[:]
+	return l.b.bytes
 }
 
 // Give gives the buffer back, if there is one; nothing may point into it.

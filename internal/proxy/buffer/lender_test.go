@@ -24,7 +24,7 @@ func TestLender(t *testing.T) {
 	}
 	memory := l.Take()
 	b := l.Release()
-	if unsafe.SliceData(b[:]) != unsafe.SliceData(memory) || lent.Load() != 1 {
+	if unsafe.SliceData(b.Bytes()) != unsafe.SliceData(memory) || lent.Load() != 1 {
 		t.Errorf("Release returned another buffer, or gave it back: %d lent", lent.Load())
 	}
 	l.Give() // it is the caller's

@@ -284,6 +284,21 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	return ended
 }
 
+// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of.
+const heldUpFor = time.Second
+
+// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses may find some soon.
+func (s *Set) HeldUp() (found bool) {
+	latest := s.engine.Now() - heldUpFor.Milliseconds()
+	s.Each(func(c *Conn) {
+		if !found {
+			since, ok := c.WritingSince()
+			found = ok && since <= latest
+		}
+	})
+	return found
+}
+
 // stuck is stuckSince, but for clients that have taken something since it was last asked.
 func (c *Conn) stuck() (since int64, ok bool) {
 	if since, ok = c.stuckSince(); !ok {

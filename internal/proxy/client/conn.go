@@ -42,7 +42,7 @@ const (
 
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	http1States  = sync.Pool{New: func() any { return &http1State{ex: exchange.New()} }}
+	http1States  sync.Pool
 )
 
 // Conn is a client's connection. One goroutine runs it (serve), none while it is parked; while a request body
@@ -415,12 +415,12 @@ func (c *Conn) grow() {
 	switch {
 	case c.big != nil:
 		return
-	case c.small == nil && !c.eager:
+	case c.small == nil && (!c.eager || c.set.engine.Budget.Short()):
 		c.small = smallBuffers.Get().(*[smallBuffer]byte)
 		c.in = c.small[:]
 	default:
 		c.big = buffer.Take()
-		c.in, c.small = c.big[:], nil
+		c.in, c.small = c.big.Bytes(), nil
 	}
 	c.r, c.w = 0, copy(c.in, old)
 	if small != nil {
@@ -439,7 +439,10 @@ func (c *Conn) markInUse() {
 // http1State is the one of the connection, made if need be.
 func (c *Conn) http1State() *http1State {
 	if c.h1 == nil {
-		c.h1 = http1States.Get().(*http1State)
+		if c.h1, _ = http1States.Get().(*http1State); c.h1 == nil {
+			c.set.engine.Budget.Spend(exchange.Cost)
+			c.h1 = &http1State{ex: exchange.New()}
+		}
 		c.h1.ex.Client = &c.side
 		c.markInUse()
 	}

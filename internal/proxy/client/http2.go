@@ -118,16 +118,23 @@ type stream struct {
 	toClient, toBackend waitState
 }
 
-var streams = sync.Pool{New: func() any {
+var streams sync.Pool
+
+// takeStream returns a stream that is not in use.
+func takeStream(e *exchange.Engine) *stream {
+	if d, ok := streams.Get().(*stream); ok {
+		return d
+	}
+	e.Budget.Spend(exchange.Cost)
 	d := &stream{ex: exchange.New()}
 	d.leave = d.gone
 	d.limit.expire = d.limit.expired
 	return d
-}}
+}
 
 // serveStream carries out the request of one stream.
 func (c *Conn) serveStream(s *http2.Stream) {
-	d := streams.Get().(*stream)
+	d := takeStream(c.set.engine)
 	d.c, d.s = c, s
 	defer d.recovered(s)
 	d.side = c.side

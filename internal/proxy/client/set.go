@@ -225,7 +225,7 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	open := socket.Open.Add(1)
 	if most := port.Connections.Max; most > 0 && open > most {
 		limit = observe.LimitPort
-	} else if !s.engine.Overloaded.Load() {
+	} else if !s.engine.Refuses() {
 		limit, ok = s.admit(key, port.Connections.ProxyProtocol)
 	}
 	if !ok {

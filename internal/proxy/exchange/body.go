@@ -70,7 +70,7 @@ type cursor struct {
 func (x *Exchange) Hold(n int) []byte {
 	p := takePiece(n)
 	if p.large != nil {
-		p.bytes = p.large[:]
+		p.bytes = p.large.Bytes()
 	}
 	x.body.whole = p
 	return p.bytes[:n]
@@ -201,7 +201,7 @@ func (b *requestBody) add(data []byte) {
 	defer b.count()
 	if len(data) > classes[largest-1] {
 		large := b.in.Release()
-		from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
+		from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(large.Bytes()))))
 		b.append(largePiece(large, from, from+len(data)))
 		b.end += int64(len(data))
 		return

@@ -23,7 +23,7 @@ type compressing struct {
 	stream   compression.Stream   // of the present response; active between its head and its end
 
 	buf *buffer.Buffer // nil while nothing is to be sent
-	end int            // buf[buffer.Headroom:end] is
+	end int            // buf.Bytes()[buffer.Headroom:end] is
 
 	head    Head // of the response
 	started bool // the head is sent
@@ -135,12 +135,12 @@ func (c *compressing) Write(b []byte) (n int, err error) {
 		if c.buf == nil {
 			c.buf, c.end = buffer.Take(), buffer.Headroom
 		}
-		if c.end == buffer.End {
+		if c.end == c.buf.End() {
 			if err := c.send(false, nil); err != nil {
 				return n, err
 			}
 		}
-		m := copy(c.buf[c.end:buffer.End], b[n:])
+		m := copy(c.buf.Bytes()[c.end:c.buf.End()], b[n:])
 		c.end += m
 		n += m
 	}
@@ -149,7 +149,7 @@ func (c *compressing) Write(b []byte) (n int, err error) {
 
 // Room implements compression.Buffered.
 func (c *compressing) Room(n int) error {
-	if c.buf != nil && buffer.End-c.end < n {
+	if c.buf != nil && c.buf.End()-c.end < n {
 		return c.send(false, nil)
 	}
 	return nil
@@ -160,7 +160,7 @@ func (c *compressing) send(last bool, trailer *message.Fields) error {
 	x := c.x
 	p := Part{Last: last, Trailer: trailer}
 	if c.buf != nil {
-		p.Buf, p.At, p.End = c.buf[:], buffer.Headroom, c.end
+		p.Buf, p.At, p.End = c.buf.Bytes(), buffer.Headroom, c.end
 		c.end = buffer.Headroom
 	}
 	x.limitWrite()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/compression"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -41,6 +42,9 @@ type Engine struct {
 	// Overloaded makes every new request be refused: memory is scarce.
 	Overloaded atomic.Bool
 
+	// Budget is what may be allocated until Overloaded is set. New connections and requests are refused where nothing is left of it, as where Overloaded is set.
+	Budget buffer.Budget
+
 	// Every request reads what stands above; what copies of requests and tunnels write to lies apart.
 	_       [128]byte
 	mirrors mirrors
@@ -53,6 +57,12 @@ type Engine struct {
 
 	keptBodies keptBodies
 }
+
+// Cost is about what a request takes that is under way, in bytes, with the stack that carries it out, but without large buffers.
+const Cost = 16 << 10
+
+// Refuses reports whether new connections and requests are refused: memory is scarce.
+func (e *Engine) Refuses() bool { return e.Overloaded.Load() || e.Budget.Exhausted() }
 
 // Now is the coarse clock in Unix milliseconds.
 func (e *Engine) Now() int64 { return e.Clock.Load() }

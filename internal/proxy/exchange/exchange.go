@@ -241,7 +241,7 @@ func (x *Exchange) handle() (read bool) {
 	if reason := x.findListener(); reason != observe.ReasonOK {
 		return x.fail(reason)
 	}
-	if x.Client.Engine.Overloaded.Load() {
+	if x.Client.Engine.Refuses() {
 		return x.fail(observe.ReasonOverloaded)
 	}
 	x.setForwarded()

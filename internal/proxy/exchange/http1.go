@@ -95,7 +95,7 @@ func (t *http1Transport) releaseBody() bool { return true }
 func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 	for unparsed := t.at < t.limit; ; unparsed = true {
 		if unparsed {
-			used, err := http1.ParseResponse(t.a.buf[t.at:t.limit], method, resp, &t.head, &t.a.engine.Limits)
+			used, err := http1.ParseResponse(t.unused(), method, resp, &t.head, &t.a.engine.Limits)
 			switch {
 			case err == nil:
 				if t.at += used; resp.Status >= 200 {
@@ -118,9 +118,13 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 // readMore sends the request, if that has not been done, waits for more of what comes back, and puts it behind what was read.
 func (t *http1Transport) readMore() (n int) {
 	a := t.a
-	if t.limit == buffer.End { // interim responses have filled the buffer
-		t.limit = buffer.Headroom + copy(a.buf[buffer.Headroom:], a.buf[t.at:t.limit])
-		t.at = buffer.Headroom
+	if a.buf != nil && t.limit == a.buf.End() && t.at < t.limit {
+		t.makeRoom()
+	}
+	if t.sent && a.buf != nil && t.at == t.limit { // an interim response was all that came
+		t.head.Forget() // as in readPart
+		a.Give()
+		t.at, t.limit = buffer.Headroom, buffer.Headroom
 	}
 	a.waits()
 	switch {
@@ -133,13 +137,31 @@ func (t *http1Transport) readMore() (n int) {
 	case t.limit == buffer.Headroom:
 		n, t.readErr = t.u.ReadInto(a)
 	default:
-		n, t.readErr = t.u.Read(a.buf[t.limit:buffer.End])
+		n, t.readErr = t.u.Read(a.buf.Bytes()[t.limit:a.buf.End()])
 	}
 	a.waited()
 	t.limit += n
 	a.received = a.received || n > 0
 	return n
 }
+
+// makeRoom is for a buffer that is full: interim responses stand before what is unused, or it is a little one, which need not hold a head.
+func (t *http1Transport) makeRoom() {
+	a := t.a
+	into := a.buf
+	if t.at == buffer.Headroom && into.IsLittle() {
+		into = buffer.Take()
+	}
+	n := copy(into.Bytes()[buffer.Headroom:], t.unused())
+	t.at, t.limit = buffer.Headroom, buffer.Headroom+n
+	if into != a.buf {
+		buffer.Give(a.buf)
+		a.buf = into
+	}
+}
+
+// unused is what was read, and not used up.
+func (t *http1Transport) unused() []byte { return t.a.buf.Bytes()[t.at:t.limit] }
 
 // beginBody follows the final head.
 func (t *http1Transport) beginBody() {
@@ -156,8 +178,8 @@ func (t *http1Transport) beginBody() {
 
 // fillUp reads up to want bytes behind attempt.buf[end], without waiting, and returns where they end.
 func (t *http1Transport) fillUp(end int, want int64) int {
-	for want > 0 && end < buffer.End {
-		n := t.u.ReadMore(t.a.buf[end : end+int(min(int64(buffer.End-end), want))])
+	for most := t.a.buf.End(); want > 0 && end < most; {
+		n := t.u.ReadMore(t.a.buf.Bytes()[end : end+int(min(int64(most-end), want))])
 		if n == 0 {
 			break
 		}
@@ -184,7 +206,7 @@ func (t *http1Transport) readPart(wait bool) (Part, error) {
 			t.limit = t.fillUp(t.limit, t.response.Remaining()-int64(n))
 		}
 	}
-	data, used, err := t.response.Decode(t.a.buf[t.at:t.limit])
+	data, used, err := t.response.Decode(t.unused())
 	if err != nil {
 		return Part{}, err
 	}
@@ -218,9 +240,8 @@ func (t *http1Transport) ended(err error) (Part, error) {
 func (t *http1Transport) part(data []byte) Part {
 	p := Part{Last: t.response.Done()}
 	if len(data) > 0 {
-		buf := t.a.buf
-		p.Buf = buf[:]
-		p.At = int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(buf)))
+		p.Buf = t.a.buf.Bytes()
+		p.At = int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(p.Buf))))
 		p.End = p.At + len(data)
 	}
 	if p.Last && t.head.Framing == http1.Chunked {
@@ -254,7 +275,7 @@ func (t *http1Transport) switched() []byte { return t.head.Upgrade }
 
 // duplex implements duplexer.
 func (t *http1Transport) duplex() (tunnel.Duplex, func()) {
-	d := &connDuplex{Conn: t.u, early: bytes.Clone(t.a.buf[t.at:t.limit])}
+	d := &connDuplex{Conn: t.u, early: bytes.Clone(t.unused())}
 	t.head.Forget() // as in readPart
 	t.head.Upgrade = nil
 	t.a.Give()

@@ -127,7 +127,7 @@ func (t *http2Transport) part() (Part, error) {
 	}
 	p := Part{Last: t.stream.Ended()}
 	if n > 0 {
-		p.Buf, p.At, p.End = a.buf[:], buffer.Headroom, buffer.Headroom+n
+		p.Buf, p.At, p.End = a.buf.Bytes(), buffer.Headroom, buffer.Headroom+n
 	}
 	if p.Last {
 		p.Trailer = t.stream.Trailers()

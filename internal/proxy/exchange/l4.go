@@ -191,7 +191,7 @@ func routeL4(c *L4Client, rec *observe.Record, seed *uint64) (to routedL4) {
 		return routedL4{reason: observe.ReasonRouteNotFound}
 	}
 	rec.Stats = l.Stats.Unrouted()
-	if c.Engine.Overloaded.Load() {
+	if c.Engine.Refuses() {
 		return routedL4{reason: observe.ReasonOverloaded}
 	}
 	route, ok := l.L4.Find(c.ServerName)

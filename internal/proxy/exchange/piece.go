@@ -44,7 +44,7 @@ func largePiece(b *buffer.Buffer, from, to int) *piece {
 	if p == nil {
 		p = &piece{class: largest}
 	}
-	p.large, p.bytes = b, b[from:to]
+	p.large, p.bytes = b, b.Bytes()[from:to]
 	return p
 }
 

@@ -138,9 +138,9 @@ func (a *attempt) waited() {
 // Take is where to read what the backend sends, see upstream.Buffer.
 func (a *attempt) Take() []byte {
 	if a.buf == nil {
-		a.buf = buffer.Take()
+		a.buf = buffer.TakeWithin(&a.engine.Budget)
 	}
-	return a.buf[buffer.Headroom:buffer.End]
+	return a.buf.Bytes()[buffer.Headroom:a.buf.End()]
 }
 
 // Give gives the buffer back, if there is one; nothing may point into it.

@@ -670,7 +670,7 @@ func (p *Pair) send(d *flow, to *socketEnd, b []byte) bool {
 		return true
 	}
 	d.held = buffer.Take()
-	d.at, d.n = 0, copy(d.held[:], b[n:])
+	d.at, d.n = 0, copy(d.held.Bytes(), b[n:])
 	d.since = p.loop.options.Now()
 	return p.block(to)
 }
@@ -716,7 +716,7 @@ func (p *Pair) flush(d *flow, to *socketEnd) bool {
 		}
 	} else {
 		n := 0
-		n, errno = transmit(to.fd, d.held[d.at:d.n])
+		n, errno = transmit(to.fd, d.held.Bytes()[d.at:d.n])
 		d.at += n
 		d.sent += int64(n)
 	}

@@ -82,6 +82,9 @@ func (t *roundTrip) result() (int, error) {
 
 // ReadInto waits for more of a response.
 func (c *Conn) ReadInto(b Buffer) (int, error) {
+	if c.secure != nil && c.secure.trip != nil {
+		return c.secure.trip.read(b)
+	}
 	if c.plain {
 		return c.Conn.Read(b.Take())
 	}
@@ -138,7 +141,7 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 		if rest := body[written-len(head):]; len(rest) > 0 {
 			c.Conn.Write(rest) //nolint:errcheck // as above
 		}
-		return c.Conn.Read(b.Take())
+		return c.ReadInto(b)
 	}
 	return t.result()
 }

@@ -50,6 +50,17 @@ func (t *secureTrip) send() (reused bool) {
 	return t.c.Reused
 }
 
+// read waits for more of a response.
+func (t *secureTrip) read(b Buffer) (int, error) {
+	t.buffer, t.sent, t.stale, t.n, t.err = b, true, false, 0, nil
+	err := t.c.probe.rawConn().Read(t.step)
+	t.buffer = nil
+	if err != nil {
+		return 0, err
+	}
+	return t.n, t.err
+}
+
 // writeRead is Conn.WriteRead.
 func (t *secureTrip) writeRead(head, body []byte, b Buffer) (int, error) {
 	t.head, t.body, t.buffer, t.sent, t.stale, t.n, t.err = head, body, b, false, false, 0, nil

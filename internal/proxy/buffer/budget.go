@@ -1,0 +1,44 @@
+package buffer
+
+import "sync/atomic"
+
+// Budget is what may be allocated until somebody looks again how much memory is in use. Looking takes a collection of garbage to be exact, so it is done a few times a second;
+// thousands of requests may come in between. What is allocated for them is spent here, once each time that the pools have nothing left.
+//
+// Its zero value has no bound. It is safe for concurrent use.
+type Budget struct {
+	// Exhaust is called, if it is set, by whoever spends the last of it. It must not block.
+	Exhaust func()
+
+	spent   atomic.Int64 // bytes, ever
+	bound   atomic.Int64 // of spent; 0 is none
+	reserve atomic.Int64 // see Short
+}
+
+// Set bounds the budget to what is left from now on, in bytes, of which the last are a reserve.
+func (b *Budget) Set(left, reserve int64) {
+	b.reserve.Store(reserve)
+	b.bound.Store(max(b.spent.Load()+left, 1))
+}
+
+// Spend takes n bytes out of the budget.
+func (b *Budget) Spend(n int64) {
+	spent := b.spent.Add(n)
+	if bound := b.bound.Load(); bound > 0 && spent >= bound && spent-n < bound && b.Exhaust != nil {
+		b.Exhaust()
+	}
+}
+
+// Exhausted reports whether nothing is left.
+func (b *Budget) Exhausted() bool { return b.within(0) }
+
+// Short reports whether no more than the reserve is left.
+func (b *Budget) Short() bool { return b.within(b.reserve.Load()) }
+
+func (b *Budget) within(rest int64) bool {
+	bound := b.bound.Load()
+	return bound > 0 && b.spent.Load()+rest >= bound
+}
+
+// Spent is how much was spent, in bytes, ever.
+func (b *Budget) Spent() int64 { return b.spent.Load() }
