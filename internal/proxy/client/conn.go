@@ -33,9 +33,6 @@ const (
 	idleBuffer = 512
 	// smallBuffer holds most request heads.
 	smallBuffer = 4 << 10
-	// unparsedLimit is how much of a head may come without the end of a line before the parser
-	// is asked whether it is too long.
-	unparsedLimit = 8 << 10
 	// MaxHead bounds http1.Limits.MaxHead: the parser must refuse a head before it fills a buffer.
 	MaxHead = 64 << 10
 )
@@ -72,8 +69,9 @@ type Conn struct {
 	until int64
 	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
 	headDeadline int64
-	// fresh tells that what is unread has changed so that parsing may get further.
+	// fresh tells that what is unread has changed so that parsing may get further, and parsed is how much it was the last time.
 	fresh      bool
+	parsed     int
 	negotiated string // by ALPN
 	proxied    bool   // begins with a PROXY header
 	opened     bool   // a loop has counted it before, see ServeL4

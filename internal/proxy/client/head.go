@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
@@ -63,7 +62,7 @@ func (c *Conn) parseHead() (int, error) {
 	if c.w == c.r || !c.fresh {
 		return 0, http1.ErrIncomplete
 	}
-	c.fresh = false
+	c.fresh, c.parsed = false, c.w-c.r
 	st := c.http1State()
 	return http1.ParseRequest(c.in[c.r:c.w], &st.ex.Request.Request, &st.head, &c.set.engine.Limits)
 }
@@ -87,8 +86,8 @@ func (c *Conn) arrived(n int) {
 		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
 		c.http1State().ex.Begin()
 		c.fresh = true
-	} else if bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit {
-		c.fresh = true // parsing starts over, so it is done only where a line has ended
+	} else if http1.WorthParsing(c.in[c.r:c.w+n], c.parsed, n, &c.set.engine.Limits) {
+		c.fresh = true
 	}
 	if c.w+n == len(c.in) && c.small != nil {
 		c.eager = true

@@ -93,8 +93,8 @@ func (t *http1Transport) releaseBody() bool { return true }
 
 // readHead implements transport.
 func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
-	for unparsed := t.at < t.limit; ; unparsed = true {
-		if unparsed {
+	for parsed := 0; ; {
+		if parsed < t.limit-t.at {
 			used, err := http1.ParseResponse(t.unused(), method, resp, &t.head, &t.a.engine.Limits)
 			switch {
 			case err == nil:
@@ -105,14 +105,27 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 			case err != http1.ErrIncomplete:
 				return err
 			}
+			parsed = t.limit - t.at
 		}
-		for n := 0; n == 0; {
-			if t.readErr != nil {
-				return t.readErr
-			}
-			n = t.readMore()
+		if err := t.readUnparsed(parsed); err != nil {
+			return err
 		}
 	}
+}
+
+// readUnparsed reads until it is worth to parse a head again of which the first parsed bytes were too few, at its end too, and returns what has ended it
+// where nothing has come.
+func (t *http1Transport) readUnparsed(parsed int) error {
+	for t.readErr == nil {
+		n := t.readMore()
+		if n > 0 && http1.WorthParsing(t.unused(), parsed, n, &t.a.engine.Limits) {
+			return nil
+		}
+	}
+	if t.limit-t.at > parsed {
+		return nil
+	}
+	return t.readErr
 }
 
 // readMore sends the request, if that has not been done, waits for more of what comes back, and puts it behind what was read.

@@ -217,3 +217,32 @@ func TestRequestLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestWorthParsing counts how many bytes are parsed in all of a head that comes byte by byte, and parses again where a line ends and at the limit.
+func TestWorthParsing(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines, length int
+	}{"one line": {1, 30 << 10}, "short lines": {100, 300}} {
+		head := []byte(strings.Repeat(strings.Repeat("a", c.length-2)+"\r\n", c.lines))
+		parsed, work, ended := 0, 0, 0
+		for n := 1; n <= len(head); n++ {
+			worth := WorthParsing(head[:n], parsed, 1, nil)
+			if worth {
+				parsed = n
+				work += n
+			}
+			if head[n-1] == '\n' && worth {
+				ended++
+			}
+		}
+		if most := (5 + c.lines) * len(head); work > most || ended != c.lines {
+			t.Errorf("%s: %d bytes are parsed, want at most %d; %d ends of lines, want %d", name, work, most, ended, c.lines)
+		}
+	}
+	long := make([]byte, 100)
+	for n, want := range map[int]bool{99: false, 100: true} {
+		if got := WorthParsing(long[:n], 98, 1, &Limits{MaxHead: 100}); got != want {
+			t.Errorf("%d bytes of 100: %v", n, got)
+		}
+	}
+}

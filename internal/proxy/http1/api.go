@@ -1,6 +1,9 @@
 package http1
 
-import "errors"
+import (
+	"bytes"
+	"errors"
+)
 
 // Framing says how a body is delimited (RFC 9112 section 6.3).
 type Framing uint8
@@ -62,8 +65,16 @@ func (l *Limits) target() int {
 }
 
 // ErrIncomplete means that the bytes so far are right but the head is not at its
-// end. The caller reads more behind them and parses again from the start.
+// end. The caller reads more behind them and parses again from the start, as soon as that is WorthParsing.
 var ErrIncomplete = errors.New("http1: head is incomplete")
+
+// WorthParsing reports whether to parse the beginning of a head again: buf, of which the first parsed bytes were ErrIncomplete and
+// the last fresh bytes have just come. Nothing is missed, since a head ends with a line, but parsing that starts over with each
+// byte would take a time quadratic in the length of the head. So it needs the end of a line, of which there are few, or a quarter
+// more than the last time, or that the head is as long as it may be.
+func WorthParsing(buf []byte, parsed, fresh int, lim *Limits) bool {
+	return len(buf)-parsed >= parsed/4 || len(buf) >= lim.head() || bytes.IndexByte(buf[len(buf)-fresh:], '\n') >= 0
+}
 
 // RequestHead is what HTTP/1.1 adds to message.Request. It is reused for the next
 // request, owns the scratch memory that MatchHost and Path may point into, and is

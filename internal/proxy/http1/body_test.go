@@ -251,3 +251,42 @@ func TestTrailerMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestTrailerPieces: a line that comes in pieces is not scanned from its beginning for each of them, which would take a time quadratic in its length:
+// a byte that may not be there, put into what was scanned, goes unnoticed meanwhile.
+func TestTrailerPieces(t *testing.T) {
+	var s trailerSection
+	s.reset(nil)
+	read := func(b string) {
+		t.Helper()
+		if _, done, err := s.read([]byte(b)); done || err != nil {
+			t.Fatalf("after %d bytes: done %v, %v", len(s.buf), done, err)
+		}
+	}
+	bytewise := func(b string) {
+		t.Helper()
+		first := s.buf[s.line]
+		s.buf[s.line] = 0
+		for _, c := range []byte(b) {
+			read(string(c))
+		}
+		s.buf[s.line] = first
+	}
+	name, value := strings.Repeat("n", 1000), strings.Repeat("v ", 1000)
+	for range 2 {
+		read("n")
+		bytewise(name)
+		read(":")
+		bytewise(value)
+		read("v\r")
+		read("\n")
+	}
+	if _, done, err := s.read([]byte("\r\n")); !done || err != nil || s.fields.Len() != 2 {
+		t.Fatal(done, err, s.fields.Len())
+	}
+	for i := range 2 {
+		if f := s.fields.At(i); string(f.Name) != "n"+name || string(f.Value) != value+"v" {
+			t.Errorf("field %d: %.10q: %.10q", i, f.Name, f.Value)
+		}
+	}
+}

@@ -10,7 +10,8 @@ import (
 type trailerSection struct {
 	fields    message.Fields
 	buf       []byte
-	line      int // where the line being read begins in buf
+	line      int  // where the line being read begins in buf
+	named     bool // its name was read
 	lines     int
 	maxBytes  int
 	maxFields int
@@ -18,12 +19,12 @@ type trailerSection struct {
 
 func (t *trailerSection) reset(lim *Limits) {
 	t.fields.Reset()
-	t.buf, t.line, t.lines = t.buf[:0], 0, 0
+	t.buf, t.line, t.named, t.lines = t.buf[:0], 0, false, 0
 	t.maxBytes, t.maxFields = lim.head(), lim.fields()
 }
 
-// read consumes src up to the empty line that ends the section. A byte that has been
-// accepted is scanned again only together with the rest of its line.
+// read consumes src up to the empty line that ends the section. A line is scanned from its beginning
+// when it is complete, and once or twice before, in however many pieces it comes.
 func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 	for n < len(src) {
 		piece := src[n:]
@@ -47,8 +48,12 @@ func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 		if t.lines == t.maxFields {
 			return n, false, errTrailerEnd
 		}
+		if piece[len(piece)-1] != '\n' && t.goesOn(len(t.buf)-len(piece)) {
+			continue
+		}
 		l, err := scanField(t.buf, t.line)
 		if err == ErrIncomplete {
+			t.named = true // or else it would go on
 			continue
 		}
 		if err != nil {
@@ -59,13 +64,26 @@ func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 	return n, false, nil
 }
 
+// goesOn reports whether buf[from:], which has just come, is nothing but more of the name that is being read, or of the value.
+func (t *trailerSection) goesOn(from int) bool {
+	if t.named {
+		return t.buf[from-1] != '\r' && valueEnd(t.buf, from) == len(t.buf)
+	}
+	for _, c := range t.buf[from:] {
+		if class[c]&isToken == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // add takes in the complete line l. Should buf move later, the line stays where it is.
 func (t *trailerSection) add(l fieldLine) {
 	name := t.buf[t.line:l.colon]
 	if !isForbidden(name) {
 		t.fields.Append(message.Field{Name: name, Value: t.buf[l.value:l.end], Line: t.buf[t.line:l.next]})
 	}
-	t.line = l.next
+	t.line, t.named = l.next, false
 	t.lines++
 }
 
