@@ -90,7 +90,7 @@ func newConn(nc net.Conn, o Options) *Conn {
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
 	c.controls = newFloodLimiter(controlBurst, controlRate)
-	c.resets = newFloodLimiter(resetBurst, resetRate)
+	c.resets = newFloodLimiter(resetBurst*costReset, resetRate*costReset)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
 	return c

@@ -46,6 +46,6 @@
 //
 // Frames that bring nothing forward (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA and
 // the like) draw on one flood limiter, resets by the client and such as it provokes on another.
-// Both recover with time and with honest work. Who has exhausted one gets
+// Both recover with time and with honest work: four streams that end by themselves are worth one reset. Who has exhausted one gets
 // ENHANCE_YOUR_CALM and is gone; so does who splits a header block into too many frames.
 package http2

@@ -12,6 +12,11 @@ const (
 	earningData     = 64  // bytes of a DATA frame of ours that is worth control frames of the peer
 	bytesPerControl = 256 // and for how many bytes it is worth another one
 
+	// costReset is what a stream costs that the client has us reset, in streams that ended by themselves, each of which earns 1. A request that is given up costs the
+	// connection to its backend, and one that the gateway answers itself costs little: worth a reset each they would let a client reset streams as fast as it likes.
+	// A client that gives up one of three requests runs short with more than 128 resets per second only, and one that gives up one of five never.
+	costReset = 4
+
 	costSettings     = 8 // goes through all streams
 	costContinuation = 8
 	costEmptyData    = 2
@@ -27,7 +32,7 @@ func (c *Conn) control(cost int64) error {
 
 // provoked charges for a stream that was reset by the client, or because of it.
 func (c *Conn) provoked() error {
-	if c.resets.spend(c.now, 1) {
+	if c.resets.spend(c.now, costReset) {
 		return nil
 	}
 	return connError(EnhanceYourCalm, "too many resets")
