@@ -642,7 +642,7 @@ func (*RateLimitPath_RegularExpression) isRateLimitPath_Path() {}
 type RateLimitSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cidr          string                 `protobuf:"bytes,1,opt,name=cidr,proto3" json:"cidr,omitempty"`
-	Distinct      bool                   `protobuf:"varint,2,opt,name=distinct,proto3" json:"distinct,omitempty"` // each address within it has a limit of its own
+	Distinct      bool                   `protobuf:"varint,2,opt,name=distinct,proto3" json:"distinct,omitempty"` // each address within it has a limit of its own, of IPv6 each /64 unless the range is within one
 	Invert        bool                   `protobuf:"varint,3,opt,name=invert,proto3" json:"invert,omitempty"`     // never with distinct
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

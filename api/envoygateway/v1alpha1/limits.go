@@ -172,7 +172,7 @@ type PathMatch struct {
 	Invert *bool `json:"invert,omitempty"`
 }
 
-// SourceMatch is a condition on the address of the client. Distinct applies a separate limit to each address.
+// SourceMatch is a condition on the address of the client. Distinct applies a separate limit to each address, and in ranges of IPv6 shorter than /64 to each /64.
 type SourceMatch struct {
 	// Type specifies how the address is compared.
 	//

@@ -33,6 +33,19 @@ type source struct {
 	distinct, invert bool
 }
 
+// wholeFrom is how many bits a range has whose addresses of IPv6 are told apart as a whole. In others their first wholeFrom bits are, because
+// that is what a host is commonly given.
+const wholeFrom = 64
+
+// value is what tells a client of the source from others.
+func (s *source) value(client netip.Addr) (ip [16]byte) {
+	ip = client.As16()
+	if client.Is6() && s.prefix.Bits() < wholeFrom {
+		clear(ip[wholeFrom/8:])
+	}
+	return ip
+}
+
 type path struct {
 	match.PathCondition
 	invert bool
@@ -164,11 +177,12 @@ func (c *conditions) hold(req *Request, steps *match.Steps) (hash uint64, ok boo
 	var h sum
 	for i := range c.sources {
 		s := &c.sources[i]
-		if s.prefix.Contains(req.client()) == s.invert {
+		client := req.client()
+		if s.prefix.Contains(client) == s.invert {
 			return 0, false
 		}
 		if s.distinct {
-			ip := req.client().As16()
+			ip := s.value(client)
 			h.add(ip[:])
 		}
 	}
@@ -228,8 +242,8 @@ func (c *conditions) appendDistinct(dst []byte, req *Request) []byte {
 		dst = append(dst, value...)
 	}
 	for i := range c.sources {
-		if c.sources[i].distinct {
-			ip := req.client().As16()
+		if s := &c.sources[i]; s.distinct {
+			ip := s.value(req.client())
 			add(ip[:], 1)
 		}
 	}

@@ -209,6 +209,37 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
+// TestDistinctIPv6: who has a /64 has one limit, of a proxy and in Redis, but where the range is as narrow; an address of IPv4 has its own, however it is written.
+func TestDistinctIPv6(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		source *config.RateLimitSource
+		a, b   string
+		same   bool
+	}{
+		{"one /64", &config.RateLimitSource{Cidr: "::/0"}, "2001:db8::1", "2001:db8::ffff:0:0:1", true},
+		{"two /64", &config.RateLimitSource{Cidr: "::/0"}, "2001:db8::1", "2001:db8:0:1::1", false},
+		{"a range of less than 64 bits", &config.RateLimitSource{Cidr: "2001:db8::/63"}, "2001:db8::1", "2001:db8::2", true},
+		{"a range of 64 bits", &config.RateLimitSource{Cidr: "2001:db8::/64"}, "2001:db8::1", "2001:db8::2", false},
+		{"a range of more", &config.RateLimitSource{Cidr: "2001:db8::/112"}, "2001:db8::1", "2001:db8::2", false},
+		{"IPv4", &config.RateLimitSource{Cidr: "0.0.0.0/0"}, "192.0.2.1", "192.0.2.2", false},
+		{"IPv4 in IPv6", &config.RateLimitSource{Cidr: "::ffff:0:0/96"}, "::ffff:192.0.2.1", "::ffff:192.0.2.2", false},
+		{"IPv4 in two ways", &config.RateLimitSource{Cidr: "0.0.0.0/0"}, "::ffff:192.0.2.1", "192.0.2.1", true},
+	} {
+		c.source.Distinct = true
+		r := compile(t, &Store{}, &config.RateLimit{Requests: 2, RequestCost: 1, Sources: []*config.RateLimitSource{c.source}})
+		a, b := request(t, "GET /", c.a), request(t, "GET /", c.b)
+		passes(r, a, 2)
+		if n := passes(r, b, 2); (n == 0) != c.same {
+			t.Errorf("%s: %d requests pass beside those of another address", c.name, n)
+		}
+		l := r.local[0]
+		if same := string(l.appendDistinct(nil, a)) == string(l.appendDistinct(nil, b)); same != c.same {
+			t.Errorf("%s: the same key in Redis: %v", c.name, same)
+		}
+	}
+}
+
 // TestDistinctDuplicates: all requests that have a name twice count together, so that a value in a further line or parameter does not make another limit.
 func TestDistinctDuplicates(t *testing.T) {
 	for _, scope := range []string{"header", "query"} {
