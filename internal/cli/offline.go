@@ -247,8 +247,7 @@ func (o *offline) redisNeeded() (warnings []admin.Problem) {
 		}
 		for _, rule := range route.Rules {
 			for _, l := range rule.GetTraffic().GetRateLimits().GetGlobal() {
-				policy, _, _ := strings.Cut(l.Name, "/rule/")
-				namespace, name, _ := strings.Cut(policy, "/")
+				namespace, name, _ := strings.Cut(config.RateLimitPolicy(l.Name), "/")
 				id := kind.BackendTrafficPolicy.Key(namespace, name)
 				policies[id] = true
 				o.redisKnown = o.redisKnown || o.accepted[id] // all Gateways that GatewayParameters name none for have the same

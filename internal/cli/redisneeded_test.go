@@ -32,6 +32,14 @@ stringData: {url: "redis.example:6379"}
 	if err := os.WriteFile(named, []byte(withParameters), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	policy, err := os.ReadFile(limited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := filepath.Join(t.TempDir(), "rule.yaml") // as a part of the names of limits
+	if err := os.WriteFile(called, []byte(strings.Replace(string(policy), "name: policy", "name: rule", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	const question, warning, note, answer = "http://shop.example.com:8080/", "warning: ", "\nnote ", "what the backend answers, if its global rate limits have a Redis to count in\n"
 	for _, c := range []struct {
 		args string
@@ -39,6 +47,7 @@ stringData: {url: "redis.example:6379"}
 		says []string // all of them, or the contrary where it is empty
 	}{
 		{"check " + base + " " + limited, exitOK, []string{warning, "spec.rateLimit.global: it counts in a Redis", "1 warning"}},
+		{"check " + base + " " + called, exitOK, []string{warning, "rule.yaml:", "BackendTrafficPolicy default/rule"}},
 		{"check --strict " + base + " " + limited, exitProblems, []string{warning}},
 		{"check --strict --redis 192.0.2.1:6379 " + base + " " + limited, exitOK, nil},
 		{"check --strict " + named + " " + limited, exitOK, nil},

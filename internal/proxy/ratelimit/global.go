@@ -39,7 +39,7 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 		}
 		l.over, done = s.over.Take(string(Global)+" "+gc.Name, func() *overLimit { return &overLimit{} })
 		releases = append(releases, done)
-		l.redisKey = redisKey(policyOf(gc.Name), unique(keys, l.key(route)))
+		l.redisKey = redisKey(config.RateLimitPolicy(gc.Name), unique(keys, l.key(route)))
 		if l.distinct() {
 			l.values, done = s.values.Take(l.redisKey, func() *values { return s.newValues(gc.PeriodSeconds) })
 			releases = append(releases, done)

@@ -152,15 +152,7 @@ func (l *limit) key(route string) string {
 		conditions = []byte(c.Name)
 	}
 	digest := sha256.Sum256(conditions)
-	return fmt.Sprintf("%s %s %d/%d %x", policyOf(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
-}
-
-// policyOf is the policy in the name of a limit.
-func policyOf(name string) string {
-	if at := strings.LastIndex(name, "/rule/"); at >= 0 {
-		return name[:at]
-	}
-	return name
+	return fmt.Sprintf("%s %s %d/%d %x", config.RateLimitPolicy(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
 }
 
 // unique makes the keys of limits differ that are alike, so that each counts a request once. keys has how many there were of each key.

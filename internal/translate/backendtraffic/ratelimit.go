@@ -212,7 +212,7 @@ func (r *reader) localLimits(rules []eg.RateLimitRule, owner string) (out []*con
 // limitRule reads one limit.
 func (r *reader) limitRule(spec *eg.RateLimitRule, at, owner string, index int) *config.RateLimit {
 	out := &config.RateLimit{
-		Name:    fmt.Sprintf("%s/rule/%d", owner, index),
+		Name:    config.RateLimitName(owner, index),
 		Shared:  value(spec.Shared, false),
 		Shadow:  value(spec.ShadowMode, false),
 		Headers: true, // the default of a ClientTrafficPolicy, from which it is inherited
