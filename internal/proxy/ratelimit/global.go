@@ -53,12 +53,6 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 	return releases, nil
 }
 
-// redisKey is the name of a limit's policy, for people, and a digest of all that tells it from others, so that keys are short whatever policies say.
-func redisKey(name, key string) string {
-	digest := sha256.Sum256([]byte(key))
-	return name + ":" + hex.EncodeToString(digest[:16])
-}
-
 // valueKey is the end of the key in Redis of what a request's values count in: a digest, so that all proxies have the same, and nobody can choose a value with the key
 // of another. Where there are too many values it is one of 256 for the others.
 func (l *limit) valueKey(req *Request, gcra bool) string {

@@ -1,15 +1,12 @@
 package ratelimit
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
@@ -137,32 +134,6 @@ func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release f
 		return 0
 	})
 	return r, release, nil
-}
-
-// key names the buckets of a limit: another rate has others, since what is in a bucket cannot be told in its terms, and so have other conditions, which are for other
-// requests. The place of the limit among those of its policy is not in it, so that an edit of others leaves it alone.
-func (l *limit) key(route string) string {
-	if l.config.Shared {
-		route = ""
-	}
-	c := l.config
-	conditions, err := proto.MarshalOptions{Deterministic: true}.Marshal(&config.RateLimit{
-		HeaderFields: c.HeaderFields, Methods: c.Methods, Paths: c.Paths, Sources: c.Sources, QueryParams: c.QueryParams})
-	if err != nil { // text that is not UTF-8, which the API does not let through
-		conditions = []byte(c.Name)
-	}
-	digest := sha256.Sum256(conditions)
-	return fmt.Sprintf("%s %s %d/%d %x", config.RateLimitPolicy(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
-}
-
-// unique makes the keys of limits differ that are alike, so that each counts a request once. keys has how many there were of each key.
-func unique(keys map[string]int, key string) string {
-	n := keys[key]
-	keys[key]++
-	if n == 0 {
-		return key
-	}
-	return fmt.Sprintf("%s #%d", key, n)
 }
 
 // perYear is how strict a limit is.
