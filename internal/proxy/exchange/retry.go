@@ -217,10 +217,13 @@ const maxWithoutPause = 8
 const leastAttempt = 5 * time.Millisecond
 
 // retryByRule allows another attempt as far as the rule's retry goes, but none that timeouts.request would not let begin, and none while
-// memory is scarce.
+// memory is scarce, nor one in place of a response where no endpoint may be asked.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
 	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Overloaded.Load() {
+		return v
+	}
+	if f.kind == failedByStatus && x.backend.AllBarred() { // it may be this response that has the last one ejected
 		return v
 	}
 	r.retries++

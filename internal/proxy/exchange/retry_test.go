@@ -14,13 +14,20 @@ import (
 // failing is an exchange whose attempts fail, at a backend with so many endpoints.
 func failing(t *testing.T, endpoints int, policy *snapshot.Retry) *Exchange {
 	t.Helper()
+	return failingWith(t, endpoints, policy, nil)
+}
+
+// failingWith is failing with a health check.
+func failingWith(t *testing.T, endpoints int, policy *snapshot.Retry, health *config.HealthCheck) *Exchange {
+	t.Helper()
 	e := &config.Endpoints{Key: "b"}
 	for i := range endpoints {
 		e.Endpoints = append(e.Endpoints, &config.Endpoint{Address: fmt.Sprintf("192.0.2.%d", i+1), Port: 80})
 	}
 	set := upstream.NewSet(upstream.Options{})
 	t.Cleanup(set.Close)
-	if err := set.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b"}}}, {Kind: &config.Resource_Endpoints{Endpoints: e}}}, nil); err != nil {
+	b := &config.Backend{Key: "b", Traffic: &config.BackendTraffic{HealthCheck: health}}
+	if err := set.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: b}}, {Kind: &config.Resource_Endpoints{Endpoints: e}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	x := New()
@@ -117,6 +124,33 @@ func TestJudge(t *testing.T) {
 		got, last := x.fails(c.kinds...)
 		if got != c.want || c.reason != 0 && last.reason != c.reason {
 			t.Errorf("%s: %d attempts and %v, want %d and %v", c.name, got, last.reason, c.want, c.reason)
+		}
+	}
+}
+
+// TestNoEndpointToRetry: a response that has the last endpoint ejected is relayed, with panicThreshold 0, and no retry is counted; of several endpoints the others are asked.
+func TestNoEndpointToRetry(t *testing.T) {
+	one := uint32(1)
+	passive := &config.PassiveHealthCheck{IntervalNanos: int64(time.Hour), BaseEjectionTimeNanos: int64(time.Hour), MaxEjectionPercent: 100, Consecutive_5XxErrors: &one}
+	for _, c := range []struct {
+		endpoints int
+		threshold uint32
+		want      int // attempts
+	}{{1, 0, 1}, {3, 0, 3}, {1, 50, 6}, {1, 1, 6}} {
+		x := failingWith(t, c.endpoints, &snapshot.Retry{Attempts: 5, Statuses: []uint16{503}}, &config.HealthCheck{PanicThresholdPercent: &c.threshold, Passive: passive})
+		for {
+			x.rec.Attempts++
+			if x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried); x.endpoint == nil {
+				t.Fatalf("%+v: no endpoint is left after %d attempts, and the response is gone", c, x.rec.Attempts-1)
+			}
+			x.endpoint.Responded(503)
+			v := x.judge(failure{kind: failedByStatus})
+			if !v.again {
+				if v.reason != observe.ReasonRetriesExhausted || int(x.rec.Attempts) != c.want || x.retry.retries != c.want-1 {
+					t.Errorf("%+v: %d attempts, %d retries, %v", c, x.rec.Attempts, x.retry.retries, v.reason)
+				}
+				break
+			}
 		}
 	}
 }

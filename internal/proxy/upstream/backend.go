@@ -357,15 +357,18 @@ func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 	return least
 }
 
-// HasOther reports whether there is an endpoint that was not tried.
+// HasOther reports whether there is an endpoint that was not tried and is not barred.
 func (b *Backend) HasOther(tried *Tried) bool {
 	for _, e := range b.list.Load().usable {
-		if !tried.Has(e) {
+		if !tried.Has(e) && !e.barred() {
 			return true
 		}
 	}
 	return false
 }
+
+// AllBarred reports whether there are endpoints and all are barred, so that Pick returns nil.
+func (b *Backend) AllBarred() bool { return len(b.list.Load().usable) > 0 && !b.HasOther(new(Tried)) }
 
 // Stats are the figures of an endpoint or a backend.
 type Stats struct {

@@ -292,10 +292,19 @@ func TestBarred(t *testing.T) {
 		if e := b.Pick(&seed, new(Tried)); e != nil {
 			t.Errorf("%d unhealthy endpoints: %v is picked", n, e.Address())
 		}
+		if e := b.SessionEndpointAs(nil, b.Endpoints()[0].SessionID()); e != nil {
+			t.Errorf("%d unhealthy endpoints: a session goes on at %v", n, e.Address())
+		}
+		if b.HasOther(new(Tried)) || !b.AllBarred() {
+			t.Errorf("%d unhealthy endpoints: there are such as can be picked", n)
+		}
 		mark(markUnhealthy, false)
 		mark(markEjected, true) // not by a policy
 		if b.Pick(&seed, new(Tried)) == nil {
 			t.Errorf("%d endpoints ejected without a policy: none is picked", n)
+		}
+		if b.SessionEndpointAs(nil, b.Endpoints()[0].SessionID()) == nil || b.AllBarred() {
+			t.Errorf("%d endpoints ejected without a policy: none is there", n)
 		}
 	}
 }

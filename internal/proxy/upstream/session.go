@@ -30,7 +30,7 @@ func (b *Backend) SessionID() uint64 { return b.sessionID }
 func (e *Endpoint) SessionID() uint64 { return e.sessionID.Load() }
 
 // SessionEndpointAs returns the endpoint of an ID for a request of a Gateway, see PickAs, a terminating one too. nil is that it is not there any more, or that its last
-// connect failed a moment ago, or a policy has found it unhealthy, and there are others.
+// connect failed a moment ago, or a policy has found it unhealthy, and there are others, or that it is barred.
 func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 	for {
 		as := b.As(i)
@@ -44,7 +44,7 @@ func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 		}
 		e := list.bySession[at]
 		if i == nil || e.transport.tls == nil || e.transport.own || e.backend.identity == i {
-			if !e.fitForSession() && len(list.all) > 1 {
+			if e.barred() || !e.fitForSession() && len(list.all) > 1 {
 				return nil
 			}
 			return e
