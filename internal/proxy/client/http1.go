@@ -229,10 +229,13 @@ func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 		c.bodyWait.set(waitRead, c.set.engine.Now()+c.timeouts.BodyIdle.Milliseconds())
 		var n int
 		var err error
-		if c.nc == net.Conn(c.tcp) && !c.set.plainIO {
-			n, err = c.readSocket(b)
-		} else {
+		switch {
+		case c.set.plainIO:
 			n, err = c.nc.Read(b.Take())
+		case c.nc == net.Conn(c.tcp):
+			n, err = c.readSocket(b)
+		default:
+			n, err = c.readSecure(b)
 		}
 		if !c.leave(&c.bodyWait) {
 			return 0, os.ErrDeadlineExceeded

@@ -33,12 +33,17 @@ type rawLoop struct {
 	upload  upload
 }
 
-// upload is the state of readSocket, which is the uploading goroutine's.
+// upload is the state of readSocket and readSecure, which is the uploading goroutine's.
 type upload struct {
 	step  func(fd uintptr) bool
 	into  exchange.Buffer
 	n     int
 	errno syscall.Errno
+	// secure is the step of readSecure, looking that it is under way on fd, and err what it ended with.
+	secure  func(fd uintptr) bool
+	looking bool
+	fd      uintptr
+	err     error
 }
 
 // readSocket reads what follows of a body, outside of a step. It holds no memory while it waits.
@@ -66,6 +71,29 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 		return 0, io.EOF
 	}
 	return u.n, nil
+}
+
+// readSecure is readSocket over TLS.
+func (c *Conn) readSecure(b exchange.Buffer) (int, error) {
+	u := &c.loop.upload
+	if u.secure == nil {
+		u.secure = func(fd uintptr) bool {
+			u.looking, u.fd = true, fd
+			u.n, u.err = c.nc.Read(u.into.Take())
+			if u.looking = false; u.n == 0 && u.err == errNothingYet {
+				u.into.Give()
+				return false
+			}
+			return true
+		}
+	}
+	u.into = b
+	err := c.raw.Read(u.secure)
+	u.into = nil
+	if err != nil {
+		return 0, err
+	}
+	return u.n, u.err
 }
 
 // runRaw is nextHead without net.Conn: the connection's life between two requests that need
@@ -206,7 +234,11 @@ var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
 
 func (w *wire) Read(b []byte) (int, error) {
 	l := &w.c.loop
-	if !l.inside {
+	switch {
+	case l.inside:
+	case l.upload.looking:
+		return w.look(b)
+	default:
 		n, err := w.TCPConn.Read(b)
 		l.records.feed(b[:n])
 		l.ended = err == io.EOF
@@ -228,6 +260,23 @@ func (w *wire) Read(b []byte) (int, error) {
 	}
 	l.drained = n < len(b)
 	l.short = l.drained
+	l.records.feed(b[:n])
+	return n, nil
+}
+
+// look is Read within a step of readSecure.
+func (w *wire) look(b []byte) (int, error) {
+	l := &w.c.loop
+	n, errno := readRaw(l.upload.fd, b)
+	switch {
+	case errno == unix.EAGAIN:
+		return 0, errNothingYet
+	case errno != 0:
+		return 0, errno
+	case n == 0:
+		l.ended = true
+		return 0, io.EOF
+	}
 	l.records.feed(b[:n])
 	return n, nil
 }
