@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -335,5 +336,30 @@ func TestProxyProtocolBounded(t *testing.T) {
 	io.ReadAll(c)
 	if g.reasonsLogged(1); !strings.Contains(g.log.String(), "longer than 4096 bytes") {
 		t.Errorf("logged %s", g.log)
+	}
+}
+
+// TestProxyProtocolChangesForLoops: a connection to a port of layer 4 that has sent nothing when its port gets the PROXY protocol goes on as it has begun, and
+// a header of it is not believed: nobody has looked whether its peer is trusted.
+func TestProxyProtocolChangesForLoops(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{})})
+	listeners := []*config.Resource{g.passthroughListener("p", "p.example"), g.tlsListener("t", "a.test", "c")}
+	g.apply(append(append(backend("Service/default/b/80", greeting(t, "b")), listeners...), certificate(t, "c", newECDSA(t), "a.test"), tlsRoute("t", "t", "b", "a.test")))
+	honest, forger := g.dial(), g.dial()
+	g.eventually("both connections", func() bool { return g.counted(activeConnections) == 2 })
+	for _, l := range listeners {
+		proxied(l, "192.0.2.0/24")
+	}
+	g.apply(listeners)
+	if got, err := speakTLS(speakTCP)(honest); got != "hello\n" {
+		t.Errorf("a connection without a header: %q, %v", got, err)
+	}
+	io.WriteString(forger, headerV1+"no hello\r\n\r\n")
+	io.ReadAll(forger)
+	g.reasonsLogged(1)
+	if log := g.log.String(); !strings.Contains(log, fmt.Sprintf(`"client_address":"%s"`, forger.LocalAddr())) {
+		t.Errorf("logged %s, want the address of the connection", log)
 	}
 }

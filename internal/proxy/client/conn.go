@@ -73,7 +73,7 @@ type Conn struct {
 	fresh      bool
 	parsed     int
 	negotiated string // by ALPN
-	proxied    bool   // begins with a PROXY header
+	proxied    bool   // begins with a PROXY header, of a peer that is trusted
 	opened     bool   // a loop has counted it before, see ServeL4
 	// served tells that a request has been carried out.
 	served bool
@@ -157,7 +157,7 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) *Conn {
 	mode := port.Mode
-	c := &Conn{set: set, timeouts: set.timeouts.of(&port.Connections), nc: tcp, tcp: tcp, proxied: port.Connections.ProxyProtocol}
+	c := &Conn{set: set, timeouts: set.timeouts.of(&port.Connections), nc: tcp, tcp: tcp}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	c.raw, _ = tcp.SyscallConn()

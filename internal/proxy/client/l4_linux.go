@@ -277,7 +277,8 @@ func (c *l4Conn) Ended(e tunnel.End) {
 	c.set.leaveL4(c)
 }
 
-// handOver has a Conn go on with the connection, of which nothing was read.
+// handOver has a Conn go on with the connection, of which nothing was read. It came to a port without the PROXY protocol, and begins with no header that is
+// believed, whatever the port has now: nobody has looked whether its peer is trusted.
 func (c *l4Conn) handOver(fd int) {
 	s := c.set
 	tcp, err := listen.Raw{FD: fd, Peer: c.peer}.TCP()

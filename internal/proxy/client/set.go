@@ -214,7 +214,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 	}
 	c := newConn(s, socket, tcp, port)
 	c.setPeer(peer)
-	c.key = key
+	c.key, c.proxied = key, proxied
 	s.begin(c)
 }
 
