@@ -28,7 +28,7 @@ type Loop struct {
 	failed error      // of making it, or that the loop is closed
 	slots  []slot
 	free   []int32
-	last   uint32  // the generation of the pair that was added last
+	last   uint32  // the generation of the socket that was added last
 	at     *Pair   // which is being worked on
 	again  []*Pair // which had more to do than others should wait for
 	input  []byte  // what is read to; nothing stays in it
@@ -37,10 +37,11 @@ type Loop struct {
 	hello, dialling, active, resting, stuck pairs
 }
 
-// slot is what an event names a pair by. generation tells whether that is still the one which the event is of.
+// slot is what an event names a pair by. The generations of its sockets, that of the client's and that of the backend's, tell whether these are still those which
+// the event is of.
 type slot struct {
-	pair       *Pair
-	generation uint32
+	pair        *Pair
+	generations [2]uint32
 }
 
 const (
@@ -204,12 +205,13 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		return
 	}
 	s := &l.slots[e.Fd]
-	if s.pair == nil || s.generation != uint32(e.Pad)>>1 {
+	side := e.Pad & 1
+	if s.pair == nil || s.generations[side] != uint32(e.Pad)>>1 {
 		return
 	}
 	defer l.recovered()
 	l.at = s.pair
-	if e.Pad&1 == 0 {
+	if side == 0 {
 		s.pair.event(&s.pair.client, e.Events)
 	} else {
 		s.pair.event(&s.pair.backend, e.Events)
@@ -291,8 +293,8 @@ func (l *Loop) Add(p *Pair, h Handler, fd int) error {
 		p.slot = int32(len(l.slots))
 		l.slots = append(l.slots, slot{})
 	}
-	l.last = (l.last + 1) & (1<<31 - 1)
-	l.slots[p.slot] = slot{p, l.last}
+	g := l.newGeneration()
+	l.slots[p.slot] = slot{p, [2]uint32{g, g}}
 	if err := p.control(unix.EPOLL_CTL_ADD, &p.client, ofInput); err != nil {
 		l.forget(p)
 		return err
@@ -309,6 +311,12 @@ func (l *Loop) start() error {
 	return l.failed
 }
 
+// newGeneration returns one that no socket has.
+func (l *Loop) newGeneration() uint32 {
+	l.last = (l.last + 1) & (1<<31 - 1)
+	return l.last
+}
+
 // forget gives up the slot of a pair.
 func (l *Loop) forget(p *Pair) {
 	l.slots[p.slot].pair = nil
@@ -323,12 +331,17 @@ const (
 )
 
 func (p *Pair) control(op int, s *socketEnd, events uint32) error {
+	e := p.eventOf(s, events)
+	return watch(p.loop.set.FD, op, s.fd, &e)
+}
+
+// eventOf is how the poller tells of events of a socket.
+func (p *Pair) eventOf(s *socketEnd, events uint32) unix.EpollEvent {
 	side := int32(0)
 	if s == &p.backend {
 		side = 1
 	}
-	e := unix.EpollEvent{Events: events, Fd: p.slot, Pad: int32(p.loop.slots[p.slot].generation<<1) | side}
-	return watch(p.loop.set.FD, op, s.fd, &e)
+	return unix.EpollEvent{Events: events, Fd: p.slot, Pad: int32(p.loop.slots[p.slot].generations[side]<<1) | side}
 }
 
 // enter puts the pair into a list, and takes it out of the one that it is in.
@@ -358,6 +371,8 @@ func (p *Pair) Dial(to netip.AddrPort, until int64) error {
 		return err
 	}
 	p.backend.fd, p.backend.writable = fd, true
+	// What is known already of the socket of an earlier dial is not about this one.
+	p.loop.slots[p.slot].generations[1] = p.loop.newGeneration()
 	if err := p.control(unix.EPOLL_CTL_ADD, &p.backend, ofOutput); err != nil {
 		p.closeBackend(false)
 		return err

@@ -31,6 +31,7 @@ type looped struct {
 	listens *net.TCPListener
 
 	hello   func(b []byte)
+	redial  func() // if set, what follows the first dial that fails
 	failed  chan error
 	dialled chan struct{}
 	end     chan End
@@ -39,6 +40,11 @@ type looped struct {
 func (l *looped) Hello(b []byte) { l.hello(b) }
 
 func (l *looped) Dialled(err error) {
+	if redial := l.redial; err != nil && redial != nil {
+		l.redial = nil
+		redial()
+		return
+	}
 	if err != nil {
 		l.failed <- err
 		l.pair.Fail(Backend, err)
@@ -355,6 +361,43 @@ func TestLoopDialFails(t *testing.T) {
 			t.Errorf("failed by %v", err)
 		}
 	})
+}
+
+// TestLoopRedials: what the poller has told of the socket of a dial that was given up is not taken for an event of the next one.
+func TestLoopRedials(t *testing.T) {
+	for name, events := range map[string]uint32{"refused": unix.EPOLLERR | unix.EPOLLHUP, "connected": unix.EPOLLOUT} {
+		t.Run(name, func(t *testing.T) {
+			l := inLoop(t)
+			full := testkit.FullListener(t).Addr().(*net.TCPAddr).AddrPort()
+			l.redial = func() {
+				if err := l.pair.Dial(full, l.now.Load()+1000); err != nil {
+					t.Error(err)
+				}
+			}
+			told := func() (e []unix.EpollEvent) {
+				l.loop.Locked(func() { e = append(e, l.pair.eventOf(&l.pair.backend, events)) })
+				return e
+			}
+			l.dial(full)
+			stale := told() // which waits for the lock
+			l.sweep(time.Second)
+			l.loop.report(stale)
+			select {
+			case err := <-l.failed:
+				t.Fatalf("the second dial failed by %v", err)
+			case <-l.dialled:
+				t.Fatal("joined to a socket that is not connected")
+			default:
+			}
+			l.loop.report(told())
+			select {
+			case <-l.failed:
+			case <-l.dialled:
+			default:
+				t.Error("an event of the second dial is not taken for one")
+			}
+		})
+	}
 }
 
 // TestLoopHello: what the client says first is shown as it comes, and not taken: it goes to the backend first, or is there for who takes the socket over.
