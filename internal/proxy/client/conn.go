@@ -346,7 +346,7 @@ func (c *Conn) handshake(by int64) bool {
 		state := tc.ConnectionState()
 		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, state.ServerName, tls.Failure(err))
 		if c.spoke(&state, err) {
-			c.closeLingering()
+			c.closeRefused()
 		}
 		return false
 	}
@@ -504,6 +504,14 @@ func (c *Conn) answerPlain() {
 	}
 	c.handshakeFailed(observe.ReasonHTTPOnTLSPort, "", errPlain)
 	if status != 0 {
+		c.closeRefused()
+	}
+}
+
+// closeRefused is closeLingering for a client whose handshake has failed. Where connections are scarce it keeps none from others: that the client is told why
+// is a courtesy.
+func (c *Conn) closeRefused() {
+	if !c.set.engine.Overloaded.Load() && !c.set.admission.isScarce() {
 		c.closeLingering()
 	}
 }
