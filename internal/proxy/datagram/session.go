@@ -237,10 +237,10 @@ func (s *Socket) release(ses *session) {
 	ses.endpoint.End()
 }
 
-// drop counts a datagram that nobody gets, and logs it unless it is one of a flood.
+// drop counts a datagram that nobody gets, and logs it unless it is one of a flood. It is the reader's.
 func (ses *session) drop(why observe.Reason, size int) {
 	o := ses.socket.set.options.Observer
-	if why == observe.ReasonOverloaded || why == observe.ReasonShuttingDown {
+	if !ses.socket.logs(why) {
 		o = &ses.socket.set.dropped
 	}
 	ses.record(o, why, int64(size), time.Now().UnixNano(), 0)

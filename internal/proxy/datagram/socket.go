@@ -34,6 +34,8 @@ type Socket struct {
 	v6       bool // addresses of clients are given to the kernel as those of IPv6
 	listener atomic.Pointer[snapshot.Listener]
 	seed     uint64 // the reader's random numbers
+	// loggedAt is when a datagram that was dropped was last logged, by the coarse clock; the reader's.
+	loggedAt map[observe.Reason]int64
 
 	mu       sync.Mutex // guards what follows, and what of a session it says
 	sessions map[key]*session
@@ -158,6 +160,26 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 		}
 		ses.refused()
 	}
+}
+
+// dropLogEvery is how often a datagram that was dropped for a reason is logged. Anybody can send any number of them, from forged addresses, and their lines must not
+// crowd out those of requests.
+const dropLogEvery = time.Second
+
+// logs reports whether a datagram that is dropped is to be logged.
+func (s *Socket) logs(why observe.Reason) bool {
+	if why == observe.ReasonOverloaded || why == observe.ReasonShuttingDown {
+		return false
+	}
+	now := s.set.options.Clock.Load()
+	if at, ok := s.loggedAt[why]; ok && now < at+dropLogEvery.Milliseconds() {
+		return false
+	}
+	if s.loggedAt == nil {
+		s.loggedAt = map[observe.Reason]int64{}
+	}
+	s.loggedAt[why] = now
+	return true
 }
 
 // session returns a client's session, a new one if need be; nil is that its datagrams are dropped. known is that there was one.

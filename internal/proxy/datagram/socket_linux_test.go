@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
@@ -233,4 +234,63 @@ func TestPanicGivesPlaceBack(t *testing.T) {
 	if n := set.Sessions(); n != 0 {
 		t.Errorf("%d sessions of a socket that is closed", n)
 	}
+}
+
+// TestDroppedAreLoggedNowAndThen: of datagrams that are dropped for a reason one is logged each second, and all are counted.
+func TestDroppedAreLoggedNowAndThen(t *testing.T) {
+	var clock atomic.Int64
+	lines := &testkit.Log{}
+	log, err := observe.OpenAccessLog("json", lines, accesslog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := observe.NewMetrics(observe.MetricsOptions{})
+	set, s, weigh := serving(t, Options{Clock: &clock, Observer: &observe.Observer{Log: log, Metrics: metrics}}, echo(t))
+	weigh(1)
+	drop := func(why observe.Reason) {
+		ses := &session{socket: s, key: key{client: netip.MustParseAddrPort("192.0.2.1:53")}, ref: -1}
+		ses.drop(why, 1)
+	}
+	for range 3 {
+		for range 1000 {
+			drop(observe.ReasonNoEndpoints)
+			drop(observe.ReasonRouteNotFound)
+			drop(observe.ReasonOverloaded)
+		}
+		clock.Add(dropLogEvery.Milliseconds())
+	}
+	s.Close()
+	set.running.Wait()
+	log.Close(testkit.Patience) // writes what waits
+	for why, want := range map[observe.Reason]int{observe.ReasonNoEndpoints: 3, observe.ReasonRouteNotFound: 3, observe.ReasonOverloaded: 0} {
+		word := fmt.Sprintf(`"reason":"%s"`, why)
+		if n := strings.Count(lines.String(), word); n != want {
+			t.Errorf("%d lines with %s, want %d", n, word, want)
+		}
+		if n := total(t, metrics, why); n != 3000 {
+			t.Errorf("%v counted with %s, want 3000", n, word)
+		}
+	}
+}
+
+// total is how many records with a reason were counted.
+func total(t *testing.T, metrics *observe.Metrics, why observe.Reason) (sum float64) {
+	t.Helper()
+	families, err := metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "moongate_requests_total" {
+			continue
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "reason" && l.GetValue() == why.String() {
+					sum += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return sum
 }
