@@ -121,7 +121,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend was not asked for the protocol that the request wants to switch to, by Upgrade or an extended CONNECT: the appProtocol of the Service's port does not name it (kubernetes.io/ws is for websocket), nor httpUpgrade of a BackendTrafficPolicy where that is set; its response without the switch was relayed, or the extended CONNECT answered 501"},
 	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour, or one took nothing of what it was sent for ten minutes"},
 	ReasonTunnelEnded:    {Word: "tunnel_ended", Source: SourceNone, Description: "the connection of a layer-4 route has ended, as both sides wanted"},
-	ReasonSessionIdle:    {Word: "session_idle", Source: SourceNone, Description: "the UDP session ended because nothing passed for a minute, or for five seconds while the gateway shuts down"},
+	ReasonSessionIdle:    {Word: "session_idle", Source: SourceNone, Description: "the UDP session ended because nothing passed for a minute, or for five seconds while the gateway shuts down; or because its client has sent one datagram, and nothing passed for 15 seconds or that was ten minutes ago"},
 	ReasonSessionEnded:   {Word: "session_ended", Source: SourceNone, Description: "the UDP session ended because its endpoint, route or listener has gone; the client's next datagram begins another"},
 
 	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},

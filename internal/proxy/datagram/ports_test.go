@@ -35,11 +35,11 @@ func TestScarce(t *testing.T) {
 	clock.Store(1000)
 	set := NewSet(Options{Clock: &clock})
 	set.scarceUntil.Store(1000 + scarcePause.Milliseconds())
-	if got := set.admit(); got != observe.ReasonOverloaded || set.Sessions() != 0 {
+	if got := set.admit("l"); got != observe.ReasonOverloaded || set.Sessions() != 0 {
 		t.Errorf("%v, %d sessions", got, set.Sessions())
 	}
 	clock.Add(scarcePause.Milliseconds())
-	if got := set.admit(); got != observe.ReasonOK || set.Sessions() != 1 {
+	if got := set.admit("l"); got != observe.ReasonOK || set.Sessions() != 1 {
 		t.Errorf("%v, %d sessions", got, set.Sessions())
 	}
 }

@@ -21,6 +21,7 @@ type session struct {
 	// parent is the session that the client is itself, where it is one of ours.
 	parent   *session
 	start    int64          // Unix nanoseconds
+	begun    int64          // by the coarse clock
 	rule     *snapshot.Rule // guarded by socket.mu
 	listener *snapshot.Listener
 	ref      int // in the rule that it began with
@@ -43,12 +44,12 @@ func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int
 	ses := &session{socket: s, key: from, start: time.Now().UnixNano(), listener: l, stats: l.Stats.Unrouted(), ref: -1}
 	reason, kept := ses.choose(l), false
 	if reason == observe.ReasonOK || reason == observe.ReasonBackendInvalid {
-		if full := s.set.admit(); full != observe.ReasonOK {
+		if full := s.set.admit(l.Config.Key); full != observe.ReasonOK {
 			reason = full
 		} else {
 			defer func() { // after a panic too
 				if !kept {
-					s.set.sessions.Add(-1)
+					s.set.leave(l.Config.Key)
 				}
 			}()
 		}
@@ -64,7 +65,8 @@ func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int
 			return nil
 		}
 	}
-	ses.active.Store(s.set.options.Clock.Load())
+	ses.begun = s.set.options.Clock.Load()
+	ses.active.Store(ses.begun)
 	kept = true
 	return s.add(ses)
 }
@@ -224,7 +226,7 @@ func (s *Socket) take(ses *session) bool {
 
 // release gives back what a session holds.
 func (s *Socket) release(ses *session) {
-	s.set.sessions.Add(-1)
+	s.set.leave(ses.listener.Config.Key)
 	if ses.conn == nil {
 		return
 	}

@@ -21,6 +21,8 @@ const (
 	DefaultMaxSessions = 65536
 	// DefaultOnce is enough for the answers to a request, which is all that most clients of DNS want of a session.
 	DefaultOnce = 15 * time.Second
+	// DefaultAnswered is twice what NATs are recommended to keep the mapping of a client for that sends nothing (RFC 4787 section 4.3).
+	DefaultAnswered = 10 * time.Minute
 	// DefaultDrainIdle is the time in which most answers come.
 	DefaultDrainIdle = 5 * time.Second
 )
@@ -31,8 +33,11 @@ type Options struct {
 	Idle, DrainIdle time.Duration
 	// Once is Idle while the client has sent one datagram, at most Idle.
 	Once time.Duration
+	// Answered is how long a session lasts at most while the client has sent one datagram, whatever it is answered: the client's address may be forged, and an
+	// endpoint could keep the place for ever.
+	Answered time.Duration
 	// MaxSessions bounds the sessions of all sockets together. Beyond it new ones are refused, not old ones ended: forged addresses can begin as many as
-	// they like, and must not end those of others.
+	// they like, and must not end those of others. Listeners share them, see admit.
 	MaxSessions int
 	// Clock is the coarse time in Unix milliseconds.
 	Clock *atomic.Int64
@@ -56,14 +61,15 @@ type Set struct {
 	sockets map[*Socket]struct{}
 	// locals are the sessions by the address that their endpoint sees, to know those that come back.
 	locals map[netip.AddrPort]*session
+	of     map[string]int // of sessions, by listener
 }
 
 // NewSet returns an empty Set.
 func NewSet(o Options) *Set {
 	o.Idle, o.DrainIdle = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.DrainIdle, DefaultDrainIdle)
-	o.Once = min(cmp.Or(o.Once, DefaultOnce), o.Idle)
+	o.Once, o.Answered = min(cmp.Or(o.Once, DefaultOnce), o.Idle), cmp.Or(o.Answered, DefaultAnswered)
 	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
-	s := &Set{options: o, sockets: map[*Socket]struct{}{}, locals: map[netip.AddrPort]*session{}}
+	s := &Set{options: o, sockets: map[*Socket]struct{}{}, locals: map[netip.AddrPort]*session{}, of: map[string]int{}}
 	if o.Observer != nil {
 		s.dropped = observe.Observer{Metrics: o.Observer.Metrics, Core: o.Observer.Core}
 	}
@@ -91,7 +97,7 @@ func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	return s, nil
 }
 
-// Sweep ends the sessions that idled too long, or whose endpoint or route has gone. Call it about once a second.
+// Sweep ends the sessions that idled too long, or were only answered for too long, or whose endpoint or route has gone. Call it about once a second.
 func (set *Set) Sweep() {
 	idle := set.options.Idle
 	if set.draining.Load() {
@@ -99,7 +105,7 @@ func (set *Set) Sweep() {
 	}
 	now := set.options.Clock.Load()
 	for _, s := range set.all() {
-		s.sweep(now-idle.Milliseconds(), now-min(idle, set.options.Once).Milliseconds())
+		s.sweep(moments{now - idle.Milliseconds(), now - min(idle, set.options.Once).Milliseconds(), now - set.options.Answered.Milliseconds()})
 	}
 }
 
@@ -133,18 +139,45 @@ func (set *Set) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// admit takes a place for a session; release gives it back.
-func (set *Set) admit() observe.Reason {
+// admit takes a place for a session of a listener; leave gives it back. Where there are several listeners, one may have three times as many sessions as places are
+// free, three quarters of all at most therefore, and further ones share what it leaves likewise: whoever floods one, or has its sessions last, leaves places to the
+// others.
+func (set *Set) admit(listener string) observe.Reason {
 	switch {
 	case set.draining.Load():
 		return observe.ReasonShuttingDown
 	case set.options.Scarce != nil && set.options.Scarce.Load(), set.options.Clock.Load() < set.scarceUntil.Load():
 		return observe.ReasonOverloaded
-	case set.sessions.Add(1) > int64(set.options.MaxSessions):
-		set.sessions.Add(-1)
+	}
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	free := set.options.MaxSessions - set.Sessions()
+	if free <= 0 || set.of[listener] >= 3*free && set.shared(listener) {
 		return observe.ReasonOverloaded
 	}
+	set.sessions.Add(1)
+	set.of[listener]++
 	return observe.ReasonOK
+}
+
+// leave follows admit.
+func (set *Set) leave(listener string) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	set.sessions.Add(-1)
+	if set.of[listener]--; set.of[listener] == 0 {
+		delete(set.of, listener)
+	}
+}
+
+// shared reports whether there are other listeners; mu is held.
+func (set *Set) shared(listener string) bool {
+	for s := range set.sockets {
+		if l := s.Listener(); l != nil && l.Config.Key != listener {
+			return true
+		}
+	}
+	return false
 }
 
 // parentOf is the session whose socket has sent what comes from an address, or nil.

@@ -71,10 +71,13 @@ func (s *Socket) close(why observe.Reason) {
 	s.set.mu.Unlock()
 }
 
-// sweep ends the sessions on which nothing has passed since a moment, or since a later one where the client has sent one datagram, and those that cannot
-// go on.
-func (s *Socket) sweep(before, once int64) {
-	idle, others := s.ending(before, once)
+// moments are since when, by the coarse clock, something must have passed in a session that is to last, and in one whose client has sent one datagram; and since when
+// that one must have come.
+type moments struct{ idle, once, answered int64 }
+
+// sweep ends the sessions that have had their time, and those that cannot go on.
+func (s *Socket) sweep(since moments) {
+	idle, others := s.ending(since)
 	for _, ses := range idle {
 		s.end(ses, observe.ReasonSessionIdle)
 	}
@@ -84,18 +87,24 @@ func (s *Socket) sweep(before, once int64) {
 }
 
 // ending returns what sweep ends.
-func (s *Socket) ending(before, once int64) (idle, others []*session) {
+func (s *Socket) ending(since moments) (idle, others []*session) {
 	l := s.listener.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ses := range s.sessions {
-		if active := ses.active.Load(); active <= before || active <= once && !ses.again.Load() {
+		if ses.idles(since) {
 			idle = append(idle, ses)
 		} else if !ses.follows(l) {
 			others = append(others, ses)
 		}
 	}
 	return idle, others
+}
+
+// idles reports whether the session has had its time.
+func (ses *session) idles(since moments) bool {
+	active := ses.active.Load()
+	return active <= since.idle || !ses.again.Load() && (active <= since.once || ses.begun <= since.answered)
 }
 
 // receive forwards what clients send until the socket is closed.

@@ -294,3 +294,96 @@ func total(t *testing.T, metrics *observe.Metrics, why observe.Reason) (sum floa
 	}
 	return sum
 }
+
+// TestAnsweredForLong: what an endpoint sends keeps the session of a client that has sent one datagram for a long time, and not for ever; it keeps that of one who has
+// sent more.
+func TestAnsweredForLong(t *testing.T) {
+	const step = 10 * time.Second
+	for sends, lasts := range map[int]bool{1: false, 2: true} {
+		t.Run(fmt.Sprint(sends), func(t *testing.T) {
+			var clock atomic.Int64
+			server := silent(t)
+			set, s, weigh := serving(t, Options{Clock: &clock}, server)
+			weigh(1)
+			s.Serve()
+			c, b := s.client(t), make([]byte, 1)
+			var to netip.AddrPort
+			server.SetReadDeadline(time.Now().Add(testkit.Patience))
+			for range sends {
+				var err error
+				if c.Write([]byte("x")); err == nil {
+					_, to, err = server.ReadFromUDPAddrPort(b)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for at := step; at <= DefaultAnswered; at += step {
+				c.SetReadDeadline(time.Now().Add(testkit.Patience))
+				server.WriteToUDPAddrPort(b, to)
+				if _, err := c.Read(b); err != nil {
+					t.Fatal(err)
+				}
+				clock.Add(step.Milliseconds())
+				set.Sweep()
+				if n := set.Sessions(); n != 1 && at < DefaultAnswered {
+					t.Fatalf("the session has ended after %v", at)
+				}
+			}
+			if n := set.Sessions(); (n == 1) != lasts {
+				t.Errorf("%d sessions after %v", n, DefaultAnswered)
+			}
+			s.Close()
+			set.running.Wait()
+		})
+	}
+}
+
+// TestListenersShareSessions: where there are several listeners, however many sessions some want, there are places for the others, and all are given back. One alone
+// has them all.
+func TestListenersShareSessions(t *testing.T) {
+	const most = 1000
+	set := NewSet(Options{Clock: new(atomic.Int64), MaxSessions: most})
+	listens := func(key string) {
+		s := &Socket{}
+		s.SetListener(&snapshot.Listener{Config: &config.Listener{Key: key}})
+		set.sockets[s] = struct{}{}
+	}
+	flood := func(key string) (n int) {
+		for set.admit(key) == observe.ReasonOK {
+			n++
+		}
+		return n
+	}
+	leave := func(key string, n int) {
+		for range n {
+			set.leave(key)
+		}
+	}
+	listens("a")
+	if n := flood("a"); n != most {
+		t.Errorf("a listener alone has %d sessions, want %d", n, most)
+	}
+	leave("a", most)
+	listens("a") // at another address
+	if n := flood("a"); n != most {
+		t.Errorf("a listener with two addresses has %d sessions, want %d", n, most)
+	}
+	leave("a", most)
+	had := map[string]int{}
+	for _, key := range []string{"b", "c", "d"} {
+		listens(key)
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		free := most - set.Sessions()
+		if had[key] = flood(key); had[key] < free/2 || had[key] > free*3/4+1 {
+			t.Errorf("%s has %d sessions where %d were free", key, had[key], free)
+		}
+	}
+	for key, n := range had {
+		leave(key, n)
+	}
+	if len(set.of) > 0 || set.Sessions() != 0 {
+		t.Errorf("%v are left, %d sessions", set.of, set.Sessions())
+	}
+}
