@@ -150,6 +150,10 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquie
 			continue
 		}
 		f := c.file(candidate.path, candidate.root)
+		if c.work.scans > 1 && !due[f.path] && !f.stamp.unchanged(candidate.stamp) && openForWriting(f.path) {
+			unquiet[f.path] = wait{since: now, due: now.Add(settle), first: now, last: now}
+			continue
+		}
 		if f.failed != nil || len(f.gone) > 0 || !f.heldSince.IsZero() || due[f.path] || !f.stamp.same(candidate.stamp) {
 			read = append(read, f)
 		}

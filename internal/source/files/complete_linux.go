@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,10 @@ func openForWriting(path string) bool {
 	return errors.Is(err, unix.EAGAIN)
 }
 
-var errNotRegular = errors.New("not a regular file")
+var errNotRegular, errNotTold = errors.New("not a regular file"), errors.New("the file system does not know")
+
+// remote are file systems that answer for the lack of a lease of their own as if a process had the file open.
+var remote = []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC}
 
 // lease takes a read lease of a regular file and gives it back (F_SETLEASE in fcntl(2)), and returns the file's size. The kernel grants the lease only where no process has the file
 // open for writing: the error is EAGAIN otherwise, and another one where it grants none at all, as for a file of another user. A process that opens the file
@@ -36,6 +40,10 @@ func lease(path string, flags int) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0, errNotRegular
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || slices.Contains(remote, int64(fs.Type)) {
+		return 0, errNotTold
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
 		return 0, err

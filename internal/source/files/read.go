@@ -50,13 +50,13 @@ func (c *catalog) read(list []*file, now time.Time) {
 			if !st.unchanged(f.stamp) {
 				f.changed = now
 				f.swapped = c.swapped(f, st)
+				if len(text) == 0 && !f.swapped {
+					f.changed = now.Add((maxGrace - 1) * c.grace) // by a shell that runs "generate > file", it may be
+				}
 				f.ragged = !f.swapped && len(text) > 0 && text[len(text)-1] != '\n' && f.stamp.info != nil
 			}
 			if (f.hidden || f.failed != nil) && !f.heldSince.IsZero() {
 				f.heldSince = now // nobody could look meanwhile
-			}
-			if failed == nil && !st.stream && len(text) == 0 && f.held > 0 {
-				failed = emptied(f.path)
 			}
 			f.stamp, f.hidden = st, false
 			c.fail(f, failed)
@@ -83,11 +83,6 @@ func (c *catalog) text(path string) ([]byte, stamp, *Problem) {
 		return text, stamp{stream: true}, nil
 	}
 	return readFile(path, c.limit)
-}
-
-// emptied is that a file which has objects has no text any more. That is what a shell makes of it that runs "kustomize build > file", until the program writes; and what a full disk does.
-func emptied(path string) *Problem {
-	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is empty", Remedy: "if its objects are to go, remove the file, or leave a comment in it"}
 }
 
 // compare finds what differs between the sections of a file and its chunks now,

@@ -97,9 +97,15 @@ func (w *wait) begin(now time.Time, quiet time.Duration) {
 	}
 }
 
-// written reports whether the file is open for writing, and to be waited for because of it.
+// written reports whether the file is open for writing, and to be waited for because of it. One that is empty yet is waited for longer: a shell has opened it for a program that
+// may take its time, as "kustomize build > file" does.
 func (w *wait) written(path string, now time.Time) bool {
-	return now.Sub(w.last) < maxWriting && now.Sub(w.first) < maxWritten && openForWriting(path)
+	return now.Sub(w.first) < maxWritten && (now.Sub(w.last) < maxWriting || isEmpty(path)) && openForWriting(path)
+}
+
+func isEmpty(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() == 0
 }
 
 // ready says that it is due, or will be within settle: what changed together is
@@ -265,7 +271,11 @@ func (f *follower) wait(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			// Events were lost: look at everything.
+			// Events were lost: look at everything, and take no name for one that was never gone.
+			for path, w := range f.unquiet {
+				w.removed = true
+				f.unquiet[path] = w
+			}
 			f.rescan.begin(time.Now(), f.source.options.Debounce)
 			f.sooner(f.rescan.due)
 		case <-due:
@@ -312,7 +322,11 @@ func (f *follower) note(e fsnotify.Event) bool {
 		// What a link leads to changed; which files that is only a scan tells, and
 		// the time stamp of a file may be the same.
 		for _, p := range s.linked {
-			f.await(p, fsnotify.Event{})
+			if p == path {
+				f.await(p, e)
+			} else {
+				f.await(p, fsnotify.Event{})
+			}
 		}
 		f.rescanLater()
 	case known:

@@ -376,41 +376,47 @@ func TestHeldFileOutOfSight(t *testing.T) {
 	}
 }
 
-// TestEmptiedFile: a file that is emptied keeps its objects, and says so, until it has a text again, be it a comment, or is gone.
+// TestEmptiedFile: objects of a file that was emptied go, but not while the process that has emptied it may yet write.
 func TestEmptiedFile(t *testing.T) {
 	dir := t.TempDir()
 	a := filepath.Join(dir, "a.yaml")
 	write(t, a, config("a", "one"))
 	w := watch(t, dir)
-	write(t, a, "")
-	for len(w.last.Problems) == 0 {
-		w.next()
-	}
-	want := a + ": is empty; if its objects are to go, remove the file, or leave a comment in it (the previous version stays in use)"
-	if got := w.last.Problems[0].String(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	w.quiet(300 * time.Millisecond)
-	write(t, a, config("a", "two"))
-	w.until("a=two")
-	if len(w.last.Problems) > 0 {
-		t.Errorf("problems: %v", w.last.Problems)
-	}
-	write(t, a, "# nothing\n")
-	w.until()
-	write(t, a, "") // there is nothing to keep
-	w.quiet(300 * time.Millisecond)
-	write(t, a, config("a", "three"))
-	w.until("a=three")
-	write(t, a, "")
-	for len(w.last.Problems) == 0 {
-		w.next()
-	}
-	if err := os.Remove(a); err != nil {
+	f, err := os.OpenFile(a, os.O_WRONLY|os.O_TRUNC, 0) // as a shell does for a generator
+	if err != nil {
 		t.Fatal(err)
 	}
-	for w.until(); len(w.last.Problems) > 0; {
-		w.next()
+	w.quiet(maxWriting + 500*time.Millisecond)
+	if _, err := f.WriteString(config("a", "two")); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	w.until("a=two")
+	write(t, a, "")
+	w.quiet(300 * time.Millisecond)
+	w.until()
+}
+
+// TestScanOfOpenFile: a scan does not read a file that is being written.
+func TestScanOfOpenFile(t *testing.T) {
+	dir := t.TempDir()
+	f := followed(t, dir)
+	a := filepath.Join(dir, "a.yaml")
+	open, err := os.Create(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if _, err := open.WriteString(config("a", "one")); err != nil {
+		t.Fatal(err)
+	}
+	f.rescan.begin(time.Now(), 0)
+	if change, did := f.after(); did.scans != 1 || did.read != 0 || len(change.Upserts) > 0 || f.next().IsZero() {
+		t.Errorf("while it is open: %v, %v", names(change.Upserts), did)
+	}
+	open.Close()
+	if change, _ := f.after(a); len(change.Upserts) == 0 {
+		t.Errorf("then: %v", names(change.Upserts))
 	}
 }
 
@@ -643,7 +649,7 @@ func TestWatchInvalidPolicyCloses(t *testing.T) {
 	if !valid() {
 		t.Errorf("the valid version went: %+v", w.objects[id])
 	}
-	write(t, path, "# none\n")
+	write(t, path, "")
 	for w.objects[id].Object != nil {
 		w.next()
 	}
@@ -651,7 +657,7 @@ func TestWatchInvalidPolicyCloses(t *testing.T) {
 	for !closes("web") {
 		w.next()
 	}
-	write(t, path, "# none\n")
+	write(t, path, "")
 	for w.objects[id].Object != nil {
 		w.next()
 	}

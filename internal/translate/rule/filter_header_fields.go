@@ -37,7 +37,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 			actions[key] = at
 			return nil
 		}
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "have one action for each header field, with values separated by commas",
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "have one action for each header field",
 			"%s is in %s already: a filter may do only one thing with a header field", name, strings.TrimPrefix(first, field+"."))
 	}
 	for _, list := range []struct {
