@@ -24,7 +24,7 @@ import (
 func TestWhatIsTranslatedCompiles(t *testing.T) {
 	t.Parallel()
 	filters, matches := 0, 0
-	for seed := range uint64(2000) {
+	for seed := range uint64(3000) {
 		f, m := compiles(t, seed, "")
 		filters, matches = filters+f, matches+m
 	}

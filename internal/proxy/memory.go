@@ -24,6 +24,8 @@ const (
 	collectEvery = time.Second
 	// collectLeast is the least time between two collections where what may be allocated between two looks was.
 	collectLeast = 100 * time.Millisecond
+	// tellEvery is how often that is logged.
+	tellEvery = 10 * time.Second
 	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
 	// let go of what they hold, and what went into pools lives for two more.
 	settleCycles = 3
@@ -42,7 +44,7 @@ type memory struct {
 	spentAtLook, spentAtCycle int64
 	look                      chan struct{} // asks for a look now
 	collecting                atomic.Bool
-	collected                 time.Time
+	collected, told           time.Time
 	// heldAt and cutAt are the number of cycles from which on tunnels and responses, and connections that hold most, may be ended again.
 	heldAt, cutAt uint64
 	// endedAt is how many bytes were in use when unused tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
@@ -61,7 +63,9 @@ func newMemory(limit int64, used func() uint64, budget *buffer.Budget) *memory {
 		{Name: "/gc/heap/live:bytes"},
 	}}
 	if used == nil {
-		m.used, m.budget = m.inUse, budget
+		if m.used, m.budget = m.inUse, budget; limit > 0 {
+			buffer.Account(budget)
+		}
 	}
 	budget.Exhaust = m.ask
 	collections := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
@@ -80,17 +84,16 @@ func (m *memory) ask() {
 	}
 }
 
-// allot sets the budget until the next look, and reports whether nothing was left of the last one, or is of this one.
-func (m *memory) allot(used uint64) (exhausted bool) {
-	exhausted = m.budget.Exhausted()
+// allot sets the budget until the next look, and reports whether nothing is left. cycle is the number of collections before used was asked.
+func (m *memory) allot(used, cycle uint64) (exhausted bool) {
 	spent := m.budget.Spent()
-	if cycle := m.cycles(); cycle != m.cycle {
+	if cycle != m.cycle {
 		m.cycle, m.spentAtCycle = cycle, m.spentAtLook
 	}
 	m.spentAtLook = spent
 	limit := int64(m.limit)
 	m.budget.Set(limit/100*refuseAt-int64(used)-(spent-m.spentAtCycle), limit/100*(refuseAt-leanAt))
-	return exhausted || m.budget.Exhausted()
+	return m.budget.Exhausted()
 }
 
 // mostKept is exchange.Engine.MaxKept.
@@ -115,11 +118,13 @@ func (p *Proxy) watchMemory(now time.Time) {
 	if m.limit == 0 {
 		return
 	}
+	cycle := m.cycles()
 	used := m.used()
-	exhausted := m.budget != nil && m.allot(used)
+	exhausted := m.budget != nil && m.allot(used, cycle)
 	if used < m.limit/100*idleAt {
 		p.shed(false, used)
 		if exhausted && now.Sub(m.collected) >= collectLeast { // by garbage, it seems
+			p.tellExhausted(now, used)
 			p.collect(now)
 		}
 		return
@@ -135,6 +140,17 @@ func (p *Proxy) watchMemory(now time.Time) {
 		p.endForMemory(used)
 		p.collect(now)
 	}
+}
+
+// tellExhausted logs, now and then, that what is new is refused until garbage was collected.
+func (p *Proxy) tellExhausted(now time.Time, used uint64) {
+	m := p.memory
+	if now.Sub(m.told) < tellEvery {
+		return
+	}
+	m.told = now
+	p.logger.Warn("much was allocated at once: new connections and requests are refused until garbage is collected", "reason", observe.ReasonOverloaded.String(),
+		"used", used, "limit", m.limit)
 }
 
 // collect collects garbage, beside the sweeper, and has it look again.

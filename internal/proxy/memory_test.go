@@ -493,3 +493,59 @@ func TestMemoryEndsTunnels(t *testing.T) {
 	client.Close()
 	recent.Close()
 }
+
+// TestAllot: what was spent since the look before the last collection counts as used, and what came before it does not, which the collection has seen.
+func TestAllot(t *testing.T) {
+	const limit = 1000
+	m := &memory{limit: limit, budget: &buffer.Budget{}}
+	for i, step := range []struct {
+		spend       int64
+		used, cycle uint64
+		left        int64 // of the budget
+	}{
+		{0, 100, 1, 800},
+		{300, 100, 1, 500},
+		{100, 100, 1, 400},
+		{50, 500, 2, 350}, // the collection may have begun at the look before: only 50 are certain to be missing
+		{0, 500, 2, 350},
+		{0, 540, 3, 360},
+		{0, 950, 3, -50},
+	} {
+		m.budget.Spend(step.spend)
+		exhausted := m.allot(step.used, step.cycle)
+		if exhausted != (step.left <= 0) || m.budget.Exhausted() != exhausted {
+			t.Errorf("step %d: exhausted %v", i, exhausted)
+		}
+		if step.left <= 0 {
+			continue
+		}
+		m.budget.Spend(step.left - 1)
+		if m.budget.Exhausted() {
+			t.Errorf("step %d: less than %d are left", i, step.left)
+		}
+		if m.budget.Spend(1); !m.budget.Exhausted() {
+			t.Errorf("step %d: more than %d are left", i, step.left)
+		}
+		m.budget.Spend(-step.left)
+	}
+}
+
+// TestHeldUpIsBounded: a client that takes its response slowly keeps unused tunnels from being ended only until it is judged itself.
+func TestHeldUpIsBounded(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(cannedBackend(t, cannedResponse(32<<20), 0), nil)
+	c := g.dial()
+	defer c.Close()
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	g.stopSweeping()
+	g.eventuallyStuck(1, 0)
+	began := g.engine.Now()
+	for d, want := range map[time.Duration]bool{0: false, 2 * time.Second: true, time.Minute: false} {
+		g.engine.Clock.Store(began + d.Milliseconds())
+		if got := g.clients.HeldUp(); got != want {
+			t.Errorf("after %v: %v", d, got)
+		}
+	}
+}

@@ -82,3 +82,17 @@ func TestTakeWithin(t *testing.T) {
 	}
 	t.Error("1000 large buffers were lent")
 }
+
+// TestAccount: what Take makes is spent too.
+func TestAccount(t *testing.T) {
+	var b Budget
+	Account(&b)
+	defer Account(nil)
+	for range 1000 { // as many as others have given back
+		defer Give(Take())
+		if b.Spent() >= Size {
+			return
+		}
+	}
+	t.Error("nothing is spent")
+}

@@ -36,6 +36,12 @@ func (b *Buffer) IsLittle() bool { return len(b.bytes) == LittleSize }
 
 var pool, littlePool sync.Pool
 
+// account is the budget of what Take makes; nil is none.
+var account atomic.Pointer[Budget]
+
+// Account has what Take makes be spent from b from now on: memory is the process's, and so is what is known of it.
+func Account(b *Budget) { account.Store(b) }
+
 // lent counts the buffers that are lent, where a test wants to know.
 var lent atomic.Pointer[atomic.Int64]
 
@@ -48,6 +54,9 @@ func Take() *Buffer {
 	count(1)
 	if b, ok := pool.Get().(*Buffer); ok {
 		return b
+	}
+	if budget := account.Load(); budget != nil {
+		budget.Spend(Size)
 	}
 	return &Buffer{make([]byte, Size)}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
@@ -274,9 +275,10 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 		}
 	})
 	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(a.since, b.since) })
-	for i := 0; i < len(all) && uint64(ended)*buffer.Size < bytes; i++ {
+	for i, sum := 0, uint64(0); i < len(all) && sum < bytes; i++ {
 		c := all[i].c
 		if since, ok := c.stuckSince(); ok && since == all[i].since { // else it has taken the part meanwhile
+			sum += c.holdsOfResponse()
 			c.endInUse()
 			ended++
 		}
@@ -284,19 +286,28 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	return ended
 }
 
-// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of.
-const heldUpFor = time.Second
+// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and judgedFor how long at most: EndStuckResponses has judged it by then.
+const heldUpFor, judgedFor = time.Second, stuckFor + 5*time.Second
 
 // HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses may find some soon.
 func (s *Set) HeldUp() (found bool) {
-	latest := s.engine.Now() - heldUpFor.Milliseconds()
+	now := s.engine.Now()
+	earliest, latest := now-judgedFor.Milliseconds(), now-heldUpFor.Milliseconds()
 	s.Each(func(c *Conn) {
 		if !found {
 			since, ok := c.WritingSince()
-			found = ok && since <= latest
+			found = ok && since <= latest && since >= earliest
 		}
 	})
 	return found
+}
+
+// holdsOfResponse is how many bytes at least a response holds that is being written.
+func (c *Conn) holdsOfResponse() uint64 {
+	if c.little.Load() {
+		return buffer.LittleSize + exchange.Cost
+	}
+	return buffer.Size
 }
 
 // stuck is stuckSince, but for clients that have taken something since it was last asked.

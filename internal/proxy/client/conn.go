@@ -62,6 +62,8 @@ type Conn struct {
 	small *[smallBuffer]byte
 	big   *buffer.Buffer
 	eager bool // a request filled the small buffer: wait for the next with a big one
+	// little shows the sweeper that the part of a response which was sent last stands in a little buffer.
+	little atomic.Bool
 	// holding shows the sweeper that there is pooled memory to give back after a while.
 	holding atomic.Bool
 
@@ -511,7 +513,7 @@ func (c *Conn) answerPlain() {
 // closeRefused is closeLingering for a client whose handshake has failed. Where connections are scarce it keeps none from others: that the client is told why
 // is a courtesy.
 func (c *Conn) closeRefused() {
-	if !c.set.engine.Overloaded.Load() && !c.set.admission.isScarce() {
+	if !c.set.engine.Refuses() && !c.set.admission.isScarce() {
 		c.closeLingering()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -307,6 +308,9 @@ func (c *Conn) send(p *exchange.Part) error {
 	st := c.h1
 	chunked := st.framing == http1.Chunked
 	data := p.Data()
+	if little := len(p.Buf) == buffer.LittleSize; little != c.little.Load() {
+		c.little.Store(little)
+	}
 	if chunked && len(data) > 0 {
 		st.out = http1.AppendChunkHead(st.out, len(data))
 	}

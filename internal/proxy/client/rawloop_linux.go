@@ -79,8 +79,9 @@ func (c *Conn) readSecure(b exchange.Buffer) (int, error) {
 	if u.secure == nil {
 		u.secure = func(fd uintptr) bool {
 			u.looking, u.fd = true, fd
+			defer func() { u.looking = false }()
 			u.n, u.err = c.nc.Read(u.into.Take())
-			if u.looking = false; u.n == 0 && u.err == errNothingYet {
+			if u.n == 0 && u.err == errNothingYet {
 				u.into.Give()
 				return false
 			}

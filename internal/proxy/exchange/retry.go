@@ -220,7 +220,7 @@ const leastAttempt = 5 * time.Millisecond
 // memory is scarce, nor one in place of a response where no endpoint may be asked.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
-	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Overloaded.Load() {
+	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Refuses() {
 		return v
 	}
 	if f.kind == failedByStatus && x.backend.AllBarred() { // it may be this response that has the last one ejected
