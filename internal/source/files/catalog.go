@@ -32,9 +32,9 @@ type catalog struct {
 	implicit map[string]bool // Namespaces that no file defines
 	report   report
 	change   changeSet
-	// named are the files to read whose names were never gone since they were read last: another file of that name was moved there, so it is complete.
-	named map[string]bool
-	work  work
+	// unquiet are the files that have changed and were not read since: nobody knows what they have.
+	unquiet map[string]wait
+	work    work
 }
 
 // work counts what was done since the beginning.
@@ -64,9 +64,11 @@ type file struct {
 	pending time.Time
 	// heldSince is since when what was read waits to be taken in, because it lacks objects that may come yet; zero if it does not wait.
 	heldSince time.Time
+	// heldHas is what the version that waits has which the one before did not, or elsewhere.
+	heldHas map[kind.ObjectKey]bool
 	// target is what the name led to when it was read last, where it is a link.
 	target string
-	// swapped is that the last read found another file that was complete before it had the name.
+	// swapped is that the last read found that the name is a link which leads elsewhere.
 	swapped bool
 	// ragged is that the last read found a text that was written in place and whose last line does not end: more may come.
 	ragged bool
@@ -130,7 +132,6 @@ func newCatalog(s *Source) *catalog {
 }
 
 func (c *catalog) begin() {
-	c.named = map[string]bool{}
 	c.change = changeSet{
 		upserts: map[kind.ObjectKey]Object{}, deletes: map[kind.ObjectKey]bool{}, namespaces: map[string]bool{},
 		objects: map[*object]bool{}, files: map[*file]bool{},

@@ -13,7 +13,7 @@
 // gone, and has not changed for Options.RemovalGrace (in a file that never rests,
 // ten times as long): files that are rewritten in place pass through such states. What else
 // has changed in such a file waits as long, so that what is served was in the file at some
-// moment. What a link leads to, as in a mounted ConfigMap, or was moved over a file, is complete, and replaces what was at once. A file that a
+// moment. What a link leads to, as in a mounted ConfigMap, is complete, and replaces what was at once. A file that a
 // process has open for writing is not read before it is closed, as far as that can be told; of one that was emptied in place the objects go after ten times RemovalGrace.
 //
 // A path given to New that vanishes later, with all that it holds, is reported and keeps every object

@@ -26,7 +26,7 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 		}
 	}
 	held := f.heldSince
-	f.sections, f.heldSince = sections, time.Time{}
+	f.sections, f.heldSince, f.heldHas = sections, time.Time{}, nil
 	malformed := f.gather()
 	for _, s := range added {
 		for _, e := range s.Entries {
@@ -117,8 +117,8 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
-// swapped reports whether f is another file now, that was complete before it had the name: a link leads elsewhere, as those of a mounted ConfigMap do, or another file was moved
-// over the one that was read. Nothing that such a file lacks is waited for.
+// swapped reports whether f is a link that leads elsewhere now, as those of a mounted ConfigMap do. That file is complete, and so are the others of the mount, so nothing that it lacks
+// is waited for.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	target := ""
 	if slices.Contains(c.scan.linked, f.path) {
@@ -126,13 +126,7 @@ func (c *catalog) swapped(f *file, now stamp) bool {
 	}
 	before := f.target
 	f.target = target
-	if f.stamp.info == nil || now.info == nil || os.SameFile(f.stamp.info, now.info) {
-		return false
-	}
-	if target != "" {
-		return target != before
-	}
-	return c.named[f.path]
+	return f.stamp.info != nil && now.info != nil && !os.SameFile(f.stamp.info, now.info) && target != "" && target != before
 }
 
 // hold reports whether all that was read of a file is to wait until the grace period of what it lacks is over. If only the removals waited, new objects would be served
@@ -146,9 +140,15 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	if f.heldSince.IsZero() {
 		f.heldSince = now
 	}
-	end := c.graceOf(f, f.heldSince)
+	end := c.graceOf(f, f.heldSince, now)
 	if !now.Before(end) {
 		return false
+	}
+	f.heldHas = map[kind.ObjectKey]bool{}
+	for _, s := range r.added {
+		for _, e := range s.Entries {
+			f.heldHas[e.ID] = true
+		}
 	}
 	c.unawait(f)
 	c.await(f, end)
@@ -193,13 +193,35 @@ func (c *catalog) late(f *file, now time.Time) {
 	}
 }
 
-// graceOf is until when what is missing in a file since a moment may come yet.
-func (c *catalog) graceOf(f *file, since time.Time) time.Time {
+// graceOf is until when what is missing in a file since a moment may come yet. While a process has the file open for writing that is put off by a second at a time.
+func (c *catalog) graceOf(f *file, since, now time.Time) time.Time {
 	end := f.changed.Add(c.grace)
 	if last := since.Add(maxGrace * c.grace); last.Before(end) {
 		end = last
 	}
+	if c.grace > 0 && !now.Before(end) && now.Sub(since) < maxWritten && openForWriting(f.path) {
+		end = now.Add(pollInterval)
+	}
 	return end
+}
+
+// moving is until when an object that f has lost may come in another file: one that was not read since it changed, or of which a version waits that has the object. It is now
+// where there is none, or nothing has come for too long.
+func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
+	if now.Sub(d.missing) >= maxGrace*c.grace {
+		return now
+	}
+	for path, w := range c.unquiet {
+		if path != f.path {
+			return w.due.Add(settle)
+		}
+	}
+	for other := range c.waiting {
+		if other != f && other.heldHas[d.object.id] && now.Before(other.pending) {
+			return other.pending.Add(settle)
+		}
+	}
+	return now
 }
 
 // settle decides about what f held and no longer has. An object goes only if its
@@ -218,9 +240,12 @@ func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 				d.missing = held
 			}
 		}
-		end := c.graceOf(f, d.missing)
-		if f.swapped {
-			end = now
+		end := now
+		if !f.swapped {
+			end = c.graceOf(f, d.missing, now)
+		}
+		if !now.Before(end) {
+			end = c.moving(f, d, now)
 		}
 		if (d.good.Entry != nil || d.closing != nil) && now.Before(end) {
 			c.await(f, end)

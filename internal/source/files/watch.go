@@ -118,6 +118,7 @@ func (f *follower) update() Change {
 	defer f.source.mu.Unlock()
 	c, now := f.catalog, time.Now()
 	c.begin()
+	c.unquiet = f.unquiet
 	due := map[string]bool{}
 	for path, w := range f.unquiet {
 		switch {
@@ -127,9 +128,6 @@ func (f *follower) update() Change {
 			f.unquiet[path] = w
 		default:
 			due[path] = true
-			if !w.removed {
-				c.named[path] = true
-			}
 			delete(f.unquiet, path)
 		}
 	}
@@ -271,11 +269,7 @@ func (f *follower) wait(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			// Events were lost: look at everything, and take no name for one that was never gone.
-			for path, w := range f.unquiet {
-				w.removed = true
-				f.unquiet[path] = w
-			}
+			// Events were lost: look at everything.
 			f.rescan.begin(time.Now(), f.source.options.Debounce)
 			f.sooner(f.rescan.due)
 		case <-due:

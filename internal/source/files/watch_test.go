@@ -293,21 +293,6 @@ func TestWatchWholeVersions(t *testing.T) {
 		write(t, a, strings.Replace(text, "two", "three", 1)) // as it is to be
 		w.until("a=three")
 	})
-	t.Run("replaced at once", func(t *testing.T) {
-		dir := t.TempDir()
-		a := filepath.Join(dir, "a.yaml")
-		write(t, a, versions[0])
-		s, err := New([]string{dir}, Options{RemovalGrace: time.Hour}) // which is not waited for
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := watchSource(t, s)
-		write(t, filepath.Join(dir, "new"), versions[1])
-		if err := os.Rename(filepath.Join(dir, "new"), a); err != nil {
-			t.Fatal(err)
-		}
-		whole(t, w, 1)
-	})
 	t.Run("mounted", func(t *testing.T) {
 		dir := t.TempDir()
 		generation := func(n int) {
@@ -374,6 +359,72 @@ func TestHeldFileOutOfSight(t *testing.T) {
 	if change, _ := f.after(); len(change.Deletes) > 0 {
 		t.Errorf("the link is away for a moment, and %v are deleted", change.Deletes)
 	}
+}
+
+// TestObjectsChangePlaces: objects that two files exchange are there all the time, however and in whichever order the files are written.
+func TestObjectsChangePlaces(t *testing.T) {
+	inPlace := func(t *testing.T, path, text string) { write(t, path, text) }
+	renamed := func(t *testing.T, path, text string) {
+		t.Helper()
+		write(t, path+".new", text)
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type how func(*testing.T, string, string)
+	for name, hows := range map[string][2]how{
+		"in place": {inPlace, inPlace}, "renamed": {renamed, renamed}, "in place, renamed": {inPlace, renamed}, "renamed, in place": {renamed, inPlace},
+	} {
+		for _, order := range [][2]int{{0, 1}, {1, 0}} {
+			t.Run(fmt.Sprint(name, order), func(t *testing.T) {
+				dir := t.TempDir()
+				paths := [2]string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")}
+				texts := [2]string{config("a", "one") + config("p", "one"), config("b", "one") + config("q", "one")}
+				write(t, paths[0], texts[0])
+				write(t, paths[1], texts[1])
+				w := watch(t, dir)
+				want := []string{"a=one", "b=one", "p=one", "q=one"}
+				w.until(want...)
+				texts[0], texts[1] = config("a", "one")+config("q", "one"), config("b", "one")+config("p", "one")
+				hows[0](t, paths[order[0]], texts[order[0]])
+				hows[1](t, paths[order[1]], texts[order[1]])
+				for end := time.After(time.Second); ; {
+					select {
+					case w.last = <-w.changes:
+						if len(w.last.Deletes) > 0 {
+							t.Fatalf("%v are gone for a while", w.last.Deletes)
+						}
+						continue
+					case <-end:
+					}
+					break
+				}
+				for i, name := range []string{"q", "p"} {
+					if at, _ := w.source.Position(kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: name}); at.File != paths[i] {
+						t.Errorf("%s is at %v", name, at)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPauseOfAWriter: what a file lacks that a process has open for writing stays, however long the process pauses between two objects.
+func TestPauseOfAWriter(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one")+config("b", "one"))
+	w := watch(t, dir)
+	f, err := os.OpenFile(a, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(config("a", "one")); err != nil {
+		t.Fatal(err)
+	}
+	w.quiet(maxWriting + 1500*time.Millisecond)
+	f.Close()
+	w.until("a=one")
 }
 
 // TestEmptiedFile: objects of a file that was emptied go, but not while the process that has emptied it may yet write.
@@ -552,11 +603,11 @@ func TestWatchHalfWrittenFiles(t *testing.T) {
 	if f, err = os.OpenFile(a, os.O_WRONLY|os.O_TRUNC, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	if _, err := f.WriteString(edited); err != nil {
 		t.Fatal(err)
 	}
 	w.until("a=two", "b=two", "c=two")
+	f.Close() // else what is lost below would be waited for
 
 	// A file that does not parse keeps what it held, for as long as it takes.
 	write(t, a, config("a", "three")+"apiVersion: v1\nkind: ConfigMap\nmetadata: {na")
