@@ -15,16 +15,16 @@ const (
 	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels and responses ended that are stuck, or tunnels that are unused,
 	// until less than acceptAt is in use. At cutAt connections that hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
-	// From leanAt on, as far as is known between two looks, no more large buffers are made: little ones are lent instead, through which a response passes in more
-	// and smaller parts. So of clients that do not take their responses many more can be served before new requests are refused.
-	leanAt = 70
+	// From littleAt on, by the last look and what was spent since, no more large buffers are made: little ones are lent instead, through which a response passes in
+	// more and smaller parts. So many more clients that do not take their responses fit in before new requests are refused.
+	littleAt = 70
 	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
 	keptPart, keptWithout = 4, 1 << 30
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
 	collectEvery = time.Second
-	// collectLeast is the least time between two collections where what may be allocated between two looks was.
+	// collectLeast is the least time between two collections that are made because the budget is exhausted.
 	collectLeast = 100 * time.Millisecond
-	// tellEvery is how often that is logged.
+	// tellEvery is how often that is logged at most.
 	tellEvery = 10 * time.Second
 	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
 	// let go of what they hold, and what went into pools lives for two more.
@@ -92,7 +92,7 @@ func (m *memory) allot(used, cycle uint64) (exhausted bool) {
 	}
 	m.spentAtLook = spent
 	limit := int64(m.limit)
-	m.budget.Set(limit/100*refuseAt-int64(used)-(spent-m.spentAtCycle), limit/100*(refuseAt-leanAt))
+	m.budget.Set(limit/100*refuseAt-int64(used)-(spent-m.spentAtCycle), limit/100*(refuseAt-littleAt))
 	return m.budget.Exhausted()
 }
 

@@ -39,7 +39,7 @@ var pool, littlePool sync.Pool
 // account is the budget of what Take makes; nil is none.
 var account atomic.Pointer[Budget]
 
-// Account has what Take makes be spent from b from now on: memory is the process's, and so is what is known of it.
+// Account has Take spend from b for each buffer that it makes from now on; nil ends that. There is one for the process, as there is one memory.
 func Account(b *Budget) { account.Store(b) }
 
 // lent counts the buffers that are lent, where a test wants to know.

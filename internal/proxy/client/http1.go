@@ -230,13 +230,10 @@ func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 		c.bodyWait.set(waitRead, c.set.engine.Now()+c.timeouts.BodyIdle.Milliseconds())
 		var n int
 		var err error
-		switch {
-		case c.set.plainIO:
+		if c.set.plainIO {
 			n, err = c.nc.Read(b.Take())
-		case c.nc == net.Conn(c.tcp):
+		} else {
 			n, err = c.readSocket(b)
-		default:
-			n, err = c.readSecure(b)
 		}
 		if !c.leave(&c.bodyWait) {
 			return 0, os.ErrDeadlineExceeded

@@ -33,26 +33,25 @@ type rawLoop struct {
 	upload  upload
 }
 
-// upload is the state of readSocket and readSecure, which is the uploading goroutine's.
+// upload is the state of readSocket and readRecords, which is the uploading goroutine's.
 type upload struct {
-	step  func(fd uintptr) bool
-	into  exchange.Buffer
-	n     int
-	errno syscall.Errno
-	// secure is the step of readSecure, looking that it is under way on fd, and err what it ended with.
-	secure  func(fd uintptr) bool
+	step, ofTunnel func(fd uintptr) bool // of readSocket and readRecords, made once per connection: one may have uploads and then a tunnel
+	into           exchange.Buffer
+	n              int
+	err            error         // of readSocket
+	errno          syscall.Errno // of readRecords
+	// looking tells wire.Read that a step is under way, on fd.
 	looking bool
 	fd      uintptr
-	err     error
 }
 
-// readSocket reads what follows of a body, outside of a step. It holds no memory while it waits.
+// readSocket reads what follows of a body, outside of a step of runRaw. It holds no memory while it waits, over TLS neither.
 func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	u := &c.loop.upload
 	if u.step == nil {
 		u.step = func(fd uintptr) bool {
-			u.n, u.errno = readRaw(fd, u.into.Take())
-			if u.errno == unix.EAGAIN {
+			u.n, u.err = c.readUpload(fd, u.into.Take())
+			if u.n == 0 && u.err == errNothingYet {
 				u.into.Give()
 				return false
 			}
@@ -62,39 +61,21 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	u.into = b
 	err := c.raw.Read(u.step)
 	u.into = nil
-	switch {
-	case err != nil:
-		return 0, err
-	case u.errno != 0:
-		return 0, u.errno
-	case u.n == 0:
-		return 0, io.EOF
-	}
-	return u.n, nil
-}
-
-// readSecure is readSocket over TLS.
-func (c *Conn) readSecure(b exchange.Buffer) (int, error) {
-	u := &c.loop.upload
-	if u.secure == nil {
-		u.secure = func(fd uintptr) bool {
-			u.looking, u.fd = true, fd
-			defer func() { u.looking = false }()
-			u.n, u.err = c.nc.Read(u.into.Take())
-			if u.n == 0 && u.err == errNothingYet {
-				u.into.Give()
-				return false
-			}
-			return true
-		}
-	}
-	u.into = b
-	err := c.raw.Read(u.secure)
-	u.into = nil
 	if err != nil {
 		return 0, err
 	}
 	return u.n, u.err
+}
+
+// readUpload reads what has come already; errNothingYet is that nothing has.
+func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
+	if c.nc == net.Conn(c.tcp) {
+		return receive(fd, into)
+	}
+	u := &c.loop.upload
+	u.looking, u.fd = true, fd
+	defer func() { u.looking = false }()
+	return c.nc.Read(into)
 }
 
 // runRaw is nextHead without net.Conn: the connection's life between two requests that need
@@ -265,21 +246,27 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// look is Read within a step of readSecure.
+// look is Read within a step of readSocket.
 func (w *wire) look(b []byte) (int, error) {
 	l := &w.c.loop
-	n, errno := readRaw(l.upload.fd, b)
-	switch {
+	n, err := receive(l.upload.fd, b)
+	l.ended = l.ended || err == io.EOF
+	l.records.feed(b[:n])
+	return n, err
+}
+
+// receive reads what has come already; errNothingYet is that nothing has.
+func receive(fd uintptr, into []byte) (int, error) {
+	switch n, errno := readRaw(fd, into); {
 	case errno == unix.EAGAIN:
 		return 0, errNothingYet
 	case errno != 0:
 		return 0, errno
 	case n == 0:
-		l.ended = true
 		return 0, io.EOF
+	default:
+		return n, nil
 	}
-	l.records.feed(b[:n])
-	return n, nil
 }
 
 // wireEnded reports whether TLS has met the end of what the client sends.

@@ -18,8 +18,6 @@ func (c *Conn) runRaw() (int, error) { return c.readHead() }
 
 func (c *Conn) readSocket(b exchange.Buffer) (int, error) { return c.nc.Read(b.Take()) }
 
-func (c *Conn) readSecure(b exchange.Buffer) (int, error) { return c.nc.Read(b.Take()) }
-
 func (c *Conn) writeRaw(b []byte) []byte { return b }
 
 func (c *Conn) sending() net.Conn { return c.nc }

@@ -21,8 +21,8 @@ func (d *duplex) Raw() syscall.RawConn {
 // readRecords reads from TLS outside of the loop, and holds no memory while it waits. What is written meanwhile must leave by a sender.
 func (c *Conn) readRecords(b exchange.Buffer) (int, error) {
 	u, l := &c.loop.upload, &c.loop
-	if u.step == nil {
-		u.step = func(fd uintptr) bool {
+	if u.ofTunnel == nil {
+		u.ofTunnel = func(fd uintptr) bool {
 			l.inside, l.fd = true, fd
 			for again := true; again; again = u.errno == unix.EAGAIN && l.short {
 				l.drained, l.short = false, false
@@ -37,7 +37,7 @@ func (c *Conn) readRecords(b exchange.Buffer) (int, error) {
 		}
 	}
 	u.into = b
-	err := c.raw.Read(u.step)
+	err := c.raw.Read(u.ofTunnel)
 	u.into = nil
 	switch {
 	case err != nil:

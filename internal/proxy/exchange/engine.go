@@ -58,7 +58,7 @@ type Engine struct {
 	keptBodies keptBodies
 }
 
-// Cost is about what a request takes that is under way, in bytes, with the stack that carries it out, but without large buffers.
+// Cost is an estimate of what a request under way takes, in bytes: its stack, its Exchange and its head, but no large buffer.
 const Cost = 16 << 10
 
 // Refuses reports whether new connections and requests are refused: memory is scarce.
