@@ -27,12 +27,12 @@ func TestLogRemoved(t *testing.T) {
 		{files.Change{}, ""},
 		{files.Change{Deletes: gone("Namespace", 1)}, ""},
 		{files.Change{Full: true, Deletes: gone("HTTPRoute", 1)}, ""},
-		{files.Change{Deletes: append(gone("HTTPRoute", 1), gone("Namespace", 1)...)}, `count=1 objects="HTTPRoute default/r0" others=0`},
-		{files.Change{Deletes: gone("HTTPRoute", 7)}, `count=7 objects="HTTPRoute default/r0, HTTPRoute default/r1, HTTPRoute default/r2, HTTPRoute default/r3, HTTPRoute default/r4" others=2`},
+		{files.Change{Deletes: append(gone("HTTPRoute", 1), gone("Namespace", 1)...)}, `number=1 objects="HTTPRoute default/r0"`},
+		{files.Change{Deletes: gone("HTTPRoute", 7)}, `number=7 objects="HTTPRoute default/r0,HTTPRoute default/r1,HTTPRoute default/r2,HTTPRoute default/r3,HTTPRoute default/r4 and 2 others"`},
 	} {
 		out.Reset()
 		logRemoved(log, c.change)
-		if _, got, _ := strings.Cut(strings.TrimSpace(out.String()), `msg="no longer in the manifests" `); got != c.want {
+		if _, got, _ := strings.Cut(strings.TrimSpace(out.String()), `msg="no longer in force" `); got != c.want {
 			t.Errorf("%v: %s", c.change.Deletes, out.String())
 		}
 	}

@@ -131,9 +131,12 @@ func absentFrom(others, all []string) (rest []string) {
 }
 
 // someListeners names listeners, and says how many others there are.
-func someListeners(keys []string) string {
-	if more := len(keys) - maxSocketListeners; more > 0 {
-		return fmt.Sprintf("%s and %d others", strings.Join(keys[:maxSocketListeners], ","), more)
+func someListeners(keys []string) string { return firstOf(keys, maxSocketListeners) }
+
+// firstOf joins the first names, and says how many others there are.
+func firstOf(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d others", strings.Join(names[:most], ","), more)
 	}
-	return strings.Join(keys, ",")
+	return strings.Join(names, ",")
 }

@@ -100,7 +100,7 @@ func BenchmarkMemory5000Routes(b *testing.B) {
 		write(b, path, string(manyRoutes(n, unedited)))
 		c := newCatalog(source(b, dir))
 		c.begin()
-		c.rescan(nil, nil, nil, time.Now())
+		c.rescan(nil, nil, time.Now())
 		c.commit()
 		c.begin()
 		b.ReportMetric(float64(heapInUse()-compiled)/n, "B/route")

@@ -32,7 +32,7 @@ type catalog struct {
 	implicit map[string]bool // Namespaces that no file defines
 	report   report
 	change   changeSet
-	// unquiet are the files that have changed and were not read since: nobody knows what they have.
+	// unquiet is follower.unquiet: what these files have now, nobody knows. It is nil where nothing is followed.
 	unquiet map[string]wait
 	work    work
 }
@@ -64,7 +64,7 @@ type file struct {
 	pending time.Time
 	// heldSince is since when what was read waits to be taken in, because it lacks objects that may come yet; zero if it does not wait.
 	heldSince time.Time
-	// heldHas is what the version that waits has which the one before did not, or elsewhere.
+	// heldHas are the objects of the version that waits which are new, or differ, or stand elsewhere in the file.
 	heldHas map[kind.ObjectKey]bool
 	// target is what the name led to when it was read last, where it is a link.
 	target string
@@ -139,20 +139,20 @@ func (c *catalog) begin() {
 }
 
 // rescan looks at all paths and reads the files that are new or changed, and those
-// in due. Those in unquiet are still being written and wait.
-func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquiet map[string]wait, now time.Time) {
+// in due. Those in c.unquiet are still being written and wait.
+func (c *catalog) rescan(watched func(string) error, due map[string]bool, now time.Time) {
 	c.work.scans++
 	c.scan = scanPaths(c.paths, c.streams, watched)
 	seen := make(map[string]bool, len(c.scan.files))
 	var read, gone []*file
 	for _, candidate := range c.scan.files {
 		seen[candidate.path] = true
-		if _, ok := unquiet[candidate.path]; ok {
+		if _, ok := c.unquiet[candidate.path]; ok {
 			continue
 		}
 		f := c.file(candidate.path, candidate.root)
 		if c.work.scans > 1 && !due[f.path] && !f.stamp.unchanged(candidate.stamp) && openForWriting(f.path) {
-			unquiet[f.path] = wait{since: now, due: now.Add(settle), first: now, last: now}
+			c.unquiet[f.path] = wait{since: now, due: now.Add(settle), first: now, last: now}
 			continue
 		}
 		if f.failed != nil || len(f.gone) > 0 || !f.heldSince.IsZero() || due[f.path] || !f.stamp.same(candidate.stamp) {

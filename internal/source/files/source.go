@@ -181,7 +181,7 @@ func (s *Source) Files() ([]string, []Problem) {
 func (s *Source) Load() Snapshot {
 	c := newCatalog(s)
 	c.begin()
-	c.rescan(nil, nil, nil, time.Now())
+	c.rescan(nil, nil, time.Now())
 	change := c.commit()
 	return Snapshot{Objects: change.Upserts, Problems: change.Problems}
 }

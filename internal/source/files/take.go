@@ -118,7 +118,7 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 }
 
 // swapped reports whether f is a link that leads elsewhere now, as those of a mounted ConfigMap do. That file is complete, and so are the others of the mount, so nothing that it lacks
-// is waited for.
+// is waited for. It notes where the link leads.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	target := ""
 	if slices.Contains(c.scan.linked, f.path) {
@@ -130,7 +130,7 @@ func (c *catalog) swapped(f *file, now stamp) bool {
 }
 
 // hold reports whether all that was read of a file is to wait until the grace period of what it lacks is over. If only the removals waited, new objects would be served
-// beside removed ones, which the file never said. So is a text that ends within a line: its last object may lack something.
+// beside removed ones, which the file never said. A text that ends within a line waits, too: its last object may lack something.
 func (c *catalog) hold(r *reading, now time.Time) bool {
 	f := r.file
 	if f.swapped || len(r.added) == 0 || !f.ragged && !c.loses(r) {
@@ -155,7 +155,7 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	return true
 }
 
-// loses reports whether a file, which has new objects, has lost some that are served.
+// loses reports whether a file has lost objects that are served.
 func (c *catalog) loses(r *reading) bool {
 	kept := map[kind.ObjectKey]bool{}
 	for _, s := range r.added {
@@ -199,7 +199,7 @@ func (c *catalog) graceOf(f *file, since, now time.Time) time.Time {
 	if last := since.Add(maxGrace * c.grace); last.Before(end) {
 		end = last
 	}
-	if c.grace > 0 && !now.Before(end) && now.Sub(since) < maxWritten && openForWriting(f.path) {
+	if c.grace > 0 && !now.Before(end) && now.Sub(since) < maxWriting && openForWriting(f.path) {
 		end = now.Add(pollInterval)
 	}
 	return end

@@ -18,9 +18,9 @@ const (
 	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
 	// off reading.
 	maxDebounce = 5
-	// maxWriting is how long a file waits for a process that has it open for writing, after its last change and after the first one that was not read. Most
-	// writers close it within milliseconds; one may keep it open for ever.
-	maxWriting, maxWritten = 2 * time.Second, 30 * time.Second
+	// A process that has a file open for writing is waited for until maxWriterPause after the last change of the file, and until maxWriting after the first
+	// one that was not read. Most writers close a file within milliseconds; one may keep it open for ever.
+	maxWriterPause, maxWriting = 2 * time.Second, 30 * time.Second
 	// settle is how long a file that is complete waits, so that several that come together are one change.
 	settle = time.Millisecond
 	// pollInterval is how often paths are looked at while one of them is missing
@@ -81,7 +81,7 @@ type follower struct {
 // wait is for something that changed to be quiet; zero if nothing did.
 type wait struct {
 	since, due time.Time
-	// first and last are when it changed, since it was read.
+	// first and last are when it changed for the first and the last time since it was read.
 	first, last time.Time
 	// removed is set if the name was gone meanwhile: what has it now may be half written.
 	removed bool
@@ -97,10 +97,10 @@ func (w *wait) begin(now time.Time, quiet time.Duration) {
 	}
 }
 
-// written reports whether the file is open for writing, and to be waited for because of it. One that is empty yet is waited for longer: a shell has opened it for a program that
-// may take its time, as "kustomize build > file" does.
+// written reports whether the file is open for writing, and to be waited for because of it. One that is still empty is waited for longer: a shell may have opened it for a program
+// that takes its time, as in "kustomize build > file".
 func (w *wait) written(path string, now time.Time) bool {
-	return now.Sub(w.first) < maxWritten && (now.Sub(w.last) < maxWriting || isEmpty(path)) && openForWriting(path)
+	return now.Sub(w.first) < maxWriting && (now.Sub(w.last) < maxWriterPause || isEmpty(path)) && openForWriting(path)
 }
 
 func isEmpty(path string) bool {
@@ -147,7 +147,7 @@ func (f *follower) update() Change {
 	read, gone, all := f.look(due)
 	if all || f.rescan.ready(now) {
 		f.rescan = wait{}
-		c.rescan(f.watcher.Add, due, f.unquiet, now)
+		c.rescan(f.watcher.Add, due, now)
 		f.unwatch()
 	} else {
 		c.update(read, gone, now)
@@ -316,11 +316,7 @@ func (f *follower) note(e fsnotify.Event) bool {
 		// What a link leads to changed; which files that is only a scan tells, and
 		// the time stamp of a file may be the same.
 		for _, p := range s.linked {
-			if p == path {
-				f.await(p, e)
-			} else {
-				f.await(p, fsnotify.Event{})
-			}
+			f.await(p, fsnotify.Event{})
 		}
 		f.rescanLater()
 	case known:

@@ -422,7 +422,7 @@ func TestPauseOfAWriter(t *testing.T) {
 	if _, err := f.WriteString(config("a", "one")); err != nil {
 		t.Fatal(err)
 	}
-	w.quiet(maxWriting + 1500*time.Millisecond)
+	w.quiet(maxWriterPause + 1500*time.Millisecond)
 	f.Close()
 	w.until("a=one")
 }
@@ -437,7 +437,7 @@ func TestEmptiedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.quiet(maxWriting + 500*time.Millisecond)
+	w.quiet(maxWriterPause + 500*time.Millisecond)
 	if _, err := f.WriteString(config("a", "two")); err != nil {
 		t.Fatal(err)
 	}
@@ -488,9 +488,9 @@ func TestWrittenForLong(t *testing.T) {
 		want        bool
 	}{
 		"just now":         {0, 0, true},
-		"for long":         {maxWritten - time.Second, time.Second, true},
-		"for too long":     {maxWritten, 0, false},
-		"nothing any more": {maxWriting, maxWriting, false},
+		"for long":         {maxWriting - time.Second, time.Second, true},
+		"for too long":     {maxWriting, 0, false},
+		"nothing any more": {maxWriterPause, maxWriterPause, false},
 	} {
 		w := wait{first: now.Add(-c.first), last: now.Add(-c.last)}
 		if got := w.written(a, now); got != c.want {
