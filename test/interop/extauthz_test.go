@@ -72,7 +72,7 @@ func TestExternalAuthorization(t *testing.T) {
 	if err := os.Mkdir(manifests, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port := freePorts(t, 1)[0]
 	write(t, manifests, "gateway.yaml", []byte(fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: moongate}

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -41,7 +42,7 @@ func TestInterop(t *testing.T) {
 	cert, key := selfSigned(t)
 	certFile, keyFile := write(t, dir, "tls.crt", cert), write(t, dir, "tls.key", key)
 	server := func(args ...string) int {
-		port := freePort(t)
+		port := freePorts(t, 1)[0]
 		start(t, programs["server"], append(args, "-port", strconv.Itoa(port))...)
 		waitFor(t, port)
 		return port
@@ -52,7 +53,8 @@ func TestInterop(t *testing.T) {
 	if err := os.Mkdir(manifests, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	http, https, reencrypt := freePort(t), freePort(t), freePort(t)
+	ports := freePorts(t, 3)
+	http, https, reencrypt := ports[0], ports[1], ports[2]
 	write(t, manifests, "gateway.yaml", []byte(gateway(http, https, reencrypt, cert, key)+backend("plain", plain)+backend("secure", secure)))
 	start(t, programs["moongate"], "run", "-f", manifests, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--access-log", "off")
 
@@ -138,14 +140,18 @@ func waitFor(t *testing.T, port int) {
 	}
 }
 
-func freePort(t *testing.T) int {
+// freePorts are different ones, below those that the system gives to outgoing connections, of which the test makes many.
+func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for port := 10000 + mathrand.IntN(16000); len(ports) < n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		ports = append(ports, port)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return ports
 }
 
 func write(t *testing.T, dir, name string, content []byte) string {

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -148,12 +149,16 @@ func certificate(t *testing.T, host string, left time.Duration) (chain, key []by
 	return c.Bytes(), k.Bytes()
 }
 
-func freePort(t *testing.T) int {
+// freePorts are different ones, below those that the system gives to outgoing connections, of which the test makes many.
+func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for port := 10000 + mathrand.IntN(16000); len(ports) < n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		ports = append(ports, port)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return ports
 }

@@ -67,7 +67,8 @@ func start(t *testing.T) *gateway {
 	go backend.Serve(l)
 	t.Cleanup(func() { backend.Close() })
 
-	clear, secure, admin := freePort(t), freePort(t), freePort(t)
+	ports := freePorts(t, 3)
+	clear, secure, admin := ports[0], ports[1], ports[2]
 	g := &gateway{admin: fmt.Sprintf("http://127.0.0.1:%d", admin), url: fmt.Sprintf("http://127.0.0.1:%d", clear)}
 	g.command = []string{program, "run", "-f", writeManifests(t, clear, secure, l.Addr().(*net.TCPAddr).Port), "--bind", "127.0.0.1",
 		"--admin-address", strings.TrimPrefix(g.admin, "http://"), "--access-log", "off", "--shutdown-delay", "0s"}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -147,7 +148,8 @@ func TestWebSocket(t *testing.T) {
 	plain, secure := newServer(t, false), newServer(t, true)
 	cert, key := selfSigned(t)
 	dir := t.TempDir()
-	clear, encrypted := freePort(t), freePort(t)
+	ports := freePorts(t, 2)
+	clear, encrypted := ports[0], ports[1]
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
 	write(t, dir, "gateway.yaml", gateway(clear, encrypted, cert, key, ca)+backend("plain", "kubernetes.io/ws", plain)+backend("secure", "kubernetes.io/wss", secure))
 	start(t, build(t), "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--access-log", "off")
@@ -379,14 +381,18 @@ func waitFor(t *testing.T, port int) {
 	}
 }
 
-func freePort(t *testing.T) int {
+// freePorts are different ones, below those that the system gives to outgoing connections, of which the test makes many.
+func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for port := 10000 + mathrand.IntN(16000); len(ports) < n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		ports = append(ports, port)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return ports
 }
 
 func write(t *testing.T, dir, name, content string) {
