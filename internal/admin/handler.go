@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +27,7 @@ func endpoints() []endpoint {
 	return []endpoint{
 		{"/", "dashboard", (*Server).dashboard},
 		{"/healthz", "200 while the process is alive, else 503 and why it should be restarted", (*Server).healthz},
-		{"/readyz", "200 while everything accepted is served, else 503 and why not", (*Server).readyz},
+		{"/readyz", "200 while everything accepted is served, else 503 and why not; with ?exclude=shutdown also while --shutdown-delay passes", (*Server).readyz},
 		{"/metrics", "Prometheus metrics", (*Server).serveMetrics},
 		{"/status", "every object with its status, and the problems of the input, as JSON", (*Server).status},
 		{"/config", "the configuration in force as JSON, secrets redacted", (*Server).config},
@@ -168,9 +169,13 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "ok\n")
 }
 
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.ready(); err != nil {
+	err := s.ready()
+	if errors.Is(err, ErrShutdown) && slices.Contains(r.URL.Query()["exclude"], "shutdown") {
+		err = nil
+	}
+	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		io.WriteString(w, "not ready: "+err.Error()+"\n")
 		return

@@ -69,6 +69,9 @@ var (
 	ProxyPaths = append([]string{"/backends", "/config", "/debug/pprof/"}, HealthPaths...)
 )
 
+// ErrShutdown is why a process that still serves everything is not ready: it ends soon. A request for /readyz?exclude=shutdown, as API servers of Kubernetes have it, does not ask for that.
+var ErrShutdown = errors.New("shutting down")
+
 // Options are what the server shows. Callbacks are called for each request, must be safe for
 // concurrent use, and may be nil.
 type Options struct {
@@ -77,7 +80,7 @@ type Options struct {
 	Paths    []string // what is answered, as in HealthPaths; nil is everything
 	Version  string   // shown on the dashboard
 	Gatherer prometheus.Gatherer
-	// Ready answers nil once everything accepted is served, else why not; nil Ready is never ready.
+	// Ready answers nil once everything accepted is served, else why not, ErrShutdown while it is served but about to end; nil Ready is never ready.
 	Ready func() error
 	// Alive answers an error where only a restart helps; nil Alive is always alive. It must not block.
 	Alive func() error

@@ -118,6 +118,15 @@ func TestHealthAndReadiness(t *testing.T) {
 			t.Errorf("healthz while not ready: %d", r.status)
 		}
 	}
+	ending := start(t, Options{Ready: func() error { return fmt.Errorf("soon: %w", ErrShutdown) }})
+	for query, status := range map[string]int{"": 503, "?exclude=": 503, "?exclude=etcd": 503, "?exclude=shutdown": 200, "?exclude=etcd&exclude=shutdown": 200} {
+		if r := get(t, ending+"/readyz"+query); r.status != status {
+			t.Errorf("ending, %q: %d %q, want %d", query, r.status, r.body, status)
+		}
+	}
+	if r := get(t, url+"/readyz?exclude=shutdown"); r.status != 503 {
+		t.Errorf("not ready for another reason: %d %q", r.status, r.body)
+	}
 	why.Store(nil)
 	if r := get(t, url+"/readyz"); r.status != 200 || r.body != "ready\n" {
 		t.Errorf("ready: %d %q", r.status, r.body)

@@ -125,7 +125,8 @@ type engine struct {
 
 var (
 	errStarting = errors.New("starting: there is no configuration to serve yet")
-	errStopping = errors.New("shutting down")
+	errStopping = admin.ErrShutdown // while --shutdown-delay passes
+	errDraining = errors.New("shutting down: nothing new is accepted")
 	served      error
 )
 
@@ -229,11 +230,18 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 // ready says that a whole configuration is in force, unless the end has begun; it answers whether that is news.
 func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
 
+// ending reports whether shutdown has begun.
+func (e *engine) ending() bool {
+	why := e.notReady.Load()
+	return why == &errStopping || why == &errDraining
+}
+
 // shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
 func (e *engine) shutdown() {
 	e.notReady.Store(&errStopping)
 	e.o.Log.Info("shutting down", "shutdown-delay", e.o.ShutdownDelay, "drain-timeout", e.o.DrainTimeout)
 	time.Sleep(e.o.ShutdownDelay) // a second signal ends the process meanwhile
+	e.notReady.Store(&errDraining)
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
 	defer cancel()
 	if err := e.proxy.Shutdown(ctx); err != nil {

@@ -77,7 +77,7 @@ func newProxy(stdout, stderr io.Writer) *cobra.Command {
 else of a cluster. The last configuration is kept in --state-dir, so that a restart serves
 at once, with or without the controller. Usually the controller deploys this.
 
-SIGTERM or SIGINT: /readyz fails, then after --shutdown-delay the proxy stops accepting,
+SIGTERM or SIGINT: /readyz fails, but not /readyz?exclude=shutdown; after --shutdown-delay the proxy stops accepting,
 finishes what is in flight within --drain-timeout and exits 0; changes of the configuration
 are followed meanwhile. A second one exits at once. SIGHUP reopens the access log.`,
 		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",
@@ -221,7 +221,7 @@ func (p *remoteProxy) apply(u *config.Update) proxy.Result {
 
 // logSockets logs which sockets were opened or closed.
 func (p *remoteProxy) logSockets() {
-	if p.sockets.update(p.proxy.Bound) && p.notReady.Load() != &errStopping { // then it is no news
+	if p.sockets.update(p.proxy.Bound) && !p.ending() { // then it is no news
 		p.warnNoListener()
 	}
 }
@@ -233,7 +233,7 @@ func (p *remoteProxy) warnNoListener() {
 // faults is what is reported to the controller. A proxy that ends closes its ports: that is no
 // fault of the Gateway's listeners, which other proxies serve on.
 func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
-	if p.notReady.Load() == &errStopping {
+	if p.ending() {
 		r.Listeners = nil
 	}
 	var idle error

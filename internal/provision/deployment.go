@@ -231,8 +231,9 @@ func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassO
 		// Of the listeners' ports none is here: they would restart the pods. In the network of a
 		// node this one keeps two proxies off the same node, where they could not both have it.
 		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: HealthPort, Protocol: corev1.ProtocolTCP}},
-		// A proxy is ready once it has its configuration, which may be long before the next period begins.
-		ReadinessProbe: probe("/readyz", 1, 3, 3),
+		// A proxy is ready once it has its configuration, which may be long before the next period begins. One that is ending gets no new connections as long as
+		// there are others. Where it is the last one of its node it must be ready to be sent any, until it stops accepting them (KEP-1669).
+		ReadinessProbe: probe("/readyz?exclude=shutdown", 1, 3, 3),
 		// A proxy that is only slow must not be restarted: that would cost its connections.
 		LivenessProbe: probe("/healthz", 10, 5, 6),
 		SecurityContext: &corev1.SecurityContext{

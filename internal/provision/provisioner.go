@@ -88,6 +88,8 @@ type Provisioner struct {
 	skip   time.Duration // see the constant
 	// deadline is progressDeadline.
 	deadline time.Duration
+	// settleTime is the constant.
+	settleTime time.Duration
 	// mergeHandOver is the constant.
 	mergeHandOver time.Duration
 
@@ -145,7 +147,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, mergeHandOver: mergeHandOver, skip: skip, deadline: progressDeadline, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
+		o: o, client: c, grace: grace, mergeHandOver: mergeHandOver, skip: skip, deadline: progressDeadline, settleTime: settleTime, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}

@@ -540,7 +540,8 @@ func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, obj
 		p.endHandOver(g)
 		return false
 	}
-	if by.replaces(it, nodes, spec) || p.overdue(g, by, it) {
+	by = by.withoutEnding(by.podsOf(running, spec.Class))
+	if p.settled(g, by, by.replaces(it, nodes, spec)) || p.overdue(g, by, it) {
 		rest, err := p.makeRoom(ctx, spec, by, it, nodes)
 		if !rest && err == nil {
 			p.endHandOver(g)
@@ -600,6 +601,7 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	if err != nil {
 		return explain(n, object.GetNamespace(), err)
 	}
+	p.store.remove(n.kind, object.GetNamespace(), n.name, object.GetResourceVersion()) // what is ending takes nobody's place, though its removal is not reported yet
 	return nil
 }
 

@@ -73,7 +73,7 @@ func startReplicaAfter(t *testing.T, s *server, limit time.Duration, namespaces 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Provisioner, p.skip = p, limit
+	r.Provisioner, p.skip, p.settleTime = p, limit, 0
 	run(t, p.Watch)
 	select {
 	case <-p.listed:

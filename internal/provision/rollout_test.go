@@ -195,7 +195,7 @@ func TestKindChangesAreBounded(t *testing.T) {
 			return i >= 0
 		})
 		s.set(name, func(o tree) {
-			o["status"] = tree{"observedGeneration": 1.0, "desiredNumberScheduled": 3.0, "updatedNumberScheduled": 3.0, "numberReady": 3.0}
+			o["status"] = tree{"observedGeneration": 1.0, "desiredNumberScheduled": 3.0, "updatedNumberScheduled": 3.0, "numberReady": 3.0, "numberAvailable": 3.0}
 		})
 	}
 	testkit.Eventually(t, "DaemonSets alone", func() bool { return count("daemonsets") == gateways && count("deployments") == 0 })

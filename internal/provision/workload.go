@@ -16,21 +16,22 @@ type workload struct {
 	object   Object
 	name     objectName
 	template *corev1.PodTemplateSpec
-	// wanted is how many proxies there are to be, negative where nobody knows yet, and ready how many are ready.
-	wanted, ready int32
+	// wanted is how many proxies there are to be, negative where nobody knows yet, ready how many are ready, and available how many have been for as long as
+	// minReadySeconds asks for.
+	wanted, ready, available int32
 }
 
 // workloadOf returns the workload that an object is; false for other objects.
 func workloadOf(object Object) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		w := workload{o, objectName{kindDeployment, o.Name}, &o.Spec.Template, 1, o.Status.ReadyReplicas}
+		w := workload{o, objectName{kindDeployment, o.Name}, &o.Spec.Template, 1, o.Status.ReadyReplicas, o.Status.AvailableReplicas}
 		if o.Spec.Replicas != nil {
 			w.wanted = *o.Spec.Replicas
 		}
 		return w, true
 	case *appsv1.DaemonSet:
-		w := workload{o, objectName{kindDaemonSet, o.Name}, &o.Spec.Template, o.Status.DesiredNumberScheduled, o.Status.NumberReady}
+		w := workload{o, objectName{kindDaemonSet, o.Name}, &o.Spec.Template, o.Status.DesiredNumberScheduled, o.Status.NumberReady, o.Status.NumberAvailable}
 		if o.Status.ObservedGeneration < o.Generation {
 			w.wanted = -1
 		}
@@ -44,7 +45,7 @@ func (w workload) serves() bool {
 	return w.ready > 0 || w.name.kind == kindDeployment && w.wanted == 0
 }
 
-// replaces reports whether a workload has taken the place of another one of its Gateway and class, so that this one can go: every proxy is ready, at
+// replaces reports whether a workload has taken the place of another one of its Gateway and class, so that this one can go: every proxy is available, at
 // least as many as spec wants at once. In the network of their nodes two proxies have no room on one node, so those are not waited for that the other one's
 // proxies, on so many nodes, keep away.
 func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpec) bool {
@@ -59,9 +60,9 @@ func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpe
 	case wanted < 0, w.name.kind == kindDaemonSet && wanted == 0: // on no node, there would be nothing
 		return false
 	case shareNodes(w, other):
-		return w.ready >= wanted-nodes
+		return w.available >= wanted-nodes
 	}
-	return w.ready >= wanted
+	return w.available >= wanted
 }
 
 // shareNodes reports whether two workloads run in the network of their nodes, of which each has room for a proxy of one of both.
@@ -71,9 +72,41 @@ func shareNodes(a, b workload) bool {
 
 // handOver is how far a workload has come that takes the place of another one, and since when.
 type handOver struct {
-	by    objectName
-	ready int32
-	since time.Time
+	by        objectName
+	available int32
+	since     time.Time
+	replaces  time.Time // since when it has; zero where it has not
+}
+
+// settleTime is how long a workload must have taken the place of another one before that goes. What sends connections to the proxies, the controllers and kube-proxies of
+// EndpointSlices or a load balancer, learns of the new ones a while after they are ready, and would be left with none for as long.
+const settleTime = 10 * time.Second
+
+// settled reports whether by has taken the place of another workload, it, for long enough.
+func (p *Provisioner) settled(g gatewayName, by workload, replaces bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.handOverTo(g, by)
+	switch {
+	case !replaces:
+		h.replaces = time.Time{}
+	case h.replaces.IsZero():
+		h.replaces = time.Now()
+	}
+	p.handOvers[g] = h
+	return replaces && time.Since(h.replaces) >= p.settleTime
+}
+
+// handOverTo is how far by has come; p.mu is held.
+func (p *Provisioner) handOverTo(g gatewayName, by workload) handOver {
+	h := p.handOvers[g]
+	if h.by != by.name {
+		h = handOver{by: by.name}
+	}
+	if h.since.IsZero() || h.available != by.available {
+		h.available, h.since = by.available, time.Now()
+	}
+	return h
 }
 
 // overdue reports whether a workload has not come forward within the progress deadline, and serves as well as the one whose place it takes. Only a node that is not
@@ -81,18 +114,28 @@ type handOver struct {
 func (p *Provisioner) overdue(g gatewayName, by, it workload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h, known := p.handOvers[g]
-	if !known || h.by != by.name || h.ready != by.ready {
-		h = handOver{by.name, by.ready, time.Now()}
-		p.handOvers[g] = h
-	}
-	return by.ready > 0 && (by.ready >= it.ready || shareNodes(by, it)) && time.Since(h.since) >= p.deadline
+	h := p.handOverTo(g, by)
+	p.handOvers[g] = h
+	return by.available > 0 && (by.available >= it.ready || shareNodes(by, it)) && time.Since(h.since) >= p.deadline
 }
 
 func (p *Provisioner) endHandOver(g gatewayName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.handOvers, g)
+}
+
+// withoutEnding is a workload without those proxies that are ready, but have begun to end: a DaemonSet counts them, a Deployment does not.
+func (w workload) withoutEnding(pods []*corev1.Pod) workload {
+	if w.name.kind != kindDaemonSet {
+		return w
+	}
+	for _, pod := range pods {
+		if podReady(pod) && pod.DeletionTimestamp != nil {
+			w.available--
+		}
+	}
+	return w
 }
 
 // podsOf returns the pods of a workload. Those of a Deployment have the label of their ReplicaSet; their owners are not kept.

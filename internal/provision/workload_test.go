@@ -21,16 +21,19 @@ import (
 func TestReplaces(t *testing.T) {
 	many := func(wanted, ready int32) workload {
 		w, _ := workloadOf(aDeployment(func(d *appsv1.Deployment) {
-			d.Spec.Replicas, d.Status = &wanted, appsv1.DeploymentStatus{ReadyReplicas: ready}
+			d.Spec.Replicas, d.Status = &wanted, appsv1.DeploymentStatus{ReadyReplicas: ready, AvailableReplicas: ready}
 		}))
 		return w
 	}
 	each := func(nodes, ready int32) workload {
 		w, _ := workloadOf(aDaemonSet(func(d *appsv1.DaemonSet) {
-			d.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: nodes, NumberReady: ready}
+			d.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: nodes, NumberReady: ready, NumberAvailable: ready}
 		}))
 		return w
 	}
+	notLong, _ := workloadOf(aDaemonSet(func(d *appsv1.DaemonSet) {
+		d.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3, NumberAvailable: 2}
+	}))
 	unknown, _ := workloadOf(aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation = 1; d.Status.NumberReady = 3 }))
 	onHost := func(w workload) workload { w.template.Spec.HostNetwork = true; return w }
 	three := v1alpha1.GatewayParametersSpec{Replicas: pointer[int32](3)}
@@ -42,6 +45,7 @@ func TestReplaces(t *testing.T) {
 		want       bool
 	}{
 		{"ready on every node", each(3, 3), many(2, 2), v1alpha1.GatewayParametersSpec{}, 0, true},
+		{"not yet for as long as asked for on one", notLong, many(2, 2), v1alpha1.GatewayParametersSpec{}, 0, false},
 		{"not yet on one", each(3, 2), many(2, 2), v1alpha1.GatewayParametersSpec{}, 0, false},
 		{"on no node", each(0, 0), many(2, 2), v1alpha1.GatewayParametersSpec{}, 0, false},
 		{"made a moment ago", unknown, many(2, 2), v1alpha1.GatewayParametersSpec{}, 0, false},
@@ -93,17 +97,21 @@ func TestDaemonSet(t *testing.T) {
 	two := func(p *v1alpha1.GatewayParametersSpec) { p.Replicas = pointer[int32](2) }
 	each := func(p *v1alpha1.GatewayParametersSpec) { p.DaemonSet = true }
 	settle(two, "deployments", "poddisruptionbudgets")
-	s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0} })
+	s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0, "availableReplicas": 2.0} })
 	settle(each, "daemonsets", "deployments", "poddisruptionbudgets")
 	says("Deployment shop/web-moongate serves until all proxies of DaemonSet web-moongate are ready; if this stays, look at its pods and events")
-	s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": 2.0} })
+	s.set(daemonSet, func(o tree) {
+		o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": 2.0, "numberAvailable": 2.0}
+	})
 	settle(each, "daemonsets", "deployments", "poddisruptionbudgets")
-	s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": 3.0} })
+	s.set(daemonSet, func(o tree) {
+		o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": 3.0, "numberAvailable": 3.0}
+	})
 	settle(each, "daemonsets")
 	says("")
 	settle(two, "daemonsets", "deployments", "poddisruptionbudgets")
 	says("DaemonSet shop/web-moongate serves until all proxies of Deployment web-moongate are ready; if this stays, look at its pods and events")
-	s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0} })
+	s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0, "availableReplicas": 2.0} })
 	settle(two, "deployments", "poddisruptionbudgets")
 	says("")
 }
@@ -142,10 +150,14 @@ func TestDaemonSetOnHosts(t *testing.T) {
 		})
 	}
 	deploymentHas := func(ready int) {
-		s.set(deployment, func(o tree) { o["status"] = tree{"replicas": float64(ready), "readyReplicas": float64(ready)} })
+		s.set(deployment, func(o tree) {
+			o["status"] = tree{"replicas": float64(ready), "readyReplicas": float64(ready), "availableReplicas": float64(ready)}
+		})
 	}
 	daemonSetHas := func(ready int) {
-		s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": float64(ready)} })
+		s.set(daemonSet, func(o tree) {
+			o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": float64(ready), "numberAvailable": float64(ready)}
+		})
 	}
 	settle := func(what string, change translate.ProxySpecChange, want any) {
 		t.Helper()
@@ -207,12 +219,14 @@ func TestHandOverIsBounded(t *testing.T) {
 			if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](2) })); err != nil {
 				t.Fatal(err)
 			}
-			s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0} })
+			s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 2.0, "readyReplicas": 2.0, "availableReplicas": 2.0} })
 			each := specOf(web, func(p *translate.ProxySpec) { p.Parameters.DaemonSet = true })
 			if err := r.settle(t, s, each); err != nil {
 				t.Fatal(err)
 			}
-			s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": c.ready} })
+			s.set(daemonSet, func(o tree) {
+				o["status"] = tree{"desiredNumberScheduled": 3.0, "numberReady": c.ready, "numberAvailable": c.ready}
+			})
 			r.caughtUp(t, s)
 			r.Update([]translate.ProxySpecChange{each})
 			again, err := r.reconcile(t.Context(), web)
@@ -226,6 +240,70 @@ func TestHandOverIsBounded(t *testing.T) {
 				t.Errorf("it is looked at again after %v", again)
 			}
 		})
+	}
+}
+
+// TestHandOverSettles has proxies of a DaemonSet that are ready, all for long enough, not for long enough, or one of them ending: what sends connections may know of none of those yet, or
+// of none of the new ones.
+func TestHandOverSettles(t *testing.T) {
+	const deployment, daemonSet = "deployments/shop/web-moongate", "daemonsets/shop/web-moongate"
+	for name, c := range map[string]struct {
+		settle time.Duration
+		ending bool
+		stays  bool
+	}{
+		"for long enough": {},
+		"a moment ago":    {settle: time.Hour, stays: true},
+		"one is ending":   {ending: true, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			r.settleTime = c.settle
+			if err := r.settle(t, s, specOf(web, nil)); err != nil {
+				t.Fatal(err)
+			}
+			s.set(deployment, func(o tree) { o["status"] = tree{"replicas": 1.0, "readyReplicas": 1.0, "availableReplicas": 1.0} })
+			each := specOf(web, func(p *translate.ProxySpec) { p.Parameters.DaemonSet = true })
+			if err := r.settle(t, s, each); err != nil {
+				t.Fatal(err)
+			}
+			s.podsOn(kindDaemonSet, true, "a", "b")
+			if c.ending {
+				s.set("pods/shop/daemonset-a", func(o tree) { o["metadata"].(tree)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+			}
+			s.set(daemonSet, func(o tree) {
+				o["status"] = tree{"desiredNumberScheduled": 2.0, "numberReady": 2.0, "numberAvailable": 2.0}
+			})
+			if err := r.settle(t, s, each); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(s.names(), deployment); got != c.stays {
+				t.Errorf("the Deployment is there: %v", got)
+			}
+		})
+	}
+}
+
+// TestRemovedTakesNoPlace removes a Deployment, which no watch reports: it cannot take the place of anything.
+func TestRemovedTakesNoPlace(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	n := objectName{kindDeployment, "web-moongate"}
+	blind, err := New(r.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := r.store.find("shop", n)
+	blind.store.put(kindDeployment, object)
+	if err := blind.remove(t.Context(), object, n); err != nil {
+		t.Fatal(err)
+	}
+	if blind.store.find("shop", n) != nil {
+		t.Error("what was removed is held to be there")
 	}
 }
 
@@ -277,7 +355,9 @@ func TestScaledDeploymentTakesOver(t *testing.T) {
 			if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.DaemonSet = true })); err != nil {
 				t.Fatal(err)
 			}
-			s.set(daemonSet, func(o tree) { o["status"] = tree{"desiredNumberScheduled": 20.0, "numberReady": 20.0} })
+			s.set(daemonSet, func(o tree) {
+				o["status"] = tree{"desiredNumberScheduled": 20.0, "numberReady": 20.0, "numberAvailable": 20.0}
+			})
 			scaled := specOf(web, func(p *translate.ProxySpec) { p.Parameters = c.parameters })
 			if err := r.settle(t, s, scaled); err != nil {
 				t.Fatal(err)
@@ -285,7 +365,9 @@ func TestScaledDeploymentTakesOver(t *testing.T) {
 			if got := s.at(deployment, "spec", "replicas"); got != c.want {
 				t.Errorf("the Deployment begins with %v proxies, want %v", got, c.want)
 			}
-			s.set(deployment, func(o tree) { o["status"] = tree{"replicas": c.want, "readyReplicas": c.want - 1} })
+			s.set(deployment, func(o tree) {
+				o["status"] = tree{"replicas": c.want, "readyReplicas": c.want - 1, "availableReplicas": c.want - 1}
+			})
 			if err := r.settle(t, s, scaled); err != nil {
 				t.Fatal(err)
 			}
