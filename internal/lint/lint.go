@@ -77,6 +77,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 		l.unserved(o)
 		l.hostnames(o)
 		l.headerNames(o)
+		l.mirrors(o)
 	}
 	l.matches(httpRoutes)
 	slices.SortFunc(l.findings, func(a, b Finding) int {

@@ -237,3 +237,27 @@ func TestCertificatesInUse(t *testing.T) {
 		})
 	}
 }
+
+// TestEscapes has regular expressions with escapes, some of which no path has.
+func TestEscapes(t *testing.T) {
+	for value, want := range map[string][]string{
+		"/a%c3%A9": {`no path has "%c3", because paths are matched in the form that RFC 3986 calls normalized`},
+		"/a%41":    {`no path has "%41", because paths are matched in the form that RFC 3986 calls normalized`},
+		"/a%2e":    {`no path has "%2e", because paths are matched in the form that RFC 3986 calls normalized`},
+		"/a%C3%A9": nil, "/100%": nil, "/[%c3]": nil, "(?i)/a%c3": nil, "/[a-z]%2F": nil,
+	} {
+		path := gwv1.PathMatchRegularExpression
+		route := &gwv1.HTTPRoute{TypeMeta: metav1.TypeMeta{APIVersion: "gateway.networking.k8s.io/v1", Kind: "HTTPRoute"}, ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "default"}}
+		route.Spec.Rules = []gwv1.HTTPRouteRule{{
+			Matches: []gwv1.HTTPRouteMatch{{Path: &gwv1.HTTPPathMatch{Type: &path, Value: &value}}},
+			Filters: []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestRedirect}},
+		}}
+		var got []string
+		for _, f := range lint.Lint([]metav1.Object{route}, nil, time.Now()) {
+			got = append(got, f.Message)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q", value, got)
+		}
+	}
+}

@@ -3,7 +3,9 @@ package lint
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 			own := map[string]bool{}
 			for j, match := range rule.Matches {
 				l.wildcard(route, fmt.Sprintf("spec.rules[%d].matches[%d].path", i, j), match.Path)
+				l.escape(route, fmt.Sprintf("spec.rules[%d].matches[%d].path", i, j), match.Path)
 				k := matchKey(match)
 				if own[k] {
 					continue // what is said twice within a rule leads to the same
@@ -96,6 +99,30 @@ func (l *linter) wildcard(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPa
 	}
 	l.add(route, field+".value", fmt.Sprintf("%q ends with a \"*\", which is matched as it is written", *path.Value),
 		fmt.Sprintf("to match everything below, write type: PathPrefix and value: %s", prefix))
+}
+
+// escaped is a percent-encoded byte in a regular expression, outside of a class of characters.
+var escaped = regexp.MustCompile(`%([0-9A-Fa-f]{2})`)
+
+// escape looks for escapes in regular expressions that no path has, because paths are matched in one form: in upper case, and without those that are not needed (RFC 3986 section 6.2.2).
+func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
+	if path == nil || path.Value == nil || path.Type == nil || *path.Type != gwv1.PathMatchRegularExpression || strings.ContainsAny(*path.Value, "[(") && strings.Contains(*path.Value, "(?") {
+		return
+	}
+	for _, m := range escaped.FindAllStringSubmatchIndex(*path.Value, -1) {
+		found, code := (*path.Value)[m[0]:m[1]], (*path.Value)[m[2]:m[3]]
+		if strings.LastIndexByte((*path.Value)[:m[0]], '[') > strings.LastIndexByte((*path.Value)[:m[0]], ']') {
+			continue // one of a class
+		}
+		b, _ := strconv.ParseUint(code, 16, 8)
+		normal := strings.ToUpper(found)
+		if c := byte(b); c == '-' || c == '.' || c == '_' || c == '~' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' {
+			normal = regexp.QuoteMeta(string(rune(c)))
+		}
+		if normal != found {
+			l.add(route, field+".value", fmt.Sprintf("no path has %q, because paths are matched in the form that RFC 3986 calls normalized", found), fmt.Sprintf("write %q", normal))
+		}
+	}
 }
 
 func (l *linter) match(route *gwv1.HTTPRoute, field, k string, places []place, taken map[place]map[string]winner) {
