@@ -33,6 +33,10 @@ func (l *problemLog) change(problems []files.Problem) {
 		case manifest.Invalid, manifest.Malformed, manifest.Unreadable:
 			wrong[document{p.File, p.Object}] = true
 			troubled[p.File] = true
+		case manifest.Duplicate:
+			if used, _ := l.source.Position(p.Object); used.File != p.File {
+				wrong[document{p.File, p.Object}] = true
+			}
 		}
 		text, key := p.String(), p
 		key.Line = 0

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -207,6 +208,12 @@ func TestBrokenEdit(t *testing.T) {
 			t.Errorf("of 3 mistakes %d lines are logged with %s:\n%s", n, message, g.stderr)
 		}
 	}
+	g.write("twin.yaml", route("r", "  rules: [{name: twin, backendRefs: [{name: s, port: 80}]}]"))
+	testkit.Eventually(t, "the second one of its name is in /status", func() bool { return strings.Contains(string(g.adminGet("/status")), `twin.yaml`) })
 	g.remove("route.yaml")
+	testkit.Eventually(t, "the second one is used", func() bool {
+		return regexp.MustCompile(`msg="can be used again" what="?[^ ]*twin.yaml:1: HTTPRoute default/r`).MatchString(g.stderr.String())
+	})
+	g.remove("twin.yaml")
 	testkit.Eventually(t, "the route is gone", func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == 404 })
 }
