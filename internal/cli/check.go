@@ -91,7 +91,10 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	complaints, mistakes, ignored, documents, warnings := 0, 0, 0, 0, 0
 	for _, o := range objects {
 		for _, c := range o.Complaints() {
-			if !c.Follows { // one cause is one problem
+			switch {
+			case c.Warns():
+				warnings++
+			case !c.Follows: // one cause is one problem
 				complaints++
 			}
 		}

@@ -34,7 +34,11 @@ func faultsOf(off *offline, objects []*show.Object) []fault {
 			if c.Where != "" {
 				text += c.Where + ": "
 			}
-			all = append(all, fault{"error", c.Reason, at.File, at.Line, oneLine(text + c.Message)})
+			level := "error"
+			if c.Warns() {
+				level = "warning"
+			}
+			all = append(all, fault{level, c.Reason, at.File, at.Line, oneLine(text + c.Message)})
 		}
 	}
 	for _, p := range off.status.Problems {

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestExitCodes checks what docs/exit-codes.md says of each.
@@ -29,6 +33,22 @@ spec:
   hostnames: [shop.example.com]
   rules: [{backendRefs: [{name: web, port: 80}]}]
 `)
+	certificate, private := testkit.Certificate{Hosts: []string{"shop.example.com", "*.example.com"}, NotAfter: time.Now().Add(90 * 24 * time.Hour)}.PEM(t)
+	overlapping := write("overlapping.yaml", fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: secure}
+spec:
+  gatewayClassName: moongate
+  listeners:
+  - {name: one, port: 443, protocol: HTTPS, hostname: shop.example.com, tls: {certificateRefs: [{name: tls}]}}
+  - {name: all, port: 443, protocol: HTTPS, hostname: "*.example.com", tls: {certificateRefs: [{name: tls}]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: tls}
+type: kubernetes.io/tls
+stringData: {tls.crt: %q, tls.key: %q}
+`, certificate, private))
 	garbage, empty := write("garbage.yaml", "\tno yaml"), write("empty.yaml", "")
 	others := filepath.Join(dir, "others")
 	if err := os.Mkdir(others, 0o755); err != nil {
@@ -58,6 +78,7 @@ spec:
 		{"check " + base + " " + right, exitOK},
 		{"check --strict " + base + " " + right, exitOK},
 		{"check " + base + " " + warned, exitOK},
+		{"check " + base + " " + overlapping, exitOK},
 		{"check " + base + " " + empty, exitOK},
 		{"check " + base + " " + others, exitOK},
 		{"check " + others, exitUsage},
@@ -70,6 +91,7 @@ spec:
 
 		{"check " + base + " " + wrong, exitProblems},
 		{"check --strict " + base + " " + warned, exitProblems},
+		{"check --strict " + base + " " + overlapping, exitProblems},
 		{"check -o json " + base + " " + wrong, exitProblems},
 		{"check -o sarif --strict " + base + " " + warned, exitProblems},
 		{"check " + base + " " + garbage, exitProblems},

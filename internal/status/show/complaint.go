@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/status"
 )
@@ -36,6 +37,11 @@ func (c Complaint) Field() string {
 		}
 	}
 	return ""
+}
+
+// Warns reports whether the complaint is a warning: it is about something that works as it was asked to, with a risk that the Gateway API wants to be seen.
+func (c Complaint) Warns() bool {
+	return c.Condition == string(gwv1.ListenerConditionOverlappingTLSConfig)+"=True" || c.Condition == string(gwv1.GatewayConditionInsecureFrontendValidationMode)+"=True"
 }
 
 // String is the complaint on one line.
