@@ -289,7 +289,7 @@ func (bp *backendTLSPolicies) checkBackendTLS(v *incremental.View, rk *routeKind
 	if p != nil {
 		return p
 	}
-	if !ok && port.needsTLS() && !rk.connections {
+	if !ok && port.needsTLS() && !rk.raw {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "attach a BackendTLSPolicy to the Service",
 			"port %d of Service %s has appProtocol %s, and nothing says how its certificate is verified", port.Port, svc, port.AppProtocol)
 	}

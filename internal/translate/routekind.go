@@ -28,8 +28,10 @@ type routeKind struct {
 	// rules are the route's.
 	rules func(metav1.Object) []rule.Spec
 	// connections says that routes are of connections or datagrams, whose bytes are not looked into: of those on one listener with one hostname only the oldest
-	// gets any, and what the port of a Service says it speaks is no matter.
+	// gets any, and what the port of a Service says it speaks is no matter, unless that is over TLS.
 	connections bool
+	// raw says that they pass on what clients send, which may be TLS, so that a port over TLS needs no policy.
+	raw bool
 	// udp says that they are of datagrams, which go to UDP ports of Services.
 	udp bool
 }

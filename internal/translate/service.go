@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,9 +38,11 @@ func (s *service) port(number int32, protocol corev1.Protocol) (found servicePor
 }
 
 // needsTLS reports whether the port's appProtocol is over TLS, and so needs a BackendTLSPolicy.
-func (p *servicePort) needsTLS() bool {
-	return p.AppProtocol == "https" || p.AppProtocol == "kubernetes.io/wss"
-}
+func (p *servicePort) needsTLS() bool { return slices.Contains(overTLS, p.AppProtocol) }
+
+// overTLS are the values of appProtocol by which TLS comes first, of KEP-3726 and of IANA's registry of service names. Only a TLSRoute can be for most of them.
+var overTLS = []string{"kubernetes.io/wss", "https",
+	"amqps", "domain-s", "ftps", "imaps", "ircs-u", "ldaps", "nntps", "pop3s", "secure-mqtt", "sips", "submissions", "syslog-tls", "telnets"}
 
 // services are what routes and backends need of Services.
 type services struct {

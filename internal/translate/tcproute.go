@@ -12,5 +12,6 @@ var tcpRoutes = &routeKind{
 	kind:        kind.TCPRoute.Kind,
 	protocols:   []gwv1.ProtocolType{gwv1.TCPProtocolType, gwv1.TLSProtocolType},
 	connections: true,
+	raw:         true,
 	rules:       func(o metav1.Object) []rule.Spec { return specsOf(o.(*gwv1.TCPRoute).Spec.Rules, rule.TCP) },
 }
