@@ -51,7 +51,7 @@ func (l *conditionLog) change(c files.Change) {
 	}
 	for _, p := range c.Problems {
 		if p.Object.Name != "" && !l.suggest.names.has(p.Object) { // it may be meant all the same
-			l.suggest.names.add(p.Object)
+			l.suggest.takeProblem(p)
 			l.refused = append(l.refused, p.Object)
 		}
 	}

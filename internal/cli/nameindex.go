@@ -88,12 +88,12 @@ func drop(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member str
 	return true
 }
 
-// nearest returns the name that one of a kind and namespace has which may be meant; "" where none is near.
+// nearest returns the name that another one of a kind and namespace has which may be meant; "" where none is near.
 func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 	asked := k.Key(namespace, name)
 	near, known := x.found[asked]
 	if !known {
-		near = x.compare(name, slices.Sorted(maps.Keys(x.names[placeOf(asked)])))
+		near = x.compare(name, slices.DeleteFunc(slices.Sorted(maps.Keys(x.names[placeOf(asked)])), func(other string) bool { return other == name }))
 		x.found[asked] = near
 	}
 	return near

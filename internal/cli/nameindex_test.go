@@ -98,3 +98,27 @@ func TestListenerSetsOfListeners(t *testing.T) {
 		t.Errorf("%q is named, and the listeners are %v", got, s.sets)
 	}
 }
+
+// TestSuggestionsOfRefused: of an object that is there and was refused it is not said that it does not exist, until it is valid or gone, and no name is suggested to who has asked for it.
+func TestSuggestionsOfRefused(t *testing.T) {
+	config := kind.ConfigMap.Key("n", "ca")
+	s := newSuggestions([]files.Object{{ID: kind.Service.Key("n", "web")}}, []files.Problem{{Object: kind.Service.Key("n", "cart")}, {Object: config}, {Object: kind.Secret.Key("n", "old"), Warning: true}})
+	says := func(object, want string) {
+		t.Helper()
+		if got := s.rewrite("spec.x.name: "+object+" does not exist; create it or correct the name; see condition ResolvedRefs", "n"); got != "spec.x.name: "+object+" "+want+"; see condition ResolvedRefs" {
+			t.Errorf("%s", got)
+		}
+	}
+	const refused, absent = "is not valid; correct what is reported of it", "does not exist; create it or correct the name"
+	says("Service n/cart", refused)
+	says("ConfigMap n/ca", refused)
+	says("Service n/carts", "does not exist; did you mean cart? Else create it")
+	says("Service n/web", absent) // a status that comes late
+	says("Secret n/old", absent)
+	s.add(files.Object{ID: config})
+	says("ConfigMap n/ca", absent)
+	s.add(files.Object{ID: config, Object: new(kind.Undecoded)})
+	says("ConfigMap n/ca", refused)
+	s.remove(config)
+	says("ConfigMap n/ca", absent)
+}

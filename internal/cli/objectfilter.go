@@ -102,9 +102,10 @@ func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
 	if err != nil {
 		return objects, err
 	}
-	suggest := suggestionsOf(status)
+	off := ofStatus(status)
 	status.Others = nil // which nobody asked to see
-	show.Suggest(objects, suggest.rewrite)
+	show.Blame(objects, off.refused)
+	show.Suggest(objects, off.suggest.rewrite)
 	if f.all() {
 		return objects, nil
 	}

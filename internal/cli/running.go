@@ -54,7 +54,7 @@ func ofStatus(status *admin.Status) *typedStatus {
 		if object != nil {
 			off.objects = append(off.objects, files.Object{ID: id, Object: object})
 		} else if id.Name != "" {
-			off.unusable = append(off.unusable, files.Problem{Object: id})
+			off.unusable = append(off.unusable, files.Problem{Object: id, Warning: true}) // nothing was refused
 		}
 		if id.Name != "" {
 			there[id.String()] = true

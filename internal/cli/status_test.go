@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // statusOf is what a gateway answers to /status.
@@ -202,5 +204,83 @@ func TestStatusWatchOfNothing(t *testing.T) {
 	}
 	if got := stderr.String(); strings.Count(got, "cartt") != 1 || !strings.Contains(got, "did you mean") || !strings.Contains(got, "waiting for it") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestStatusOfRefused: what refers to a Service or a ConfigMap that was refused is not told that it does not exist, by no verb and not in the log, nor to mean that very name.
+func TestStatusOfRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	path := testkit.WriteFile(t, "all.yaml", []byte(`apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: moongate}
+spec: {controllerName: moongate.dev/gateway-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: web}
+spec: {gatewayClassName: moongate, listeners: [{name: http, protocol: HTTP, port: `+port+`}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: shop}
+spec: {parentRefs: [{name: web}], rules: [{backendRefs: [{name: cart, port: 80}]}, {matches: [{path: {value: /secure}}], backendRefs: [{name: secure, port: 80}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart}
+spec: {ports: [{port: 80}, {port: 81}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: secure}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: secure}
+spec: {targetRefs: [{group: "", kind: Service, name: secure}], validation: {hostname: secure.example.com, caCertificateRefs: [{group: "", kind: ConfigMap, name: ca}]}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: ca}
+data: {ca.crt: [x]}
+`))
+	log := &testkit.Log{}
+	ready := make(chan Running, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AccessLog: "off", AdminAddress: "127.0.0.1:0", RequestIDs: defaultRequestIDs,
+			Stdout: log, Stderr: log, Ready: func(r Running) { ready <- r }})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	address := (<-ready).Admin
+	const service, configMap = "Service default/cart is not valid; correct what is reported of it", "ConfigMap default/ca is not valid; correct what is reported of it"
+	testkit.Eventually(t, "both are logged", func() bool {
+		return strings.Contains(log.String(), service) && strings.Contains(log.String(), configMap)
+	})
+	for _, c := range []struct{ args, want string }{
+		{"check " + path, service}, {"check " + path, configMap},
+		{"check --admin " + address, service}, {"check --admin " + address, configMap},
+		{"status --admin-address " + address, service}, {"status --admin-address " + address, configMap},
+		{"explain -f " + path + " http://127.0.0.1:" + port + "/", service}, {"explain -f " + path + " http://127.0.0.1:" + port + "/secure", "Service default/secure"},
+		{"explain --admin " + address + " http://127.0.0.1:" + port + "/", service},
+	} {
+		if _, out := run(strings.Fields(c.args)...); !strings.Contains(out, c.want) || strings.Contains(out, "does not exist") || strings.Contains(out, "did you mean") {
+			t.Errorf("%s: no %q, or more\n%s", c.args, c.want, out)
+		}
+	}
+	if strings.Contains(log.String(), "does not exist") {
+		t.Errorf("the log\n%s", log)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/source/schema"
@@ -21,6 +20,7 @@ import (
 // suggestions know the names that messages may have meant. A status does not name them: it would have to follow all objects of a namespace.
 type suggestions struct {
 	names     *nameIndex
+	refused   map[kind.ObjectKey]bool          // those of names of which no definition is valid
 	ports     map[kind.ObjectKey][]string      // of Services
 	listeners map[kind.ObjectKey][]string      // of Gateways and ListenerSets
 	sets      map[listenerName]map[string]bool // names of ListenerSets, by their listeners
@@ -31,10 +31,10 @@ type listenerName struct{ namespace, name string }
 
 // newSuggestions also knows the names of objects that problems are about: they were refused.
 func newSuggestions(objects []files.Object, problems []files.Problem) *suggestions {
-	s := &suggestions{names: newNameIndex(), ports: map[kind.ObjectKey][]string{}, listeners: map[kind.ObjectKey][]string{}, sets: map[listenerName]map[string]bool{}}
+	s := &suggestions{names: newNameIndex(), refused: map[kind.ObjectKey]bool{}, ports: map[kind.ObjectKey][]string{}, listeners: map[kind.ObjectKey][]string{}, sets: map[listenerName]map[string]bool{}}
 	for _, p := range problems {
 		if p.Object.Name != "" {
-			s.names.add(p.Object)
+			s.takeProblem(p)
 		}
 	}
 	for _, o := range objects {
@@ -43,10 +43,21 @@ func newSuggestions(objects []files.Object, problems []files.Problem) *suggestio
 	return s
 }
 
+// takeProblem takes the object of a problem that is not among those that are served.
+func (s *suggestions) takeProblem(p files.Problem) {
+	s.names.add(p.Object)
+	if !p.Ignored && !p.Warning {
+		s.refused[p.Object] = true
+	}
+}
+
 // add takes an object, or another version of it.
 func (s *suggestions) add(o files.Object) {
 	s.forget(o.ID)
 	s.names.add(o.ID)
+	if _, undecoded := o.Object.(*kind.Undecoded); undecoded {
+		s.refused[o.ID] = true
+	}
 	var listeners []string
 	switch o := o.Object.(type) {
 	case *corev1.Service:
@@ -99,12 +110,10 @@ func (s *suggestions) forget(id kind.ObjectKey) {
 			}
 		}
 	}
+	delete(s.refused, id)
 	delete(s.ports, id)
 	delete(s.listeners, id)
 }
-
-// suggestionsOf know the objects of a status, those of kinds that are Custom, and which were refused.
-func suggestionsOf(status *admin.Status) *suggestions { return ofStatus(status).suggest }
 
 // What translation says of a name or a number that leads nowhere.
 var (
@@ -122,6 +131,9 @@ func (s *suggestions) rewrite(message, namespace string) string {
 		if k == nil {
 			return text
 		}
+		if s.refused[k.Key(namespace, m[3])] {
+			return text[:strings.LastIndex(text, " does not exist")] + " is not valid; correct what is reported of it"
+		}
 		text, remedy := m[1]+text[len(m[1]):strings.LastIndex(text, "create it")], text[strings.LastIndex(text, "create it"):]
 		if host := strings.Split(m[3], "."); k == kind.Service.Kind && len(host) > 2 && host[2] == "svc" && s.names.has(k.Key(host[1], host[0])) {
 			return text + fmt.Sprintf("write the Service's name alone, name: %s, and namespace: %s", host[0], host[1])
@@ -129,7 +141,7 @@ func (s *suggestions) rewrite(message, namespace string) string {
 		if near := s.names.nearest(k, namespace, m[3]); near != "" {
 			return text + fmt.Sprintf("did you mean %s? Else create it", near)
 		}
-		if elsewhere := s.names.elsewhere(k, m[3]); elsewhere != "" && m[2] != "" { // else it must be in the same namespace
+		if elsewhere := s.names.elsewhere(k, m[3]); elsewhere != "" && elsewhere != namespace && m[2] != "" { // else it must be in the same namespace
 			return text + fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s, and have a ReferenceGrant there permit it. Else create it", elsewhere, elsewhere)
 		}
 		return text + remedy
