@@ -6,10 +6,12 @@
 package show
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
@@ -26,6 +28,8 @@ type Object struct {
 	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
 	// of another namespace is that is not shown.
 	expected, unseen bool
+	// unserved are, of a route, parents of ours that have accepted it on listeners none of which is programmed, and what they are not.
+	unserved map[ref]string
 	// causes are the objects with faults of their own, by what String returns, and whether they were refused; see Blame.
 	causes map[string]bool
 	// rewrite improves messages of complaints; nil leaves them. See Suggest.
@@ -41,12 +45,13 @@ type fields struct {
 		Generation int64  `json:"generation"`
 	} `json:"metadata"`
 	Spec struct {
-		ControllerName     string `json:"controllerName"`
-		GatewayClassName   string `json:"gatewayClassName"`
-		ParentRef          ref    `json:"parentRef"`
-		ParentRefs         []ref  `json:"parentRefs"`
-		DefaultScope       string `json:"defaultScope"`
-		UseDefaultGateways string `json:"useDefaultGateways"`
+		ControllerName     string    `json:"controllerName"`
+		GatewayClassName   string    `json:"gatewayClassName"`
+		ParentRef          ref       `json:"parentRef"`
+		ParentRefs         []ref     `json:"parentRefs"`
+		DefaultScope       string    `json:"defaultScope"`
+		UseDefaultGateways string    `json:"useDefaultGateways"`
+		Listeners          listeners `json:"listeners"`
 	} `json:"spec"`
 	Status struct {
 		Conditions []metav1.Condition `json:"conditions"`
@@ -66,6 +71,23 @@ type fields struct {
 			Conditions     []metav1.Condition `json:"conditions"`
 		} `json:"ancestors"`
 	} `json:"status"`
+}
+
+// specListener is what a parentRef can name of a listener.
+type specListener struct {
+	Name string `json:"name"`
+	Port int32  `json:"port"`
+}
+
+// listeners are those of an object's spec; none where they have a form that this version does not know, which is no reason not to show the object.
+type listeners []specListener
+
+func (l *listeners) UnmarshalJSON(text []byte) error {
+	var list []specListener
+	if json.Unmarshal(text, &list) == nil {
+		*l = list
+	}
+	return nil
 }
 
 // scopeNone is the scope of no default Gateway.
@@ -102,6 +124,33 @@ func (r ref) key(namespace string) [2]string {
 	return [2]string{namespace, r.Name}
 }
 
+// object names what an object of a namespace refers to, as Object.String does.
+func (r ref) object(namespace string) string {
+	key := r.key(namespace)
+	return cmp.Or(r.Kind, "Gateway") + " " + key[0] + "/" + key[1]
+}
+
+// unserved says what a Gateway or ListenerSet is not, where none of its listeners that a parentRef names is programmed; "" where one is, or may be.
+func (f *fields) unserved(p ref) string {
+	named := false
+	for _, l := range f.Status.Listeners {
+		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && !slices.Contains(f.Spec.Listeners, specListener{l.Name, p.Port}) {
+			continue
+		}
+		if !meta.IsStatusConditionFalse(l.Conditions, string(gwv1.ListenerConditionProgrammed)) {
+			return ""
+		}
+		named = true
+	}
+	switch {
+	case !named:
+		return ""
+	case meta.IsStatusConditionFalse(f.Status.Conditions, string(gwv1.GatewayConditionAccepted)):
+		return "not accepted"
+	}
+	return "not programmed"
+}
+
 // Objects reads objects, or whatever prints as such in JSON. Only what is of the
 // controller of that name gets a judgement.
 func Objects(items []any, controllerName string) ([]*Object, error) {
@@ -115,7 +164,11 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 	}
 	classes, gateways := map[string]string{}, map[[2]string]string{} // controller, class
 	defaults := map[string][]string{}                                // classes of default Gateways, by scope
-	for _, f := range read {
+	parents := map[string]*fields{}                                  // by what ref.object returns
+	for i, f := range read {
+		if f.Kind == "Gateway" || f.Kind == "ListenerSet" || f.Kind == "XListenerSet" {
+			parents[ref{Kind: f.Kind, Name: f.Metadata.Name}.object(f.Metadata.Namespace)] = &read[i]
+		}
 		switch f.Kind {
 		case "GatewayClass":
 			classes[f.Metadata.Name] = f.Spec.ControllerName
@@ -147,6 +200,18 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 		for _, class := range defaults[f.Spec.UseDefaultGateways] {
 			o.expected = o.expected || classes[class] == controllerName
 		}
+		for _, p := range f.Status.Parents {
+			parent := parents[p.ParentRef.object(o.Namespace)]
+			if p.ControllerName != controllerName || parent == nil || !meta.IsStatusConditionTrue(p.Conditions, string(gwv1.RouteConditionAccepted)) {
+				continue
+			}
+			if why := parent.unserved(p.ParentRef); why != "" {
+				if o.unserved == nil {
+					o.unserved = map[ref]string{}
+				}
+				o.unserved[p.ParentRef] = why + "; see " + p.ParentRef.object(o.Namespace)
+			}
+		}
 		objects[i] = o
 	}
 	return objects, nil
@@ -169,6 +234,7 @@ func (o *Object) foreign() bool { return o.controller != "" && o.controller != o
 type subject struct {
 	where      string // "", "listener http" or "parent default/gw"
 	conditions []metav1.Condition
+	unserved   string // of a parent, as Object has it
 }
 
 func (o *Object) subjects() []subject {
@@ -183,19 +249,19 @@ func (o *Object) subjects() []subject {
 		})
 	}
 	if len(c) > 0 {
-		all = append(all, subject{"", c})
+		all = append(all, subject{conditions: c})
 	}
 	for _, l := range o.fields.Status.Listeners {
-		all = append(all, subject{"listener " + l.Name, l.Conditions})
+		all = append(all, subject{where: "listener " + l.Name, conditions: l.Conditions})
 	}
 	for _, p := range o.fields.Status.Parents {
 		if p.ControllerName == o.ours {
-			all = append(all, subject{"parent " + p.ParentRef.String(), p.Conditions})
+			all = append(all, subject{"parent " + p.ParentRef.String(), p.Conditions, o.unserved[p.ParentRef]})
 		}
 	}
 	for _, a := range o.fields.Status.Ancestors {
 		if a.ControllerName == o.ours {
-			all = append(all, subject{"ancestor " + a.AncestorRef.String(), a.Conditions})
+			all = append(all, subject{where: "ancestor " + a.AncestorRef.String(), conditions: a.Conditions})
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package show
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -178,6 +179,45 @@ func TestBlame(t *testing.T) {
 		got := shown[0].Complaints()
 		if len(got) != 1 || got[0].Message != c.want || got[0].Follows != c.follows {
 			t.Errorf("%q, policy %s, refused %q: %+v", c.message, c.policy, c.refused, got)
+		}
+	}
+}
+
+// TestNotServed: a route is not shown as ok that is accepted on listeners none of which is programmed.
+func TestNotServed(t *testing.T) {
+	listener := func(name, programmed string) string {
+		return `{"name":"` + name + `","attachedRoutes":1,"conditions":[{"type":"Programmed","status":"` + programmed + `"}]}`
+	}
+	gateway := func(name, accepted, listeners string) string {
+		return `{"kind":"Gateway","metadata":{"namespace":"a","name":"` + name + `"},"spec":{"gatewayClassName":"moongate","listeners":[{"name":"one","port":80},{"name":"two","port":81}]},
+			"status":{"conditions":[{"type":"Accepted","status":"` + accepted + `"}],"listeners":[` + listeners + `]}}`
+	}
+	items := []string{class, gateway("refused", "False", listener("one", "False")+","+listener("two", "False")), gateway("half", "True", listener("one", "False")+","+listener("two", "True")),
+		gateway("new", "True", listener("one", "Unknown"))}
+	parent := func(ref, accepted string) string {
+		return `{"parentRef":{` + ref + `},"controllerName":"` + ours + `","conditions":[{"type":"Accepted","status":"` + accepted + `","reason":"R","message":"m"}]}`
+	}
+	for _, c := range []struct{ parents, want string }{
+		{parent(`"name":"refused"`, "True"), "not served | parent refused: not accepted; see Gateway a/refused"},
+		{parent(`"name":"half"`, "True"), "ok | parent half"},
+		{parent(`"name":"half","sectionName":"one"`, "True"), "not served | parent half listener one: not programmed; see Gateway a/half"},
+		{parent(`"name":"half","port":80`, "True"), "not served | parent half port 80: not programmed; see Gateway a/half"},
+		{parent(`"name":"half","port":81`, "True"), "ok | parent half port 81"},
+		{parent(`"name":"new"`, "True"), "ok | parent new"},
+		{parent(`"name":"unseen"`, "True"), "ok | parent unseen"},
+		{parent(`"name":"half"`, "True") + "," + parent(`"name":"refused","namespace":"a"`, "True"), "ok | parent half, parent a/refused: not accepted; see Gateway a/refused"},
+		{parent(`"name":"refused"`, "False"), "Accepted=False | parent refused: R: m"},
+		{parent(`"name":"half"`, "False") + "," + parent(`"name":"refused"`, "True"), "Accepted=False | parent half: R: m\n | not served | parent half, parent refused: not accepted; see Gateway a/refused"},
+	} {
+		var b strings.Builder
+		shown := objects(t, append(items, `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[`+c.parents+`]}}`)...)
+		if err := Table(&b, shown[len(items):], func(*Object, string) string { return "" }); err != nil {
+			t.Fatal(err)
+		}
+		rows := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+		rows = slices.DeleteFunc(rows, func(row string) bool { return strings.Contains(row, "  note  ") })
+		if got, want := columns(rows[1:]), "HTTPRoute a/web | "+c.want; got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.parents, got, want)
 		}
 	}
 }

@@ -1,11 +1,14 @@
 package show
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/status"
 )
@@ -28,6 +31,9 @@ func Table(w io.Writer, objects []*Object, place func(o *Object, field string) s
 		}
 		for _, c := range complaints {
 			row(c.Condition, c.why(place(o, c.Field())))
+		}
+		if len(complaints) > 0 && o.state() == notServed {
+			row(notServed, o.summary())
 		}
 		if of := o.observed(); of > 0 && of < o.fields.Metadata.Generation {
 			row("late", fmt.Sprintf("the status is of generation %d, the object of %d: the controller has not come to it", of, o.fields.Metadata.Generation))
@@ -71,8 +77,16 @@ func (o *Object) state() string {
 		}
 		return "-" // no status of ours, as of a ReferenceGrant or a foreign class
 	}
+	if len(o.unserved) > 0 && !slices.ContainsFunc(o.subjects(), func(s subject) bool {
+		return s.unserved == "" && meta.IsStatusConditionTrue(s.conditions, string(gwv1.RouteConditionAccepted))
+	}) {
+		return notServed
+	}
 	return "ok"
 }
+
+// notServed is the state of a route that is accepted, on listeners none of which is programmed.
+const notServed = "not served"
 
 // refusedParent is the parent of a route or of a ListenerSet that Blame was told of; "" for none.
 func (o *Object) refusedParent() string {
@@ -81,8 +95,7 @@ func (o *Object) refusedParent() string {
 		parents = []ref{o.fields.Spec.ParentRef}
 	}
 	for _, p := range parents {
-		key := p.key(o.Namespace)
-		if name := cmp.Or(p.Kind, "Gateway") + " " + key[0] + "/" + key[1]; o.causes[name] {
+		if name := p.object(o.Namespace); o.causes[name] {
 			return name
 		}
 	}
@@ -120,6 +133,9 @@ func (o *Object) summary() string {
 	}
 	for _, s := range o.subjects() {
 		if strings.HasPrefix(s.where, "parent ") || strings.HasPrefix(s.where, "ancestor ") {
+			if s.unserved != "" {
+				s.where += ": " + s.unserved
+			}
 			parts = append(parts, s.where)
 		}
 	}
