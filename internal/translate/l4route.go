@@ -94,7 +94,7 @@ func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a 
 	return r
 }
 
-// passedOver says which listeners of a parent give connections to another route than this one.
+// passedOver says which listeners of a parent give connections to another route than this one. Those that are not served, as ones that are Conflicted, give none to anybody.
 func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachment, p parent) (notes []*condition.Problem) {
 	rk := routeKindOf(k.Kind)
 	if !rk.connections || p.Problem != nil {
@@ -103,7 +103,7 @@ func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachm
 	on, _, _ := rst.admissions.parentObject(v, &routeFacts{Kind: k.Kind, Name: k.Name}, p.Ref)
 	for _, c := range rst.admissions.candidates(v, on, p.Ref) {
 		at, attached := slices.BinarySearchFunc(a.Listeners, c.key, listenerKey.Compare)
-		if !attached {
+		if _, served := incremental.Fetch(v, rst.routes.listenerStates.served, c.key); !attached || !served {
 			continue
 		}
 		for _, h := range a.Hosts[at].Hostnames {
