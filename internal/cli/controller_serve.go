@@ -127,5 +127,5 @@ func explainFor(d reconcile.Status, resources func(gateway string) []*config.Res
 	case !slices.Contains(names, gateway):
 		return nil, fmt.Errorf("there is no Gateway %q with a configuration; there is %s", gateway, names[0])
 	}
-	return explained(explain.World{Resources: resources(proxies[gateway]), Items: objects(), ControllerName: controllerName, Place: noPlace}, q)
+	return explained(explain.World{Resources: resources(proxies[gateway]), Gateway: gateway, Items: objects(), ControllerName: controllerName, Place: noPlace}, q)
 }

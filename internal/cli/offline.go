@@ -32,6 +32,7 @@ type offline struct {
 	about     map[string]bool // those whose statuses are of interest, as show.Object.String has them; nil is all
 	refused   map[string]bool // objects of which no definition is valid, as show.Object.String has them
 	suggest   *suggestions
+	gateway   string                  // see narrow
 	accepted  map[kind.ObjectKey]bool // as objects has them
 	// redisKnown is that the controller of the cluster has --redis: it has accepted a policy that needs one.
 	redisKnown bool
@@ -168,6 +169,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	case gateway == "":
 		return nil // nothing listens there, and the answer tells what there is
 	}
+	o.gateway = gateway
 	o.resources = slices.DeleteFunc(o.resources, func(r *config.Resource) bool {
 		l := r.GetListener()
 		return l != nil && proxies[l.Gateway] != proxies[gateway]
@@ -177,7 +179,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 
 // world is what explain decides in.
 func (o *offline) world() explain.World {
-	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
+	w := explain.World{Resources: o.resources, Gateway: o.gateway, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
 	if !o.redisKnown {
 		w.UnknownRedis = unknownRedis
 	}

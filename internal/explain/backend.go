@@ -470,8 +470,9 @@ func (d *decision) complain() error {
 	}
 	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
 	show.Suggest(objects, d.in.Suggest)
+	concerned := d.concerned(objects)
 	for _, o := range objects {
-		ofListeners := o.Kind == "Gateway" || strings.HasSuffix(o.Kind, "ListenerSet")
+		listeners, ofListeners := concerned[o.String()]
 		relevant := ofListeners || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
 			relevant = o.String() == d.Rule.Route || slices.Contains(failed, o.String())
@@ -480,6 +481,12 @@ func (d *decision) complain() error {
 			continue
 		}
 		for _, c := range o.Complaints() {
+			if listener, of := strings.CutPrefix(c.Where, "listener "); of && !slices.Contains(listeners, listener) {
+				continue
+			}
+			if c.Parent != "" && concerned[c.Parent] == nil {
+				continue
+			}
 			if d.Rule != nil && served && (c.Condition != "ResolvedRefs=False" || !strings.Contains(c.Message, d.ruleField()+".")) {
 				continue
 			}
@@ -490,4 +497,49 @@ func (d *decision) complain() error {
 		}
 	}
 	return err
+}
+
+// concerned are the Gateways and ListenerSets, as show.Object.String has them, whose listeners the request or connection would be for, and these listeners: where a rule was chosen, those of its
+// own listener; else all of the port and host, be they served or not.
+func (d *decision) concerned(objects []*show.Object) map[string][]string {
+	if d.Rule != nil {
+		kind, name := ownerOf(d.listener)
+		return map[string][]string{kind + " " + name: {d.listener.Name}}
+	}
+	all, reached := map[string][]string{}, d.reached(objects)
+	for _, o := range objects {
+		if o.Kind != "Gateway" && !strings.HasSuffix(o.Kind, "ListenerSet") || reached != nil && !reached[o.Gateway()] {
+			continue
+		}
+		for _, l := range o.Listeners() {
+			fits := l.Hostname == "" || hostnameFits(l.Hostname, d.Request.Host) || d.ask.scheme != "http" && hostnameFits(l.Hostname, d.sni())
+			if uint32(l.Port) == d.ask.port && (l.Protocol == "UDP") == d.datagrams() && fits {
+				all[o.String()] = append(all[o.String()], l.Name)
+			}
+		}
+	}
+	return all
+}
+
+// reached are the Gateways that have the proxies which get the request; nil where all share their ports.
+func (d *decision) reached(objects []*show.Object) map[string]bool {
+	if d.in.Gateway == "" {
+		return nil
+	}
+	merged := slices.ContainsFunc(d.in.Resources, func(r *config.Resource) bool {
+		return r.GetListener().GetGateway() == d.in.Gateway && r.GetListener().GetMerged() != ""
+	})
+	class := ""
+	for _, o := range objects {
+		if o.Kind == "Gateway" && o.Gateway() == d.in.Gateway {
+			class = o.Class()
+		}
+	}
+	all := map[string]bool{d.in.Gateway: true}
+	for _, o := range objects {
+		if merged && o.Kind == "Gateway" && o.Class() == class {
+			all[o.Gateway()] = true
+		}
+	}
+	return all
 }

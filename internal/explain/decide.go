@@ -340,14 +340,17 @@ func (d *decision) shownListener(l *config.Listener, why string) Listener {
 }
 
 // owner is where the object is written that a listener is of.
-func (d *decision) owner(l *config.Listener) string {
+func (d *decision) owner(l *config.Listener) string { return d.position(ownerOf(l)) }
+
+// ownerOf is the kind and the name ("<namespace>/<name>") of the object that a listener is of.
+func ownerOf(l *config.Listener) (kind, name string) {
 	if l.ListenerSet == "" {
-		return d.position("Gateway", l.Gateway)
+		return "Gateway", l.Gateway
 	}
 	if kind, name, found := strings.Cut(l.ListenerSet, "/"); found && strings.Contains(name, "/") { // of another kind
-		return d.position(kind, name)
+		return kind, name
 	}
-	return d.position("ListenerSet", l.ListenerSet)
+	return "ListenerSet", l.ListenerSet
 }
 
 // position is where an object ("<namespace>/<name>") is in the manifests.

@@ -16,6 +16,8 @@ type World struct {
 	Items []any
 	// Refused are the documents that could not be used, as a line each. What they were meant to be is missing here.
 	Refused []string
+	// Gateway is the one whose proxies get the request, as "<namespace>/<name>"; "" where all Gateways share their ports.
+	Gateway string
 	// ControllerName is ours.
 	ControllerName string
 	// UnknownRedis is the address that global rate limits have where it is not known whether they have a Redis; "" where that is known.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -343,11 +344,79 @@ func TestListenerSets(t *testing.T) {
 		}
 	}
 	w.Items = []any{map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet", "metadata": map[string]any{"namespace": "m", "name": "more"},
+		"spec":   map[string]any{"listeners": []any{map[string]any{"name": "l", "port": 81, "protocol": "HTTP"}}},
 		"status": map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "False", "reason": "NotAllowed", "message": "of the Gateway"}}}}}
 	if e := explained(t, w, "GET", "http://a.test:81/"); len(e.Complaints) != 1 || e.Complaints[0].Reason != "NotAllowed" {
 		t.Errorf("nothing listens: %v", e.Complaints)
 	}
 	if e := explained(t, w, "GET", "http://a.test/set"); len(e.Complaints) != 0 {
 		t.Errorf("where it is served: %v", e.Complaints)
+	}
+}
+
+// TestConcerned: where a request gets nowhere only that is said against Gateways, ListenerSets and routes which has to do with its port, its host and its proxies.
+func TestConcerned(t *testing.T) {
+	w := world(t)
+	status := func(where string) map[string]any {
+		return map[string]any{"name": where, "controllerName": "example.com/c", "conditions": []any{map[string]any{"type": "Accepted", "status": "False", "reason": "R", "message": "of " + where}}}
+	}
+	listener := func(name, hostname string, port int, protocol string) map[string]any {
+		return map[string]any{"name": name, "hostname": hostname, "port": port, "protocol": protocol}
+	}
+	owner := func(kind, name, class, gateway string, listeners ...map[string]any) {
+		o := map[string]any{"kind": kind, "metadata": map[string]any{"namespace": "n", "name": name}}
+		spec, listed := map[string]any{"listeners": listeners, "gatewayClassName": class}, []any{}
+		if gateway != "" {
+			spec["parentRef"] = map[string]any{"name": gateway}
+		}
+		for _, l := range listeners {
+			listed = append(listed, status(l["name"].(string)))
+		}
+		o["spec"], o["status"] = spec, map[string]any{"listeners": listed, "conditions": []any{map[string]any{"type": "ResolvedRefs", "status": "False", "reason": "R", "message": "of " + name}}}
+		w.Items = append(w.Items, o)
+	}
+	w.Items = nil
+	owner("Gateway", "gw", "shared", "", listener("here", "", 81, "HTTP"), listener("elsewhere", "", 82, "HTTP"), listener("udp", "", 81, "UDP"), listener("b", "*.b.test", 81, "HTTP"))
+	owner("Gateway", "merged", "shared", "", listener("there", "", 81, "HTTP"))
+	owner("Gateway", "other", "own", "", listener("far", "", 81, "HTTP"))
+	owner("ListenerSet", "set", "", "other", listener("of-set", "*.test", 81, "HTTP"))
+	for parent, message := range map[string]string{"gw": "to-gw", "other": "to-other"} {
+		s := status(message)
+		s["parentRef"] = map[string]any{"name": parent}
+		w.Items = append(w.Items, map[string]any{"kind": "HTTPRoute", "metadata": map[string]any{"namespace": "n", "name": message}, "status": map[string]any{"parents": []any{s}}})
+	}
+	for _, c := range []struct{ gateway, merged, url, want string }{
+		{"", "", "http://a.test:81/", "gw here merged there other far set of-set"},
+		{"", "", "http://a.b.test:81/", "gw here b merged there other far set of-set"},
+		{"", "", "http://a.example:81/", "gw here merged there other far"},
+		{"", "", "http://a.test:82/", "gw elsewhere"},
+		{"", "", "http://a.test:83/", ""},
+		{"n/gw", "", "http://a.test:81/", "gw here"},
+		{"n/gw", "shared", "http://a.test:81/", "gw here merged there"},
+		{"n/other", "", "http://a.test:81/", "other far set of-set"},
+		{"", "", "http://a.test/nothing", ""},
+		{"", "", "http://unknown.test/nothing", ""},
+	} {
+		w.Gateway = c.gateway
+		for _, r := range w.Resources {
+			if l := r.GetListener(); l != nil {
+				l.Merged = c.merged
+			}
+		}
+		var got []string
+		for _, complaint := range explained(t, w, "GET", c.url).Complaints {
+			got = append(got, strings.TrimPrefix(complaint.Message, "of "))
+		}
+		if said := strings.Join(got, " "); said != c.want {
+			t.Errorf("%s by %q: %q, want %q", c.url, c.gateway, said, c.want)
+		}
+	}
+	owner("Gateway", "last", "own", "", listener("port-80", "", 80, "HTTP"))
+	s := status("to-last")
+	s["parentRef"] = map[string]any{"name": "last"}
+	w.Items, w.Gateway = append(w.Items, map[string]any{"kind": "HTTPRoute", "metadata": map[string]any{"namespace": "n", "name": "r2"}, "status": map[string]any{"parents": []any{s}}}), ""
+	e := explained(t, w, "GET", "http://a.test/nothing")
+	if got := fmt.Sprint(e.Complaints); e.Rule != nil || len(e.Complaints) != 3 || !strings.Contains(got, "port-80") || !strings.Contains(got, "to-last") {
+		t.Errorf("without a rule: %v %v", e.Rule, got)
 	}
 }

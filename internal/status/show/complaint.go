@@ -19,6 +19,8 @@ type Complaint struct {
 	Condition string `json:"condition"`       // "Accepted=False"
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
+	// Parent is, of a route, the Gateway or ListenerSet that it is about, as Object.String has it.
+	Parent string `json:"-"`
 	// Follows says that the cause is reported for another object, and that mending it mends this; see Blame.
 	Follows bool `json:"-"`
 }
@@ -160,7 +162,7 @@ func Suggest(objects []*Object, rewrite func(message, namespace string) string) 
 }
 
 func (o *Object) complaint(s subject, c metav1.Condition) Complaint {
-	complaint := Complaint{Object: o.String(), Where: s.where, Condition: c.Type + "=" + string(c.Status), Reason: c.Reason, Message: c.Message}
+	complaint := Complaint{Object: o.String(), Where: s.where, Condition: c.Type + "=" + string(c.Status), Reason: c.Reason, Message: c.Message, Parent: s.parent}
 	for name, refused := range o.causes {
 		if name == complaint.Object {
 			continue

@@ -73,17 +73,19 @@ type fields struct {
 	} `json:"status"`
 }
 
-// specListener is what a parentRef can name of a listener.
-type specListener struct {
-	Name string `json:"name"`
-	Port int32  `json:"port"`
+// Listener is what decides which requests and connections a listener is for.
+type Listener struct {
+	Name     string `json:"name"`
+	Hostname string `json:"hostname"`
+	Port     int32  `json:"port"`
+	Protocol string `json:"protocol"`
 }
 
 // listeners are those of an object's spec; none where they have a form that this version does not know, which is no reason not to show the object.
-type listeners []specListener
+type listeners []Listener
 
 func (l *listeners) UnmarshalJSON(text []byte) error {
-	var list []specListener
+	var list []Listener
 	if json.Unmarshal(text, &list) == nil {
 		*l = list
 	}
@@ -134,7 +136,7 @@ func (r ref) object(namespace string) string {
 func (f *fields) unserved(p ref) string {
 	named := false
 	for _, l := range f.Status.Listeners {
-		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && !slices.Contains(f.Spec.Listeners, specListener{l.Name, p.Port}) {
+		if p.SectionName != "" && p.SectionName != l.Name || p.Port != 0 && !slices.ContainsFunc(f.Spec.Listeners, func(spec Listener) bool { return spec.Name == l.Name && spec.Port == p.Port }) {
 			continue
 		}
 		if !meta.IsStatusConditionFalse(l.Conditions, string(gwv1.ListenerConditionProgrammed)) {
@@ -225,6 +227,21 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
+// Listeners are those in the spec of a Gateway or ListenerSet.
+func (o *Object) Listeners() []Listener { return o.fields.Spec.Listeners }
+
+// Gateway is the one that a Gateway is, or a ListenerSet is for, as "<namespace>/<name>".
+func (o *Object) Gateway() string {
+	key := [2]string{o.Namespace, o.Name}
+	if o.ofListeners() {
+		key = o.fields.Spec.ParentRef.key(o.Namespace)
+	}
+	return key[0] + "/" + key[1]
+}
+
+// Class is the GatewayClass of a Gateway.
+func (o *Object) Class() string { return o.fields.Spec.GatewayClassName }
+
 func (o *Object) ofListeners() bool { return o.Kind == "ListenerSet" || o.Kind == "XListenerSet" }
 
 // foreign says that another controller looks after the object.
@@ -234,6 +251,7 @@ func (o *Object) foreign() bool { return o.controller != "" && o.controller != o
 type subject struct {
 	where      string // "", "listener http" or "parent default/gw"
 	conditions []metav1.Condition
+	parent     string // of a route, as ref.object has it
 	unserved   string // of a parent, as Object has it
 }
 
@@ -256,7 +274,7 @@ func (o *Object) subjects() []subject {
 	}
 	for _, p := range o.fields.Status.Parents {
 		if p.ControllerName == o.ours {
-			all = append(all, subject{"parent " + p.ParentRef.String(), p.Conditions, o.unserved[p.ParentRef]})
+			all = append(all, subject{"parent " + p.ParentRef.String(), p.Conditions, p.ParentRef.object(o.Namespace), o.unserved[p.ParentRef]})
 		}
 	}
 	for _, a := range o.fields.Status.Ancestors {
