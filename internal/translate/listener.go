@@ -28,8 +28,8 @@ type listeners struct {
 	ofSets            *incremental.Collection[listenerKey, *listener.Listener]           // of ListenerSets
 	all               *incremental.Collection[listenerKey, *listener.Listener]           // of Gateways and ListenerSets
 	claims            *incremental.Collection[listenerKey, claim]
-	claimsByPort      *incremental.Index[sharedPort, listenerKey, claim]                 // of Gateways that share ports, as claims and portConflicts
-	portConflicts     *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
+	claimsByPort      *incremental.Index[sharedPort, listenerKey, claim] // of Gateways that share ports, as claims and portConflicts
+	portConflicts     *incremental.Collection[listenerKey, lostPort]     // of listeners that lose
 	excessPorts       *incremental.Collection[sharedPort, struct{}]
 	byBackend         *incremental.Index[policy.Target, listenerKey, *listener.Listener] // an object -> listeners whose filters name it as a backend
 }

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -52,9 +53,9 @@ func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
 	lis.claimsByPort = incremental.NewIndex(lis.claims, "claims by port",
 		func(_ listenerKey, c claim) []sharedPort { return []sharedPort{{c.Shared, c.Listener.Port}} })
 	lis.portConflicts = incremental.FlatMap(e, "port conflicts", incremental.Keys(lis.claimsByPort, "claimed ports"),
-		func(v *incremental.View, port sharedPort, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
+		func(v *incremental.View, port sharedPort, _ struct{}) []incremental.Entry[listenerKey, lostPort] {
 			return lis.conflictsOf(v, port)
-		}, same[gwv1.ListenerConditionReason])
+		}, same[lostPort])
 	lis.declareExcessPorts(e)
 }
 
@@ -114,7 +115,7 @@ func (lis *listeners) portExcess(v *incremental.View, shared name, l *listener.L
 }
 
 // conflictsOf are the conflicts between Gateways on a port, by the listener that loses: the oldest Gateway or ListenerSet comes first, then the name of the Gateway counts.
-func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
+func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []incremental.Entry[listenerKey, lostPort]) {
 	keys := incremental.Lookup(v, lis.claimsByPort, port) // sorted, so by Gateway
 	if keys[0].Gateway == keys[len(keys)-1].Gateway {
 		return nil // it has judged its own listeners
@@ -132,19 +133,39 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 		return cmp.Compare(a.Listener.Created, b.Listener.Created)
 	})
 	var ports listener.Ports
+	owners := make(map[*listener.Listener]listenerKey, len(all))
 	for _, c := range all {
-		if reason := ports.Claim(c.Listener); reason != "" {
-			lost = append(lost, incremental.Entry[listenerKey, gwv1.ListenerConditionReason]{Key: c.key, Value: reason})
+		reason, winner := ports.Claim(c.Listener)
+		if reason == "" {
+			owners[c.Listener] = c.key
+			continue
 		}
+		lost = append(lost, incremental.Entry[listenerKey, lostPort]{Key: c.key, Value: lostPort{reason, owners[winner], winner.Created < c.Listener.Created}})
 	}
 	return lost
 }
 
-// portConflict returns why another Gateway, or a ListenerSet of one, keeps the listener from its port, or nil.
+// lostPort is why a listener has lost its port, and to which.
+type lostPort struct {
+	Reason gwv1.ListenerConditionReason
+	Winner listenerKey
+	Older  bool // else it is as old, and comes first by name
+}
+
+// portConflict returns why another Gateway, or a ListenerSet of one, keeps the listener from its port, or nil. In a cluster it names none of another namespace, of which the
+// owner of this one may know nothing.
 func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	reason, lost := incremental.Fetch(v, lis.portConflicts, k)
-	if !lost {
+	lost, is := incremental.Fetch(v, lis.portConflicts, k)
+	if !is {
 		return nil
 	}
-	return listener.ConflictProblem(reason, l, "a listener of a Gateway or ListenerSet that is older or, as old, first by name")
+	why := "which is as old and comes first by name"
+	if lost.Older {
+		why = "which is older"
+	}
+	owner := lost.Winner.Owner()
+	if (lis.o.Cluster || lis.o.OwnPorts) && owner.Name.Namespace != k.Owner().Name.Namespace {
+		return listener.ConflictProblem(lost.Reason, l, fmt.Sprintf("a listener of a %s of another namespace, %s", owner.Kind, why))
+	}
+	return listener.ConflictProblem(lost.Reason, l, fmt.Sprintf("listener %q of %s, %s", lost.Winner.Name, owner, why))
 }

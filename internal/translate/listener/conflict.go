@@ -1,6 +1,8 @@
 package listener
 
 import (
+	"cmp"
+
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/translate/condition"
@@ -90,38 +92,38 @@ type portNumber struct {
 }
 
 type claimedPort struct {
-	transports [transports]bool // more than one only where listeners that conflict have reserved it
-	hostnames  map[string]struct{}
+	transports [transports]*Listener // the first with each; more than one only where listeners that conflict have reserved it
+	hostnames  map[string]*Listener  // the first with each
 }
 
-// Claim returns why the listener cannot be told apart from one that was there before, or "" where it has its port and hostname now. A
+// Claim returns why the listener cannot be told apart from one that was there before, and which, or "" where it has its port and hostname now. A
 // listener without addresses is on the default ones.
-func (p *Ports) Claim(l *Listener) gwv1.ListenerConditionReason {
-	reason := p.conflict(l)
+func (p *Ports) Claim(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
+	reason, winner := p.conflict(l)
 	if reason == "" {
 		p.Reserve(l)
 	}
-	return reason
+	return reason, winner
 }
 
-// conflict returns why the listener cannot be told apart from one that is there, or "".
-func (p *Ports) conflict(l *Listener) gwv1.ListenerConditionReason {
+// conflict returns why the listener cannot be told apart from one that is there, and which, or "".
+func (p *Ports) conflict(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	t := transportOf(l.Protocol)
 	for _, a := range addressesOf(l) {
 		c := p.claimed[portAddress{a, l.Port}]
 		if c == nil {
 			continue
 		}
-		for other, there := range c.transports {
-			if there && protocolsConflict(t, transport(other)) {
-				return gwv1.ListenerReasonProtocolConflict
+		for other, winner := range c.transports {
+			if winner != nil && protocolsConflict(t, transport(other)) {
+				return gwv1.ListenerReasonProtocolConflict, winner
 			}
 		}
-		if _, claimed := c.hostnames[l.Hostname]; claimed && t != transportUDP {
-			return gwv1.ListenerReasonHostnameConflict
+		if winner := c.hostnames[l.Hostname]; winner != nil && t != transportUDP {
+			return gwv1.ListenerReasonHostnameConflict, winner
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // Reserve keeps the listener's port and hostname from those that come later, be there others or not. Of a protocol that is not known it is
@@ -134,11 +136,12 @@ func (p *Ports) Reserve(l *Listener) {
 	for _, a := range addressesOf(l) {
 		at := portAddress{a, l.Port}
 		if p.claimed[at] == nil {
-			p.claimed[at] = &claimedPort{hostnames: map[string]struct{}{}}
+			p.claimed[at] = &claimedPort{hostnames: map[string]*Listener{}}
 		}
-		p.claimed[at].transports[t] = true
+		c := p.claimed[at]
+		c.transports[t] = cmp.Or(c.transports[t], l)
 		if t != transportUDP {
-			p.claimed[at].hostnames[l.Hostname] = struct{}{}
+			c.hostnames[l.Hostname] = cmp.Or(c.hostnames[l.Hostname], l)
 		}
 	}
 	p.numbers[portNumber{l.Port, t == transportUDP}] = struct{}{}

@@ -94,7 +94,10 @@ func TestFirstToClaim(t *testing.T) {
 					reasons = append(reasons, why)
 				}
 			}
-			got := ports.Claim(l)
+			got, winner := ports.Claim(l)
+			if (winner == nil) != (got == "") || winner != nil && (!slices.Contains(winners, winner) || conflict(winner, l) != got) {
+				t.Fatalf("seed %d: %s of %s: %q with %v", seed, l.Name, show(list), got, winner)
+			}
 			if (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
 				t.Fatalf("seed %d: %s of %s: %q, want one of %q", seed, l.Name, show(list), got, reasons)
 			}
@@ -129,7 +132,7 @@ func TestReserved(t *testing.T) {
 					reasons = append(reasons, why)
 				}
 			}
-			if got := ports.conflict(l); (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
+			if got, _ := ports.conflict(l); (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
 				t.Fatalf("seed %d: %s beside %s: %q, want one of %q", seed, show([]*Listener{l}), show(own), got, reasons)
 			}
 		}

@@ -64,7 +64,8 @@ func (p *Ports) ClaimOfSet(l *Listener) gwv1.ListenerConditionReason {
 	case p.full(l):
 		return tooManyListeners
 	}
-	return p.Claim(l)
+	reason, _ := p.Claim(l)
+	return reason
 }
 
 // Lost returns the listener of a ListenerSet as one for which ClaimOfSet returned the reason. Of the listener that it cannot be told apart from nothing is
