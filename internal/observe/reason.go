@@ -124,7 +124,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonSessionIdle:    {Word: "session_idle", Source: SourceNone, Description: "the UDP session ended because nothing passed for a minute (15 seconds if its client has sent a single datagram, five while the gateway shuts down), or ten minutes after the single datagram of its client"},
 	ReasonSessionEnded:   {Word: "session_ended", Source: SourceNone, Description: "the UDP session ended because its endpoint, route or listener has gone; the client's next datagram begins another"},
 
-	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},
+	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112), or it has no Host, and is to be redirected to another scheme or port"},
 	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},
 	ReasonTargetTooLong:       {Word: "target_too_long", Source: SourceClient, Status: 414, Description: "the request target is too long"},
 	ReasonVersionNotSupported: {Word: "version_not_supported", Source: SourceClient, Status: 505, Description: "the request's HTTP version is not supported"},

@@ -6,6 +6,7 @@ package requestredirect
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -18,6 +19,9 @@ const name = "RequestRedirect"
 
 // Reason is the reason word of the replies.
 const Reason = "redirect"
+
+// badRequest is the reason word where it cannot be said where to go.
+const badRequest = "bad_request"
 
 var location = []byte("Location")
 
@@ -62,6 +66,9 @@ func Compile(c *config.RequestRedirect, _ filter.Env) (filter.Filter, error) {
 }
 
 func (r *redirect) reply(x *filter.Exchange) *filter.Reply {
+	if r.host == nil && len(withoutPort(x.Request.Host)) == 0 && r.leaves(x) {
+		return x.Fail(badRequest)
+	}
 	start := len(x.Scratch)
 	x.Scratch = r.appendLocation(x.Scratch, x)
 	reply := x.Reply(r.status, Reason)
@@ -97,6 +104,12 @@ func (r *redirect) appendLocation(dst []byte, x *filter.Exchange) []byte {
 		dst = pathmodifier.AppendEscaped(append(dst, '?'), x.Request.Query)
 	}
 	return dst
+}
+
+// leaves reports whether the redirect is to another scheme or port than the request's. Only an authority can say so: a client without a Host would come back.
+func (r *redirect) leaves(x *filter.Exchange) bool {
+	scheme := cmp.Or(r.scheme, x.Scheme)
+	return scheme != x.Scheme || r.portOf(scheme, x.ListenerPort) != (&redirect{}).portOf(scheme, x.ListenerPort)
 }
 
 // portOf is the port to write, 0 for none: the configured one; else the well-known one of

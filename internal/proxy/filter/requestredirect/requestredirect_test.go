@@ -76,7 +76,10 @@ func TestLocation(t *testing.T) {
 		{"prefix", &config.RequestRedirect{Path: filtertest.Prefix("/x", "/new")}, "http", 80, "a.example", "/x/y?q", "http://a.example/new/y?q"},
 		{"prefix gone", &config.RequestRedirect{Path: filtertest.Prefix("/x", "/")}, "http", 80, "a.example", "/x//evil.example", "http://a.example/evil.example"},
 		{"asterisk", &config.RequestRedirect{}, "http", 80, "a.example", "*", "http://a.example/"},
-		{"no Host", &config.RequestRedirect{Scheme: "https"}, "http", 80, "", "//evil.example/x?q", "/evil.example/x?q"},
+		{"no Host", &config.RequestRedirect{}, "http", 8080, "", "//evil.example/x?q", "/evil.example/x?q"},
+		{"no Host, another path", &config.RequestRedirect{Path: full("/new")}, "https", 443, "", "/x?q", "/new?q"},
+		{"no Host, its own scheme and port", &config.RequestRedirect{Scheme: "http", Port: 8080, Path: full("/new")}, "http", 8080, "", "/x?q", "/new?q"},
+		{"no Host, a hostname", &config.RequestRedirect{Scheme: "https", Hostname: "b.example"}, "http", 80, "", "/x?q", "https://b.example/x?q"},
 	} {
 		x := filtertest.Exchange("GET " + c.target + " HTTP/1.1\nHost: " + c.host)
 		x.Scheme, x.ListenerPort = c.scheme, c.port
@@ -88,6 +91,19 @@ func TestLocation(t *testing.T) {
 		}
 		if !bytes.HasPrefix(x.Scratch, []byte("before")) {
 			t.Errorf("%s: scratch memory was overwritten", c.name)
+		}
+	}
+}
+
+// TestNowhere: a client that sends no Host is not sent back to where it is by a redirect to another scheme or port, which a reference without a host cannot name.
+func TestNowhere(t *testing.T) {
+	for _, c := range []*config.RequestRedirect{{Scheme: "https"}, {Port: 8443}, {Scheme: "http"}, {Scheme: "https", Port: 8080, Path: full("/new")}} {
+		for _, host := range []string{"", ":8080"} {
+			x := filtertest.Exchange("GET /x HTTP/1.1\nHost: " + host)
+			x.Scheme, x.ListenerPort = "http", 8080
+			if reply := compile(t, c).Request(x); reply.Status != 0 || reply.Reason != badRequest {
+				t.Errorf("%v: %d %s", c, reply.Status, reply.Reason)
+			}
 		}
 	}
 }
