@@ -118,7 +118,7 @@ type Session uint8
 
 // The values of Session.
 const (
-	SessionNone  Session = iota // no sessions persist there, or the request was not answered by it, or its response broke off
+	SessionNone  Session = iota // no sessions persist there, or the request was not answered by it, or its response broke off, or has a cookie of the backend's own in the place of the session's
 	SessionNew                  // it has begun
 	SessionKept                 // its endpoint has answered
 	SessionMoved                // another endpoint has, which it is with from now on: its own was not there

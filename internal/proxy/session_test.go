@@ -258,6 +258,52 @@ func TestSessionBrokenOff(t *testing.T) {
 	}
 }
 
+// TestSessionOfOwnCookie: where the backend sets the session's cookie itself no session begins or moves, and neither the log nor what is counted says so.
+func TestSessionOfOwnCookie(t *testing.T) {
+	t.Parallel()
+	var own atomic.Bool
+	answer := func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			cookie := ""
+			if own.Load() {
+				cookie = "Set-Cookie: s=mine\r\n"
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\n"+cookie+"Content-Length: 1\r\n\r\na")
+		}
+	}
+	first, second := rawBackend(t, answer), rawBackend(t, answer)
+	g := startGateway(t, Timeouts{})
+	g.persistent(bySession, nil, endpointOf(first, 1))
+	v := g.visitor()
+	for i, step := range []struct {
+		own      bool
+		endpoint *config.Endpoint // nil as before
+		token    string           // "" is one of ours
+		want     string
+	}{
+		{true, nil, "mine", ""}, {true, nil, "mine", ""}, {false, nil, "", "new"}, {false, nil, "", "kept"}, {true, endpointOf(second, 2), "mine", ""}, {false, nil, "", "new"}, {true, nil, "", "kept"},
+	} {
+		own.Store(step.own)
+		if step.endpoint != nil {
+			g.persistent(bySession, nil, step.endpoint)
+		}
+		if status, _ := v.ask(); status != 200 || step.token != "" && v.token != step.token {
+			t.Fatalf("request %d: %d, token %q", i, status, v.token)
+		}
+		g.reasonsLogged(i + 1)
+		line := strings.Split(strings.TrimSpace(g.log.String()), "\n")[i]
+		if has := strings.Contains(line, `"session":`); has != (step.want != "") || has && !strings.Contains(line, `"session":"`+step.want+`"`) {
+			t.Errorf("request %d: want session %q in %s", i, step.want, line)
+		}
+	}
+	if s := g.upstreams.Get("Service/default/b/80").Stats(); s.SessionsBegun != 2 || s.SessionsKept != 2 || s.SessionsMoved != 0 {
+		t.Errorf("%d sessions have begun, %d were kept, %d moved", s.SessionsBegun, s.SessionsKept, s.SessionsMoved)
+	}
+}
+
 // TestSessionRetries: a retry goes to the session's endpoint, as long as it takes connections; where it takes none the session moves.
 func TestSessionRetries(t *testing.T) {
 	t.Parallel()

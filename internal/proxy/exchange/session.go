@@ -130,7 +130,10 @@ func (x *Exchange) keepSession() {
 		x.rec.Session = observe.SessionKept
 	}
 	if s.token.Keep(s.settings, x.backend.SessionID(), x.endpoint.SessionID(), now) || s.settings.Header() {
-		x.fx.Scratch = s.settings.Write(s.keys, &x.resp.Header, &s.token, x.fx.Scratch, x.secure(), now)
+		var written bool
+		if x.fx.Scratch, written = s.settings.Write(s.keys, &x.resp.Header, &s.token, x.fx.Scratch, x.secure(), now); !written && x.rec.Session != observe.SessionKept {
+			x.rec.Session = observe.SessionNone // none has begun
+		}
 	}
 }
 

@@ -115,17 +115,17 @@ func unquoted(v []byte) []byte {
 var setCookieName = []byte("Set-Cookie")
 
 // Write puts the token into a response head. scratch is memory for its value, and is returned grown by it. A cookie is Secure where the client has come by TLS:
-// over cleartext it would be refused with that. Where the backend itself sets a cookie of the name, the cookie is the backend's, and there is no session.
-func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, secure bool, at time.Time) []byte {
+// over cleartext it would be refused with that. Where the backend itself sets a cookie of the name, the cookie is the backend's, and there is no session: written is false.
+func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, secure bool, at time.Time) (_ []byte, written bool) {
 	start := len(scratch)
 	if s.header {
 		scratch = k.appendToken(scratch, s.purpose, t)
 		h.Set(s.name, scratch[start:len(scratch):len(scratch)])
-		return scratch
+		return scratch, true
 	}
 	for i := range h.Len() {
 		if f := h.At(i); message.EqualFoldBytes(f.Name, setCookieName) && bytes.HasPrefix(bytes.TrimLeft(f.Value, " \t"), s.opening) {
-			return scratch
+			return scratch, false
 		}
 	}
 	scratch = append(scratch, s.opening...)
@@ -139,7 +139,7 @@ func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, s
 		scratch = strconv.AppendInt(scratch, s.left(t, at.UnixMilli()), 10)
 	}
 	h.Add(setCookieName, scratch[start:len(scratch):len(scratch)])
-	return scratch
+	return scratch, true
 }
 
 // left is how many seconds are left of the session that began last: when it is over, none is left.
