@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
@@ -244,18 +246,41 @@ func TestSet(t *testing.T) {
 		c.option.Header = &extauthz.HeaderValue{Key: "X-A", Value: "new"}
 		var h message.Fields
 		h.Add([]byte("x-a"), []byte("old"))
-		if err := change(&h, []*extauthz.HeaderValueOption{c.option}); err != nil {
+		if err := change(&h, []*extauthz.HeaderValueOption{c.option}, override); err != nil {
 			t.Fatal(err)
 		}
 		if v, _ := h.Get("x-a"); string(v) != c.want || h.Len() != 1 {
 			t.Errorf("%v: %s, %d fields", c.option, v, h.Len())
 		}
 		var empty message.Fields
-		if err := change(&empty, []*extauthz.HeaderValueOption{c.option}); err != nil {
+		if err := change(&empty, []*extauthz.HeaderValueOption{c.option}, override); err != nil {
 			t.Fatal(err)
 		}
 		if want := c.option.AppendAction != extauthz.AppendAction_OVERWRITE_IF_EXISTS; (empty.Len() == 1) != want {
 			t.Errorf("%v: %d fields where there was none", c.option, empty.Len())
 		}
+	}
+}
+
+// TestDenialFields: of several fields of a name all reach a client that is denied, unless the server says that one takes the place of those before it.
+func TestDenialFields(t *testing.T) {
+	option := func(n, value string) *extauthz.HeaderValueOption {
+		return &extauthz.HeaderValueOption{Header: &extauthz.HeaderValue{Key: n, Value: value}}
+	}
+	said, replacing, absent := option("Link", "</b>"), option("X-Why", "two"), option("X-Why", "three")
+	said.Append = wrapperspb.Bool(false)
+	replacing.AppendAction, absent.AppendAction = extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD, extauthz.AppendAction_ADD_IF_ABSENT
+	x := request()
+	reply := denyGRPC(x, &extauthz.DeniedHTTPResponse{Status: &extauthz.HTTPStatus{Code: 401}, Body: "{}", Headers: []*extauthz.HeaderValueOption{
+		option("WWW-Authenticate", "Bearer"), option("WWW-Authenticate", "Basic"), option("Link", "</a>"), said,
+		option("X-Why", "one"), replacing, absent, option("Content-Type", "application/json"),
+	}})
+	var got []string
+	for i := range reply.Header.Len() {
+		got = append(got, string(reply.Header.At(i).Name)+": "+string(reply.Header.At(i).Value))
+	}
+	want := []string{"www-authenticate: Bearer", "www-authenticate: Basic", "link: </a>", "link: </b>", "x-why: two", "content-type: application/json"}
+	if reply.Status != 401 || !slices.Equal(got, want) {
+		t.Errorf("%d %q", reply.Status, got)
 	}
 }

@@ -154,7 +154,8 @@ func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply 
 		status = http.StatusForbidden
 	}
 	reply := x.Reply(status, denied)
-	if status < 200 || status > 599 || change(&reply.Header, r.GetHeaders()) != nil {
+	// None of the fields takes the place of another, as with Envoy: several challenges are for the client to choose from (RFC 9110 section 11.6.1).
+	if status < 200 || status > 599 || change(&reply.Header, r.GetHeaders(), extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD) != nil {
 		return x.Fail(failed)
 	}
 	reply.Body = []byte(r.GetBody())
@@ -170,7 +171,7 @@ func (a *auth) allowGRPC(x *filter.Exchange, r *extauthz.OKHTTPResponse) *filter
 		return nil
 	}
 	h := &x.Request.Header
-	if change(h, r.Headers) != nil || change(&message.Fields{}, r.ResponseHeadersToAdd) != nil {
+	if change(h, r.Headers, override) != nil || change(&message.Fields{}, r.ResponseHeadersToAdd, override) != nil {
 		return x.Fail(failed)
 	}
 	for _, o := range r.Headers {
@@ -203,15 +204,18 @@ func (a *auth) addResponseHeaders(x *filter.Exchange) {
 	}
 	var r extauthz.OKHTTPResponse
 	if proto.Unmarshal(note, &r) == nil {
-		change(&x.Response.Header, r.ResponseHeadersToAdd) //nolint:errcheck // allowGRPC has tried it
+		change(&x.Response.Header, r.ResponseHeadersToAdd, override) //nolint:errcheck // allowGRPC has tried it
 	}
 }
 
 var errField = errors.New("the answer has a field that cannot be sent")
 
-// change does to fields what an answer wants: it sets them, unless append or append_action say otherwise; those that are the engine's it leaves alone. An error
-// is that one could not be sent, and not all may have been done then.
-func change(fields *message.Fields, list []*extauthz.HeaderValueOption) error {
+// override is what becomes of fields of requests, and of responses of backends, of which an answer says no more than their values.
+const override = extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD
+
+// change does to fields what an answer wants, and where neither append nor append_action say what that is, what is usual; those that are the engine's it leaves
+// alone. An error is that one could not be sent, and not all may have been done then.
+func change(fields *message.Fields, list []*extauthz.HeaderValueOption, usual extauthz.AppendAction) error {
 	for _, o := range list {
 		n, value := strings.ToLower(o.GetHeader().GetKey()), o.GetHeader().GetRawValue()
 		if len(value) == 0 {
@@ -230,13 +234,13 @@ func change(fields *message.Fields, list []*extauthz.HeaderValueOption) error {
 			}
 			return errField
 		}
-		set(fields, o, n, value)
+		set(fields, o, usual, n, value)
 	}
 	return nil
 }
 
 // set does one of the changes.
-func set(fields *message.Fields, o *extauthz.HeaderValueOption, n string, value []byte) {
+func set(fields *message.Fields, o *extauthz.HeaderValueOption, usual extauthz.AppendAction, n string, value []byte) {
 	action := o.GetAppendAction()
 	switch {
 	case o.Append.GetValue():
@@ -244,7 +248,7 @@ func set(fields *message.Fields, o *extauthz.HeaderValueOption, n string, value 
 	case o.Append == nil && action != extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD:
 	case o.Append == nil && n == "set-cookie": // several are several cookies
 	default: // that action is also that nothing was said
-		action = extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD
+		action = usual
 	}
 	_, exists := fields.Get(n)
 	switch action {
