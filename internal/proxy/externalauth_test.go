@@ -319,10 +319,12 @@ func TestExternalAuthGRPC(t *testing.T) {
 		case "split":
 			return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_OkResponse{OkResponse: &extauthz.OKHTTPResponse{
 				Headers: []*extauthz.HeaderValueOption{headerOption("X-User", "a\r\nX-Admin: yes")}}}}, nil
-		case "silent":
+		case "silent": // a message that has no status has status 0
 			return &extauthz.CheckResponse{}, nil
 		case "torn":
 			return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{}}, nil
+		case "torn too":
+			return &extauthz.CheckResponse{HttpResponse: &extauthz.CheckResponse_DeniedResponse{DeniedResponse: &extauthz.DeniedHTTPResponse{}}}, nil
 		case "error":
 			return nil, fmt.Errorf("no")
 		case "teapot":
@@ -361,8 +363,8 @@ func TestExternalAuthGRPC(t *testing.T) {
 		body   string
 	}{
 		"plain": {200, `shop.example.com /p?token=t ["root"] [] []`}, "": {403, ""}, "teapot": {418, "short and stout"},
-		"split": {503, "moongate: 503 auth_failed\n"}, "silent": {503, "moongate: 503 auth_failed\n"}, "error": {503, "moongate: 503 auth_failed\n"},
-		"torn": {503, "moongate: 503 auth_failed\n"}, "not modified": {403, "no"}, "carried out": {403, "no"}, "empty": {403, "no"},
+		"split": {503, "moongate: 503 auth_failed\n"}, "silent": {200, `shop.example.com /p?token=t ["root"] [] []`}, "error": {503, "moongate: 503 auth_failed\n"},
+		"torn": {503, "moongate: 503 auth_failed\n"}, "torn too": {503, "moongate: 503 auth_failed\n"}, "not modified": {403, "no"}, "carried out": {403, "no"}, "empty": {403, "no"},
 	} {
 		before := passed.Load()
 		resp, body := g.request(t, "GET", "/p?token=t", http.Header{"Authorization": {credentials}, "X-User": {"root"}}, nil)

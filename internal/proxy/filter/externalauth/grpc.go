@@ -141,8 +141,8 @@ func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
 	if err := proto.Unmarshal(msg, answer); err != nil {
 		return nil, err
 	}
-	if answer.Status == nil && answer.GetOkResponse() == nil || answer.GetStatus().GetCode() == 0 && answer.GetDeniedResponse() != nil {
-		return nil, errNoAnswer // it does not say that the request may go on
+	if answer.GetStatus().GetCode() == 0 && answer.GetDeniedResponse() != nil {
+		return nil, errNoAnswer // it says yes and no
 	}
 	return answer, nil
 }
