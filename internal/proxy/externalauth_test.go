@@ -355,7 +355,8 @@ func TestExternalAuthGRPC(t *testing.T) {
 	h := r.Request.Http
 	if h.Method != "POST" || h.Path != "/p?token=t&x=1&user=u" || h.Host != "shop.example.com" || h.Scheme != "http" || h.Protocol != "HTTP/1.1" || h.Size != 1 || string(h.RawBody) != "\xff" ||
 		h.Id == "" || h.Headers["cookie"] != "a=1; b=2" || h.Headers[":path"] != h.Path || h.Headers["x-bytes"] != "a\uFFFDb" || h.Headers["x-secret"] != "s" ||
-		r.Source.Address.SocketAddress.Address != "127.0.0.1" || r.Source.Address.SocketAddress.PortValue == 0 || r.Request.Time.AsTime().IsZero() {
+		r.Source.Address.SocketAddress.Address != "127.0.0.1" || r.Source.Address.SocketAddress.PortValue == 0 ||
+		r.Destination.Address.SocketAddress.Address != "127.0.0.1" || r.Destination.Address.SocketAddress.PortValue != uint32(g.port) || r.Request.Time.AsTime().IsZero() {
 		t.Errorf("the server was told %v", r)
 	}
 	for credentials, want := range map[string]struct {
@@ -381,8 +382,24 @@ func TestExternalAuthGRPC(t *testing.T) {
 
 	g = authByGRPC(t, &config.ExternalAuth{RequestHeaders: []string{"authorization"}}, check, behind)
 	g.request(t, "POST", "/", header, strings.NewReader("body"))
-	if h := asked.Load().Attributes.Request.Http; len(h.Headers) != 1 || h.Size != -1 || h.Body != "" {
+	if h := asked.Load().Attributes.Request.Http; len(h.Headers) != 1 || h.Size != 4 || h.Body != "" {
 		t.Errorf("with a list the server was told %v", h)
+	}
+	for framing, want := range map[string]int64{"": 0, "Content-Length: 0\r\n": 0, "Content-Length: 70000\r\n": 70000, "Transfer-Encoding: chunked\r\n": -1} {
+		g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + framing + "\r\n") // and no more, until it is denied
+		if h := asked.Load().Attributes.Request.Http; h.Size != want {
+			t.Errorf("%q: the server was told of %d bytes, want %d", framing, h.Size, want)
+		}
+	}
+	h2 := clientOfHTTP2()
+	defer h2.CloseIdleConnections()
+	resp, err := h2.Post("http://"+g.addr()+"/", "text/plain", strings.NewReader("by HTTP/2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if r := asked.Load().Attributes; r.Request.Http.Size != 9 || r.Destination.Address.SocketAddress.Address != "127.0.0.1" {
+		t.Errorf("by HTTP/2 the server was told %v", r)
 	}
 }
 

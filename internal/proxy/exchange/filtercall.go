@@ -169,7 +169,15 @@ func (x *Exchange) continueBody() {
 
 var continueReason = []byte("Continue")
 
+// BodyLength implements filter.Engine.
+func (x *Exchange) BodyLength() int64 {
+	if x.Streamed {
+		return x.Length
+	}
+	return int64(len(x.Whole))
+}
+
 // ClientInfo implements filter.Engine.
 func (x *Exchange) ClientInfo() filter.Client {
-	return filter.Client{Address: x.rec.ClientAddr, ServerName: x.Client.ServerName, Protocol: x.Client.Protocol}
+	return filter.Client{Address: x.rec.ClientAddr, Local: x.local().Addr(), ServerName: x.Client.ServerName, Protocol: x.Client.Protocol}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"os"
 	"time"
 
@@ -352,11 +353,16 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 
 // connectionFor is whom connections to backends are for that tell clients apart.
 func (x *Exchange) connectionFor() upstream.For {
-	f := upstream.For{Client: x.rec.ClientAddr, HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
-	if at, ok := x.Client.Response.(located); ok {
-		f.Listener = at.Local()
+	return upstream.For{Client: x.rec.ClientAddr, Listener: x.local(), HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
+}
+
+// local is where the client has connected to; the zero value where that is not known any more.
+func (x *Exchange) local() netip.AddrPort {
+	at, ok := x.Client.Response.(located)
+	if !ok {
+		return netip.AddrPort{}
 	}
-	return f
+	return at.Local()
 }
 
 // opened begins the request on a connection, or on a place where that is nil. another reports that another one is needed.

@@ -67,6 +67,8 @@ type Engine interface {
 	// ReadBody waits for the whole body of the exchange's request, which goes to the backend as if nobody had read it. One that is longer than limit
 	// is ErrBodyTooLarge, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
 	ReadBody(limit int64) ([]byte, error)
+	// BodyLength is how long the body of the exchange's request is, -1 where that is not known yet.
+	BodyLength() int64
 	// ClientInfo describes who the request comes from.
 	ClientInfo() Client
 }
@@ -94,6 +96,7 @@ type Call struct {
 // Client is what is known of a client.
 type Client struct {
 	Address    netip.AddrPort // of the client itself, where a trusted proxy tells; the port is 0 where that does not
+	Local      netip.Addr     // the gateway's, which the connection was made to; the zero value where it is not known any more
 	ServerName []byte         // in the TLS handshake, empty without
 	Protocol   string         // "HTTP/1.1", "HTTP/1.0" or "HTTP/2.0"
 }

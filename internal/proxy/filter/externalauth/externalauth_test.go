@@ -57,8 +57,10 @@ func (e *engine) ReadBody(limit int64) ([]byte, error) {
 	return e.body, nil
 }
 
+func (e *engine) BodyLength() int64 { return int64(len(e.body)) }
+
 func (e *engine) ClientInfo() filter.Client {
-	return filter.Client{Address: netip.MustParseAddrPort("192.0.2.1:1234"), Protocol: "HTTP/2.0", ServerName: []byte("www.example.com")}
+	return filter.Client{Address: netip.MustParseAddrPort("192.0.2.1:1234"), Local: netip.MustParseAddr("192.0.2.2"), Protocol: "HTTP/2.0", ServerName: []byte("www.example.com")}
 }
 
 func TestREADME(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -61,7 +62,7 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 		path += "?" + string(r.Query)
 	}
 	described := &extauthz.HTTPRequest{
-		Method: valid(r.Method), Path: strings.ToValidUTF8(path, replacement), Host: valid(r.Host), Scheme: x.Scheme, Size: -1,
+		Method: valid(r.Method), Path: strings.ToValidUTF8(path, replacement), Host: valid(r.Host), Scheme: x.Scheme, Size: x.Engine.BodyLength(),
 		Protocol: client.Protocol, Headers: a.headers(x),
 	}
 	if described.Protocol == "HTTP/2.0" {
@@ -79,8 +80,8 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 		}
 	}
 	attributes := &extauthz.AttributeContext{
-		Source:      &extauthz.Peer{Address: addressOf(client.Address.Addr().String(), client.Address.Port())},
-		Destination: &extauthz.Peer{Address: addressOf("", x.ListenerPort)},
+		Source:      &extauthz.Peer{Address: addressOf(client.Address.Addr(), client.Address.Port())},
+		Destination: &extauthz.Peer{Address: addressOf(client.Local, x.ListenerPort)},
 		Request:     &extauthz.Request{Time: timestamppb.Now(), Http: described},
 	}
 	if len(client.ServerName) > 0 {
@@ -89,8 +90,12 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 	return &extauthz.CheckRequest{Attributes: attributes}
 }
 
-func addressOf(host string, port uint16) *extauthz.Address {
-	return &extauthz.Address{SocketAddress: &extauthz.SocketAddress{Address: host, PortValue: uint32(port)}}
+// addressOf is nil where the address is not known: without it, servers that validate what they are told refuse the message.
+func addressOf(a netip.Addr, port uint16) *extauthz.Address {
+	if !a.IsValid() {
+		return nil
+	}
+	return &extauthz.Address{SocketAddress: &extauthz.SocketAddress{Address: a.String(), PortValue: uint32(port)}}
 }
 
 // replacement stands for bytes that are not UTF-8, which strings of protocol buffers cannot have.
