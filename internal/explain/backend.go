@@ -28,14 +28,15 @@ import (
 // carryOut runs the rule's filters and shows its backends.
 func (d *decision) carryOut() error {
 	rule := d.rule.Config
+	if rule.Failure == nil && d.connects() && !d.takesConnect() {
+		return nil
+	}
+	d.ownTracing = rule.GetTraffic().GetTracing()
 	if f := rule.Failure; f != nil {
 		d.fail(f)
 		if f.Reason == observe.ReasonPolicyInvalid.String() {
 			d.Settings = policy(rule.Traffic)
 		}
-		return nil
-	}
-	if d.connects() && !d.takesConnect() {
 		return nil
 	}
 	d.noteRedis()
@@ -62,7 +63,7 @@ func (d *decision) carryOut() error {
 	if !d.terminates() {
 		d.forward()
 	}
-	d.Settings = append(settings(rule), d.tracing(rule.GetTraffic().GetTracing())...)
+	d.Settings = settings(rule)
 	d.shareOut(rule.BackendRefs)
 	return nil
 }

@@ -115,6 +115,8 @@ type decision struct {
 	upstreams *upstream.Set
 	// asks tells that a filter asks an authorization server, which is taken to let the request pass.
 	asks bool
+	// ownTracing is what the rule says of the request's span, nil for nothing, and where no rule is reached.
+	ownTracing *config.RuleTracing
 	// needsRedis tells that the rule has global rate limits, and that it is not known whether there is a Redis for them.
 	needsRedis bool
 }
@@ -132,6 +134,9 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 	d.Refused = in.Refused
 	if err := d.decide(); err != nil {
 		return nil, err
+	}
+	if d.listener != nil && !d.connection() { // the span begins before anything can end the request there
+		d.Settings = append(d.Settings, d.tracing(d.ownTracing)...)
 	}
 	if err := d.note(); err != nil {
 		return nil, err

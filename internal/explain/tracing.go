@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// tracing says whether the request would be traced, and where its span goes. own is what the rule says of it, nil for nothing.
+// tracing says whether the request would be traced, however it ends, and where its span goes. own is what the rule says of it, nil for nothing.
 func (d *decision) tracing(own *config.RuleTracing) []string {
 	t := d.listener.Tracing
 	if t == nil {

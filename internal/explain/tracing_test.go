@@ -2,6 +2,7 @@ package explain
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -58,5 +59,33 @@ func TestTracingOfRule(t *testing.T) {
 				t.Errorf("settings\n%q, want\n%q", e.Settings, want)
 			}
 		})
+	}
+}
+
+// TestTracingWithoutBackend: a request for which there is a listener is traced, whoever answers it, and by what a rule says if it comes to one.
+func TestTracingWithoutBackend(t *testing.T) {
+	w := world(t)
+	w.Resources = append(w.Resources, route("c", []string{"shop"}, &config.Rule{Matches: prefix("/"), BackendRefs: []*config.BackendRef{ref("one", 1)}}))
+	for _, r := range w.Resources {
+		if l := r.GetListener(); l != nil {
+			l.Tracing = &config.Tracing{ServiceName: "s"}
+		}
+		for _, rule := range r.GetRoute().GetRules() {
+			rule.Traffic = &config.RuleTraffic{Tracing: &config.RuleTracing{Sampling: &config.Share{Numerator: 1, Denominator: 2}}}
+		}
+	}
+	const all, half = "traced: span of service s", "traced, 1 of 2 such requests: span of service s"
+	for url, want := range map[string]string{
+		"http://shop.test/": half, "http://a.test/": all, "http://a.test/old": half, "http://a.test/broken": half, "http://a.test/weightless": half, "http://a.test/set": half,
+		"https://a.example/": "", "http://a.test:81/": "",
+	} {
+		e := explained(t, w, "GET", url)
+		traced := slices.DeleteFunc(slices.Clone(e.Settings), func(s string) bool { return !strings.HasPrefix(s, "traced") })
+		if want == "" && len(traced) > 0 || want != "" && !slices.Equal(traced, []string{want}) {
+			t.Errorf("%s (%s): %q", url, e.Answer.Text, e.Settings)
+		}
+	}
+	if e := explained(t, w, "CONNECT", "http://shop.test"); e.Answer.Status < 400 || e.Rule == nil || !slices.Contains(e.Settings, all) {
+		t.Errorf("a CONNECT that no rule takes: %+v, %q", e.Answer, e.Settings)
 	}
 }
