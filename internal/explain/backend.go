@@ -25,6 +25,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
+// ifLetPass stands behind an answer that comes from behind an authorization server.
+const ifLetPass = ", if the authorization server lets the request pass"
+
 // carryOut runs the rule's filters and shows its backends.
 func (d *decision) carryOut() error {
 	rule := d.rule.Config
@@ -45,12 +48,12 @@ func (d *decision) carryOut() error {
 	}
 	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
 	path, query := slices.Clone(d.req.Path), slices.Clone(d.req.Query)
-	if answered, err := d.run(rule.Filters, exchange); answered || err != nil {
+	if answered, err := d.run(rule.Filters, &d.Filters, exchange); answered || err != nil {
 		return err
 	}
 	if d.rule.Match.Preflight { // no backendRef gets it that has no CORS filter
 		for _, ref := range rule.BackendRefs {
-			if answered, err := d.run(ref.Filters, exchange); answered || err != nil {
+			if answered, err := d.run(ref.Filters, &d.Filters, exchange); answered || err != nil {
 				return err
 			}
 		}
@@ -82,23 +85,23 @@ func (d *decision) filterForListener() (answered bool, err error) {
 		d.answerWith(reason, "")
 		return true, nil
 	}
-	return d.run(d.listener.Filters, &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)})
+	return d.run(d.listener.Filters, &d.ListenerFilters, &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)})
 }
 
-// run runs filters in their order, and reports whether one has answered.
-func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered bool, err error) {
+// run runs filters in their order, shows them, and reports whether one has answered.
+func (d *decision) run(list []*anypb.Any, shown *[]string, exchange *filter.Exchange) (answered bool, err error) {
 	for _, message := range list {
-		d.Filters = append(d.Filters, d.describeFilter(message))
+		*shown = append(*shown, d.describeFilter(message))
 		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
 		if err != nil {
 			return false, err
 		}
 		if server := compiled.Authorizes; server != nil {
-			d.asks = true
 			if len(endpointsOf(server)) == 0 {
 				d.answerWith(observe.ReasonAuthFailed, d.serverOf(server)+" has no endpoint that is ready")
 				return true, nil
 			}
+			d.asks = true
 			continue
 		}
 		if compiled.Request == nil {
@@ -183,7 +186,7 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 		d.Answer.Text = "what the backend sends"
 	}
 	if d.asks {
-		d.Answer.Text += ", if the authorization server lets the request pass"
+		d.Answer.Text += ifLetPass
 	}
 	if d.needsRedis {
 		d.Answer.Text += ", if its global rate limits have a Redis to count in"

@@ -135,6 +135,9 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 	if err := d.decide(); err != nil {
 		return nil, err
 	}
+	if d.asks && d.Answer.Reason != observe.ReasonOK.String() { // else shareOut has said it
+		d.Answer.Text += ifLetPass
+	}
 	if d.listener != nil && !d.connection() { // the span begins before anything can end the request there
 		d.Settings = append(d.Settings, d.tracing(d.ownTracing)...)
 	}

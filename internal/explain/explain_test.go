@@ -329,8 +329,39 @@ func TestAuthorization(t *testing.T) {
 	if want := "asks Service n/auth port 80 in HTTP/1.1: 10.0.0.2:9000, 10.0.0.3:9000"; len(got.Filters) != 1 || !strings.Contains(got.Filters[0], want) || !strings.Contains(got.Answer.Text, "lets the request pass") {
 		t.Errorf("%q, %s", got.Filters, got.Answer.Text)
 	}
-	if got := ask(endpoints()); got.Answer.Status != 503 || got.Answer.Reason != "auth_failed" || got.Forwarded != nil {
+	if got := ask(endpoints()); got.Answer.Status != 503 || got.Answer.Reason != "auth_failed" || got.Forwarded != nil || strings.Contains(got.Answer.Text, "lets the request pass") {
 		t.Errorf("without an endpoint: %+v", got.Answer)
+	}
+}
+
+// TestAuthorizationOfListener: the server of a listener is asked before the rule is looked for, and shown there; whatever follows is what comes if it says yes.
+func TestAuthorizationOfListener(t *testing.T) {
+	w := world(t)
+	for _, r := range w.Resources {
+		if l := r.GetListener(); l != nil {
+			l.Filters = []*anypb.Any{packed(t, &config.ExternalAuth{Backend: config.ServiceBackendKey("n", "chat", 80)})}
+		}
+	}
+	for path, want := range map[string]string{
+		"/": "404 route_not_found: ", "/old": "301 redirect, Location: http://new.test/old", "/broken": "500 backend_invalid: ", "/empty": "503 no_endpoints: ", "/weightless": "500 no_backend: ",
+		"/set": "what the backend answers",
+	} {
+		e := explained(t, w, "GET", "http://a.test"+path)
+		var text strings.Builder
+		if err := e.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(e.Answer.Text, want) || strings.Count(e.Answer.Text, ", if the authorization server lets the request pass") != 1 {
+			t.Errorf("%s: %s", path, e.Answer.Text)
+		}
+		asks, rule := strings.Index(text.String(), "asks Service n/chat"), strings.Index(text.String(), "HTTPRoute n/r")
+		if asks < 0 || asks > rule || len(e.ListenerFilters) != 1 {
+			t.Errorf("%s: the filter is missing, or not before the rules:\n%s", path, &text)
+		}
+	}
+	w.Resources[0].GetListener().Filters = []*anypb.Any{packed(t, &config.ExternalAuth{Backend: config.ServiceBackendKey("n", "empty", 80)})}
+	if e := explained(t, w, "GET", "http://a.test/"); e.Answer.Reason != "auth_failed" || strings.Contains(e.Answer.Text, "lets the request pass") {
+		t.Errorf("a server without endpoints: %+v", e.Answer)
 	}
 }
 

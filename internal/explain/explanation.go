@@ -21,11 +21,13 @@ type Explanation struct {
 	// Certificate is what the client is shown; HTTPS only.
 	Certificate *Certificate `json:"certificate,omitempty"`
 	// Demands is what the client must show itself; "" for nothing.
-	Demands   string   `json:"demands,omitempty"`
-	Rule      *Rule    `json:"rule,omitempty"`
-	Filters   []string `json:"filters,omitempty"`
-	Forwarded *Forward `json:"forwarded,omitempty"`
-	Settings  []string `json:"settings,omitempty"` // of the rule: timeouts and policies
+	Demands string `json:"demands,omitempty"`
+	// ListenerFilters act before the rule is looked for, Filters after that.
+	ListenerFilters []string `json:"listenerFilters,omitempty"`
+	Rule            *Rule    `json:"rule,omitempty"`
+	Filters         []string `json:"filters,omitempty"`
+	Forwarded       *Forward `json:"forwarded,omitempty"`
+	Settings        []string `json:"settings,omitempty"` // of the rule: timeouts and policies
 	// Notes are what the policy in force says that changes nothing, and why.
 	Notes     []string  `json:"notes,omitempty"`
 	Backends  []Backend `json:"backends,omitempty"`
@@ -148,6 +150,9 @@ func (e *Explanation) Print(w io.Writer) error {
 	}
 	for i := range e.PassedOver {
 		line("", "not %s", &e.PassedOver[i])
+	}
+	for _, f := range e.ListenerFilters {
+		line("filter", "%s", f)
 	}
 	if e.Rule != nil {
 		line("rule", "%s", e.Rule)
