@@ -494,6 +494,9 @@ func (d *decision) complain() error {
 			if d.Rule != nil && served && (c.Condition != "ResolvedRefs=False" || !strings.Contains(c.Message, d.ruleField()+".")) {
 				continue
 			}
+			if !d.mayCause(c) {
+				continue
+			}
 			// Without a rule it is no matter whether routes have their backends.
 			if d.Rule != nil || ofListeners || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)
