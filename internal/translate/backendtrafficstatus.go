@@ -120,7 +120,7 @@ type trafficAncestor struct {
 	outcomes []policy.Outcome
 	// overridden and merged are what says that other policies are in force, or merged onto this one, and mergedWith onto which one this is merged.
 	overridden below
-	merged     []string
+	merged     below
 	mergedWith []string
 	asMerged   *readPolicy // what the policy asks for as it is merged there; nil where it is not
 }
@@ -310,19 +310,23 @@ func (bs *backendTrafficStatuses) below(v *incremental.View, n name, t policy.Ta
 			}
 			p, _ := incremental.Fetch(v, bs.policies.objects, own.Policy)
 			read, _ := incremental.Fetch(v, bs.policies.all, own.Policy)
-			switch {
-			case p == nil || read == nil:
-			case p.Spec.MergeType != nil && read.Invalid == nil:
+			if p == nil || read == nil {
+				continue
+			}
+			list := &a.overridden
+			if p.Spec.MergeType != nil && read.Invalid == nil {
 				if !closest { // it is merged onto another
 					continue
 				}
-				if pair := bs.policies.read(v, policyPair{own.Policy, n}); pair != nil && pair.Invalid == nil {
-					a.merged = append(a.merged, route.Name.String())
+				if pair := bs.policies.read(v, policyPair{own.Policy, n}); pair == nil || pair.Invalid != nil {
+					continue
 				}
-			case own.Rule != "":
-				a.overridden.rules = append(a.overridden.rules, route.Name.String()+"/"+own.Rule)
-			default:
-				a.overridden.routes = append(a.overridden.routes, route.Name.String())
+				list = &a.merged
+			}
+			if own.Rule != "" {
+				list.rules = append(list.rules, route.Name.String()+"/"+own.Rule)
+			} else {
+				list.routes = append(list.routes, route.Name.String())
 			}
 		}
 	}
@@ -409,8 +413,8 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 	case inForce && len(a.mergedWith) > 0:
 		slices.Sort(a.mergedWith)
 		add(conditionMerged, conditionMerged, "Merged with policy "+strings.Join(slices.Compact(a.mergedWith), ", "))
-	case inForce && len(a.merged) > 0:
-		add(conditionMerged, conditionMerged, "This policy is being merged by other backendTrafficPolicies for these routes: "+bracketed(a.merged))
+	case inForce && !a.merged.empty():
+		add(conditionMerged, conditionMerged, "This policy is being merged by other backendTrafficPolicies for "+a.merged.String())
 	}
 	if gateway, known := bs.gatewayOf(v, &a.Ref); known && inForce && read.countsGlobally() {
 		if fault, is := incremental.Fetch(v, bs.faults, bs.gateways.proxiesOf(v, gateway)); is {
