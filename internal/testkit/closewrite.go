@@ -17,15 +17,7 @@ func CloseWriteToSlowPeer(t *testing.T, raw, peer *net.TCPConn, closeWrite func(
 	)
 	// What the peer's system takes behind its full buffer, and what the sender's parts anew when it sends that again, is little beside the sender's buffer: a
 	// third of it must be free before it counts as writable.
-	raw.SetWriteBuffer(64 << 10)
-	peer.SetReadBuffer(4 << 10)
-	sent := 0
-	for n := 1; n > 0; {
-		raw.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-		n, _ = raw.Write(make([]byte, 64<<10))
-		sent += n
-	}
-	raw.SetWriteDeadline(time.Time{})
+	sent := FillTCP(t, raw, peer)
 	done := make(chan error, 1)
 	go func() { done <- closeWrite() }()
 	select {

@@ -3,6 +3,7 @@ package testkit
 import (
 	"net"
 	"testing"
+	"time"
 )
 
 // TCPPair returns both ends of a TCP connection by way of 127.0.0.1. They are closed when the test ends.
@@ -24,4 +25,18 @@ func TCPPair(t testing.TB) (dialed, accepted *net.TCPConn) {
 	}
 	t.Cleanup(func() { other.Close() })
 	return c.(*net.TCPConn), other.(*net.TCPConn)
+}
+
+// FillTCP writes to raw until neither its system nor that of its peer, which must not read, takes more.
+func FillTCP(t testing.TB, raw, peer *net.TCPConn) (sent int) {
+	t.Helper()
+	raw.SetWriteBuffer(64 << 10)
+	peer.SetReadBuffer(4 << 10)
+	for n := 1; n > 0; {
+		raw.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		n, _ = raw.Write(make([]byte, 64<<10))
+		sent += n
+	}
+	raw.SetWriteDeadline(time.Time{})
+	return sent
 }

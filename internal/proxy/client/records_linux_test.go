@@ -2,17 +2,10 @@ package client
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/sha256"
 	stdtls "crypto/tls"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -47,63 +40,8 @@ func (s *script) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// sealer makes records of TLS 1.3 by hand, as no library lets one: empty ones, alerts, new keys.
-type sealer struct {
-	secret   []byte
-	aead     cipher.AEAD
-	iv       []byte
-	sequence uint64
-}
-
-// Content types, RFC 8446 section 5.1.
-const (
-	typeAlert     = 21
-	typeHandshake = 22
-	typeData      = 23
-)
-
-func expand(secret []byte, label string, size int) []byte {
-	info := binary.BigEndian.AppendUint16(nil, uint16(size))
-	info = append(info, byte(len("tls13 "+label)))
-	info = append(append(info, "tls13 "+label...), 0)
-	out, err := hkdf.Expand(sha256.New, secret, string(info), size)
-	if err != nil {
-		panic(err)
-	}
-	return out
-}
-
-func newSealer(secret []byte) *sealer {
-	block, err := aes.NewCipher(expand(secret, "key", 16))
-	if err != nil {
-		panic(err)
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		panic(err)
-	}
-	return &sealer{secret: secret, aead: aead, iv: expand(secret, "iv", 12)}
-}
-
-func (s *sealer) seal(kind byte, data []byte) []byte {
-	nonce := bytes.Clone(s.iv)
-	for i, b := range binary.BigEndian.AppendUint64(nil, s.sequence) {
-		nonce[4+i] ^= b
-	}
-	s.sequence++
-	head := binary.BigEndian.AppendUint16([]byte{typeData, 3, 3}, uint16(len(data)+1+s.aead.Overhead()))
-	return s.aead.Seal(head, nonce, append(bytes.Clone(data), kind), head)
-}
-
-// rekey is a KeyUpdate (RFC 8446 section 4.6.3), after which the new keys are used.
-func (s *sealer) rekey() []byte {
-	record := s.seal(typeHandshake, []byte{24, 0, 0, 1, 0})
-	*s = *newSealer(expand(s.secret, "traffic upd", sha256.Size))
-	return record
-}
-
 // sealed connects a TLS server on a script with the sealer of its client.
-func sealed(t testing.TB) (*stdtls.Conn, *script, *sealer) {
+func sealed(t testing.TB) (*stdtls.Conn, *script, *testkit.Sealer) {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
@@ -120,18 +58,8 @@ func sealed(t testing.TB) (*stdtls.Conn, *script, *sealer) {
 	if suite := client.ConnectionState().CipherSuite; suite != stdtls.TLS_AES_128_GCM_SHA256 {
 		t.Fatalf("the cipher is %s, and the sealer knows AES-128-GCM", stdtls.CipherSuiteName(suite))
 	}
-	for line := range strings.Lines(keys.String()) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "CLIENT_TRAFFIC_SECRET_0" {
-			secret, err := hex.DecodeString(f[2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.scripted = true
-			return server, s, newSealer(secret)
-		}
-	}
-	t.Fatal("no secret was logged")
-	return nil, nil, nil
+	s.scripted = true
+	return server, s, testkit.SealerOf(t, keys.String(), testkit.ClientTrafficSecret)
 }
 
 // readStep asks the server as Conn.readStep does; ok is false where there is nothing.
@@ -172,22 +100,22 @@ func (s *script) deliver(t testing.TB, server *stdtls.Conn, piece []byte, room i
 	return got, nil
 }
 
-// stream is what the tests send: data in records of several sizes among those that carry none.
-func (s *sealer) stream() (wire, data []byte) {
+// streamOf is what the tests send: data in records of several sizes among those that carry none.
+func streamOf(s *testkit.Sealer) (wire, data []byte) {
 	for _, size := range []int{1, 0, 40, 3, 0} {
 		part := bytes.Repeat([]byte{byte(size)}, size)
-		wire, data = append(wire, s.seal(typeData, part)...), append(data, part...)
+		wire, data = append(wire, s.Seal(testkit.TLSData, part)...), append(data, part...)
 	}
-	wire = append(wire, s.rekey()...)
-	wire = append(wire, s.seal(typeAlert, []byte{1, 90})...) // user_canceled: to be ignored
-	wire, data = append(wire, s.seal(typeData, []byte("after"))...), append(data, "after"...)
-	return append(wire, s.rekey()...), data
+	wire = append(wire, s.Rekey(false)...)
+	wire = append(wire, s.Seal(testkit.TLSAlert, []byte{1, 90})...) // user_canceled: to be ignored
+	wire, data = append(wire, s.Seal(testkit.TLSData, []byte("after"))...), append(data, "after"...)
+	return append(wire, s.Rekey(false)...), data
 }
 
 // A stream of records in two pieces, cut at each of its bytes, and in three.
 func TestRecordsTellWhenTLSHoldsNothing(t *testing.T) {
 	server, s, client := sealed(t)
-	wire, _ := client.stream()
+	wire, _ := streamOf(client)
 	if _, err := s.deliver(t, server, wire, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +123,7 @@ func TestRecordsTellWhenTLSHoldsNothing(t *testing.T) {
 		for _, most := range []int{0, 7} {
 			for cut := range len(wire) + 1 {
 				s.most = most
-				wire, want := client.stream()
+				wire, want := streamOf(client)
 				var got []byte
 				for _, piece := range [][]byte{wire[:cut], wire[cut : cut+(len(wire)-cut)/2], wire[cut+(len(wire)-cut)/2:]} {
 					part, err := s.deliver(t, server, piece, room)
@@ -210,7 +138,7 @@ func TestRecordsTellWhenTLSHoldsNothing(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.deliver(t, server, append(client.seal(typeData, []byte("last")), client.seal(typeAlert, []byte{1, 0})...), 64); err != io.EOF {
+	if _, err := s.deliver(t, server, append(client.Seal(testkit.TLSData, []byte("last")), client.Seal(testkit.TLSAlert, []byte{1, 0})...), 64); err != io.EOF {
 		t.Errorf("after close_notify: %v, want the end of the stream", err)
 	}
 }
@@ -218,13 +146,13 @@ func TestRecordsTellWhenTLSHoldsNothing(t *testing.T) {
 // A request in one record, or in several that are read one by one, needs no second look.
 func TestRecordsSpareTheSecondLook(t *testing.T) {
 	server, s, client := sealed(t)
-	s.next = client.seal(typeData, []byte("x"))
+	s.next = client.Seal(testkit.TLSData, []byte("x"))
 	into := make([]byte, 4096)
 	s.readStep(server, into)
 	s.readStep(server, into) // once, because of the handshake
 	for _, count := range []int{1, 1, 2, 3} {
 		for range count {
-			s.next = append(s.next, client.seal(typeData, []byte("GET / HTTP/1.1"))...)
+			s.next = append(s.next, client.Seal(testkit.TLSData, []byte("GET / HTTP/1.1"))...)
 		}
 		for i := range count {
 			if s.records.usedUp() && len(s.next) == 0 {
@@ -251,15 +179,15 @@ func FuzzRecords(f *testing.F) {
 		for _, k := range kinds[:min(len(kinds), 12)] { // crypto/tls bears 16 records without data
 			switch k {
 			case 'k':
-				wire = append(wire, client.rekey()...)
+				wire = append(wire, client.Rekey(false)...)
 			case 'a':
-				wire = append(wire, client.seal(typeAlert, []byte{1, 90})...)
+				wire = append(wire, client.Seal(testkit.TLSAlert, []byte{1, 90})...)
 			default:
 				data := bytes.Repeat([]byte{k}, int(k)*int(k)/16)
-				wire, want = append(wire, client.seal(typeData, data)...), append(want, data...)
+				wire, want = append(wire, client.Seal(testkit.TLSData, data)...), append(want, data...)
 			}
 		}
-		wire, want = append(wire, client.seal(typeData, []byte("."))...), append(want, '.')
+		wire, want = append(wire, client.Seal(testkit.TLSData, []byte("."))...), append(want, '.')
 		s.most = int(most)
 		var got []byte
 		for size := int(cut)%4096 + 1; len(wire) > 0; {
@@ -294,7 +222,7 @@ func BenchmarkSecondLook(b *testing.B) {
 					b.StopTimer()
 					s.later = s.later[:0]
 					for range min(1024, b.N-i) {
-						s.later = append(s.later, client.seal(typeData, request))
+						s.later = append(s.later, client.Seal(testkit.TLSData, request))
 					}
 					b.StartTimer()
 				}

@@ -94,7 +94,7 @@ func (c *Conn) giveBack() {
 	e.serveWaiting()
 }
 
-// Close closes the connection. It may be called more than once, and while another goroutine
+// Close closes the connection, without waiting for the peer. It may be called more than once, and while another goroutine
 // reads or writes, which then fails: that is how an exchange is cancelled.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
@@ -103,6 +103,9 @@ func (c *Conn) Close() error {
 	c.endpoint.closed()
 	c.endpoint.backend.set.open.remove(c)
 	defer c.endpoint.backend.serveBlocked()
+	if c.secure != nil {
+		return c.secure.close()
+	}
 	return c.Conn.Close()
 }
 

@@ -183,7 +183,7 @@ func (s *shard) sweep(limits sweepLimits) {
 			if more = at < len(s.idle); !more {
 				break
 			}
-			c := s.idle[at]
+			c := s.idle[at] // which must remain to be had, so mu is held during the look: it waits for nobody
 			if c.released > limits.idle && !c.made.Before(limits.made) && (c.released >= limits.last || c.Alive()) {
 				at++
 				continue
