@@ -328,14 +328,18 @@ func (c *Conn) stuckSince() (ms int64, ok bool) {
 	return ms, ok && ms <= c.set.engine.Now()-stuckFor.Milliseconds() && c.counts.Load() == countsOpen
 }
 
-// WritingSince is since when the client has not taken what one write to it carries, in Unix milliseconds; false where nothing is written. By HTTP/2 a stream
+// WritingSince is since when the client has not taken what one write to it carries, be it TLS's own, in Unix milliseconds; false where nothing is written. By HTTP/2 a stream
 // whose window is used up is not written.
 func (c *Conn) WritingSince() (ms int64, ok bool) {
 	if h := c.http2.Load(); h != nil {
-		ms = h.WritingSince()
-		return ms, ms > 0
+		if ms = h.WritingSince(); ms > 0 {
+			return ms, true
+		}
 	}
 	kind, at, _ := c.wait.get()
+	if kind != waitWrite {
+		kind, at, _ = c.wireWait.get()
+	}
 	return at - c.timeouts.WriteIdle.Milliseconds(), kind == waitWrite
 }
 

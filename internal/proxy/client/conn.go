@@ -87,7 +87,9 @@ type Conn struct {
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does. Of a tunnel they are for what moves to the
 	// client, and to the backend.
 	wait, bodyWait waitState
-	rests          atomic.Bool // it is a tunnel that is suspended, or cannot be
+	// wireWait is for the client to take what TLS writes, whoever has it do that, see writeWire.
+	wireWait waitState
+	rests    atomic.Bool // it is a tunnel that is suspended, or cannot be
 
 	mu sync.Mutex
 	// idled is why the sweeper has interrupted the wait: to have the connection parked. Guarded by mu.

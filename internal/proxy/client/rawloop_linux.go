@@ -277,13 +277,13 @@ func (c *Conn) fed(b []byte) { c.loop.records.feed(b) }
 
 func (w *wire) Write(b []byte) (int, error) {
 	if out := w.c.loop.out; out != nil {
-		return out.Write(b)
+		return w.c.writeWire(out, b)
 	}
 	rest := w.c.writeRaw(b)
 	if len(rest) == 0 {
 		return len(b), nil
 	}
-	n, err := w.TCPConn.Write(rest)
+	n, err := w.c.writeWire(w.TCPConn, rest)
 	return len(b) - len(rest) + n, err
 }
 

@@ -31,3 +31,5 @@ type wire struct {
 	*net.TCPConn
 	c *Conn
 }
+
+func (w *wire) Write(b []byte) (int, error) { return w.c.writeWire(w.TCPConn, b) }

@@ -325,6 +325,7 @@ func (s *Set) wakeEmpty() {
 // sweep looks at one connection, and reports whether its hang-up must be watched for: nobody else may find out that the
 // client of a request has left while its backend is waited for.
 func (c *Conn) sweep(now int64) (watch bool) {
+	c.sweepWire(now)
 	if h := c.http2.Load(); h != nil { // which looks after its timeouts itself
 		if c.set.engine.Draining.Load() {
 			h.Drain()
@@ -368,6 +369,16 @@ func (c *Conn) sweep(now int64) (watch bool) {
 	return watch
 }
 
+// sweepWire interrupts a write of TLS that has waited too long.
+func (c *Conn) sweepWire(now int64) {
+	switch kind, at, seen := c.wireWait.get(); {
+	case (kind == waitWrite || kind == waitTunnelWrite) && now >= at:
+		c.interrupt(&c.wireWait, seen, func() {})
+	case kind == waitExpired: // still: a deadline that was set in the same moment has undone it
+		c.tcp.SetWriteDeadline(longAgo)
+	}
+}
+
 // expire interrupts a wait on the client unless it ended meanwhile.
 func (c *Conn) expire(s *waitState, seen uint64, idled bool) {
 	c.interrupt(s, seen, func() { c.idled = idled })
@@ -384,7 +395,7 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	switch waitKind(seen >> 56) {
 	case waitHandshake:
 		c.tcp.SetDeadline(longAgo)
-	case waitWrite:
+	case waitWrite, waitTunnelWrite:
 		c.tcp.SetWriteDeadline(longAgo)
 	default:
 		c.tcp.SetReadDeadline(longAgo)

@@ -4,11 +4,30 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
+
+// writeWire writes for TLS, by way of w, one piece at a time. TLS writes by itself too, in a read: an answer to a KeyUpdate (RFC 8446 section 4.6.3), or an alert.
+// A client need not take that, and what bounds the read does not end it. Others who write have bounds of their own, which are no later than this one.
+func (c *Conn) writeWire(w io.Writer, b []byte) (int, error) {
+	state, limit := waitWrite, c.timeouts.WriteIdle
+	if _, tunnel := c.tunnel().used(); tunnel {
+		state, limit = waitTunnelWrite, c.timeouts.TunnelWrite
+	}
+	c.wireWait.set(state, c.set.engine.Now()+limit.Milliseconds())
+	n, err := w.Write(b)
+	if !c.leave(&c.wireWait) {
+		c.wireWait.set(waitNothing, 0)
+		if err == nil {
+			err = os.ErrDeadlineExceeded // and so would be the next
+		}
+	}
+	return n, err
+}
 
 // acceptTLS runs a connection to a port with listeners of protocol TLS, all of which terminate it.
 func (c *Conn) acceptTLS() {
