@@ -8,6 +8,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
 )
 
 const (
@@ -45,6 +46,9 @@ type memory struct {
 	look                      chan struct{} // asks for a look now
 	collecting                atomic.Bool
 	collected, told           time.Time
+	// heldUpUntil is until when clients that are slow to take their responses keep unused tunnels from being ended: they may come to be ended as stuck. It is
+	// zero where memory is not scarce.
+	heldUpUntil time.Time
 	// heldAt and cutAt are the number of cycles from which on tunnels and responses, and connections that hold most, may be ended again.
 	heldAt, cutAt uint64
 	// endedAt is how many bytes were in use when unused tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
@@ -137,7 +141,7 @@ func (p *Proxy) watchMemory(now time.Time) {
 		p.shed(false, used)
 	}
 	if now.Sub(m.collected) >= collectEvery && !m.collecting.Load() {
-		p.endForMemory(used)
+		p.endForMemory(now, used)
 		p.collect(now)
 	}
 }
@@ -169,12 +173,15 @@ func (p *Proxy) collect(now time.Time) {
 
 // endForMemory ends connections that are in use, or of which nobody knows whether they are, so far as what is in use asks for that, and
 // what became of those ended before has shown.
-func (p *Proxy) endForMemory(used uint64) {
+func (p *Proxy) endForMemory(now time.Time, used uint64) {
 	m := p.memory
 	cycle := m.cycles()
 	if p.engine.Overloaded.Load() && cycle >= m.heldAt {
 		ended := p.endHeldUp(used)
-		if p.endUnused(used, ended || p.clients.HeldUp()) || ended {
+		if ended || m.heldUpUntil.IsZero() {
+			m.heldUpUntil = now.Add(client.JudgedFor)
+		}
+		if p.endUnused(used, ended || now.Before(m.heldUpUntil) && p.clients.HeldUp()) || ended {
 			m.heldAt = cycle + settleCycles
 		}
 	}
@@ -253,7 +260,7 @@ func (p *Proxy) shed(on bool, used uint64) {
 		p.logger.Warn("memory is scarce: new connections and requests are refused", "reason", observe.ReasonOverloaded.String(),
 			"used", used, "limit", p.memory.limit)
 	} else {
-		p.memory.endedAt, p.memory.inVain = 0, false
+		p.memory.endedAt, p.memory.inVain, p.memory.heldUpUntil = 0, false, time.Time{}
 		p.clients.Resume()
 		p.logger.Info("memory is not scarce any more", "used", used, "limit", p.memory.limit)
 	}

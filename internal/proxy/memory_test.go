@@ -549,3 +549,42 @@ func TestHeldUpIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryWaitsForSlowClients: clients that take a little of their responses now and then keep unused tunnels from being ended for a while only.
+func TestMemoryWaitsForSlowClients(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	s, accepted := startSweeper(t)
+	unused, _, _ := s.g.idleTunnel(accepted)
+	defer unused.Close()
+	s.now = s.now.Add(2 * time.Minute)
+	s.g.sweepAt(s.now, false)
+	s.g.serve(cannedBackend(t, cannedResponse(128<<20), 0), nil)
+	slow := s.g.dial()
+	defer slow.Close()
+	io.WriteString(slow, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	const step = settleCycles * collectEvery
+	for at := step; ; at += step {
+		s.g.eventually("the client takes a little", func() bool {
+			slow.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			io.CopyN(io.Discard, slow, 256<<10)
+			anew := false
+			s.g.clients.Each(func(c *client.Conn) {
+				since, ok := c.WritingSince()
+				anew = anew || ok && since == s.g.engine.Now()
+			})
+			return anew
+		})
+		s.sweep(92)
+		if !s.g.clients.HeldUp() {
+			t.Fatal("the client does not look slow")
+		}
+		ended := strings.Contains(s.log.String(), "unused for longest are ended")
+		if want := at >= step+client.JudgedFor; ended != want {
+			t.Fatalf("%v after memory has become scarce: an unused tunnel is ended: %v", at-step, ended)
+		}
+		if ended {
+			return
+		}
+	}
+}

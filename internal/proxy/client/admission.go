@@ -286,13 +286,14 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 	return ended
 }
 
-// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and judgedFor how long at most: EndStuckResponses has judged it by then.
-const heldUpFor, judgedFor = time.Second, stuckFor + 5*time.Second
+// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and JudgedFor how long at most: EndStuckResponses has judged it by then.
+const heldUpFor, JudgedFor = time.Second, stuckFor + 5*time.Second
 
-// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses may find some soon.
+// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses may find some soon: by JudgedFor. Clients that take
+// something now and then may look so for ever.
 func (s *Set) HeldUp() (found bool) {
 	now := s.engine.Now()
-	earliest, latest := now-judgedFor.Milliseconds(), now-heldUpFor.Milliseconds()
+	earliest, latest := now-JudgedFor.Milliseconds(), now-heldUpFor.Milliseconds()
 	s.Each(func(c *Conn) {
 		if !found {
 			since, ok := c.WritingSince()
