@@ -4,13 +4,19 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 )
 
 // TestLittleBuffers: while memory is short heads and bodies of any size pass as ever, by all protocols.
@@ -67,5 +73,47 @@ func TestLittleBuffers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLittleBuffersCountAsSuch: where memory is scarce, who holds a little buffer is not taken for one who holds a large one, by all protocols.
+func TestLittleBuffersCountAsSuch(t *testing.T) {
+	checkLeaks(t)
+	const size = 32 << 20             // more than sockets hold
+	const heldUpFor = 5 * time.Second // those that are ended
+	start := func(rule func(*config.Rule)) *gateway {
+		g := startGateway(t, Timeouts{})
+		g.serve(cannedBackend(t, cannedResponse(size), 0), rule)
+		g.engine.Budget.Set(1<<40, 1<<41) // always short, never exhausted
+		return g
+	}
+	paced, stuck := start(withBandwidth(&config.BandwidthLimit{ResponseBytesPerSecond: 8 << 10})), start(nil)
+	for range 3 {
+		runtime.GC() // the pools have none left
+	}
+	for _, g := range []*gateway{paced, stuck} {
+		c := g.dial()
+		defer c.Close()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		r := g.rawHTTP2()
+		r.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: math.MaxInt32})
+		r.fr.WriteWindowUpdate(0, math.MaxInt32-1<<16)
+		r.head(1, true, request2("GET", "/")...)
+	}
+	const each = buffer.LittleSize + exchange.Cost
+	stuck.eventuallyStuck(2, heldUpFor)
+	stuck.stopSweeping()
+	stuck.clients.EndStuckResponses(1) // a first look
+	if n, freed := stuck.clients.EndStuckResponses(1 << 40); n != 2 || freed != 2*each {
+		t.Errorf("%d responses that clients do not take have had %d bytes, want %d", n, freed, 2*each)
+	}
+	n, freed := 0, uint64(0)
+	paced.eventually("both are held up", func() bool { // but for the moment in which they send
+		more, bytes := paced.engine.EndPaced(1 << 40)
+		n, freed = n+more, freed+bytes
+		return n == 2
+	})
+	if freed != 2*each {
+		t.Errorf("responses that bandwidth limits hold up have had %d bytes, want %d", freed, 2*each)
 	}
 }

@@ -194,10 +194,11 @@ func (p *Proxy) endForMemory(now time.Time, used uint64) {
 	}
 }
 
-// holding is a kind of what holds bytes that somebody does not take, and ends so much of it that these bytes are free; it returns how many it has ended.
+// holding is a kind of what holds bytes that somebody does not take, and ends so much of it that these bytes are free; it returns how many it has ended, and
+// how many bytes they have had at least.
 type holding struct {
 	what string
-	end  func(bytes uint64) int
+	end  func(bytes uint64) (ended int, freed uint64)
 }
 
 // endHeldUp ends what holds bytes that somebody does not take, until what is in use would be acceptable, and reports whether it has ended any.
@@ -215,13 +216,12 @@ func (p *Proxy) endHeldUp(used uint64) bool {
 // endUntil has each kind in turn free what of the excess those before have not. It reports whether any was ended.
 func endUntil(excess uint64, kinds []holding, report func(what string, n int)) (ended bool) {
 	for _, kind := range kinds {
-		n := kind.end(excess)
+		n, freed := kind.end(excess)
 		if n == 0 {
 			continue
 		}
 		ended = true
 		report(kind.what, n)
-		freed := uint64(n) * buffer.Size // at least
 		if freed >= excess {
 			break
 		}

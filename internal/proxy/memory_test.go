@@ -338,20 +338,24 @@ func TestMemoryEndsStuckResponses(t *testing.T) {
 
 // TestEndUntil: kinds share what is to be freed, and none is asked when it has been.
 func TestEndUntil(t *testing.T) {
+	const each = 1000
 	for _, c := range []struct {
 		excess uint64
 		ends   [3]int
 		asked  []uint64
 	}{
-		{5 * buffer.Size, [3]int{2, 0, 3}, []uint64{5 * buffer.Size, 3 * buffer.Size, 3 * buffer.Size}},
-		{5 * buffer.Size, [3]int{2, 3, 1}, []uint64{5 * buffer.Size, 3 * buffer.Size}},
+		{5 * each, [3]int{2, 0, 3}, []uint64{5 * each, 3 * each, 3 * each}},
+		{5 * each, [3]int{2, 3, 1}, []uint64{5 * each, 3 * each}},
 		{1, [3]int{1, 1, 1}, []uint64{1}},
 		{1, [3]int{}, []uint64{1, 1, 1}},
 	} {
 		var asked []uint64
 		var kinds []holding
 		for _, n := range c.ends {
-			kinds = append(kinds, holding{"kind", func(bytes uint64) int { asked = append(asked, bytes); return n }})
+			kinds = append(kinds, holding{"kind", func(bytes uint64) (int, uint64) {
+				asked = append(asked, bytes)
+				return n, uint64(n) * each
+			}})
 		}
 		reported := 0
 		ended := endUntil(c.excess, kinds, func(_ string, n int) { reported += n })

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
@@ -245,25 +244,24 @@ const (
 )
 
 // EndStuckTunnels ends tunnels that hold what one side has not taken for stuckFor, those first that have done so for longest, until they have
-// held so many bytes together, and returns how many: memory is scarce.
-func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
-	sum := uint64(0)
+// held so many bytes together, and returns how many, and what they have held: memory is scarce.
+func (s *Set) EndStuckTunnels(bytes uint64) (ended int, freed uint64) {
 	for _, t := range s.tunnelsSince(stuckFor, moments.stuck) {
-		if sum >= bytes {
+		if freed >= bytes {
 			break
 		}
 		if n := t.held(); n > 0 && t.end() { // else it has moved meanwhile, or has ended
-			sum += uint64(n)
+			freed += uint64(n)
 			ended++
 		}
 	}
-	return ended
+	return ended, freed
 }
 
 // EndStuckResponses ends connections whose client has not taken what one write carries of its responses for stuckFor, and of what the kernel holds for it
 // nothing since the last call, those first that have not for longest, until the buffers in which such parts stand have had so many bytes together. It returns how many
-// it has ended: memory is scarce. It is the sweeper's.
-func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
+// it has ended, and what they have held at least: memory is scarce. It is the sweeper's.
+func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 	type stuck struct {
 		c     *Conn
 		since int64
@@ -275,15 +273,15 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int) {
 		}
 	})
 	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(a.since, b.since) })
-	for i, sum := 0, uint64(0); i < len(all) && sum < bytes; i++ {
+	for i := 0; i < len(all) && freed < bytes; i++ {
 		c := all[i].c
 		if since, ok := c.stuckSince(); ok && since == all[i].since { // else it has taken the part meanwhile
-			sum += c.holdsOfResponse()
+			freed += exchange.Holds(c.little.Load())
 			c.endInUse()
 			ended++
 		}
 	}
-	return ended
+	return ended, freed
 }
 
 // heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and JudgedFor how long at most: EndStuckResponses has judged it by then.
@@ -301,14 +299,6 @@ func (s *Set) HeldUp() (found bool) {
 		}
 	})
 	return found
-}
-
-// holdsOfResponse is how many bytes at least a response holds that is being written.
-func (c *Conn) holdsOfResponse() uint64 {
-	if c.little.Load() {
-		return buffer.LittleSize + exchange.Cost
-	}
-	return buffer.Size
 }
 
 // stuck is stuckSince, but for clients that have taken something since it was last asked.

@@ -62,7 +62,7 @@ type Conn struct {
 	small *[smallBuffer]byte
 	big   *buffer.Buffer
 	eager bool // a request filled the small buffer: wait for the next with a big one
-	// little shows the sweeper that the part of a response which was sent last stands in a little buffer.
+	// little shows the sweeper that the part of a response which was sent last, on any stream, stands in a little buffer.
 	little atomic.Bool
 	// holding shows the sweeper that there is pooled memory to give back after a while.
 	holding atomic.Bool

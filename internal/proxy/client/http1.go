@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -299,15 +298,20 @@ func (s http1Side) More(p exchange.Part) error {
 	return s.c.send(&p)
 }
 
+// noteBuffer shows the sweeper what kind of buffer the part stands in that is sent next.
+func (c *Conn) noteBuffer(p *exchange.Part) {
+	if little := p.IsLittle(); little != c.little.Load() {
+		c.little.Store(little)
+	}
+}
+
 // send writes what stands in st.out and a part of the body behind it: in one write where there is
 // room for the former before the latter, or where one of them is short.
 func (c *Conn) send(p *exchange.Part) error {
 	st := c.h1
 	chunked := st.framing == http1.Chunked
 	data := p.Data()
-	if little := len(p.Buf) == buffer.LittleSize; little != c.little.Load() {
-		c.little.Store(little)
-	}
+	c.noteBuffer(p)
 	if chunked && len(data) > 0 {
 		st.out = http1.AppendChunkHead(st.out, len(data))
 	}

@@ -415,6 +415,9 @@ func (d *stream) More(p exchange.Part) error {
 
 // write sends a part of the body, and a head that waits, though the part may be empty.
 func (d *stream) write(p *exchange.Part) error {
+	if p.At < p.End {
+		d.c.noteBuffer(p)
+	}
 	if !p.Last || !hasFields(p.Trailer) {
 		return d.s.Write(p.Data(), p.Last)
 	}

@@ -135,7 +135,9 @@ func TestEndStuckTunnels(t *testing.T) {
 		since time.Duration
 	}{{true, 9 * time.Minute}, {false, 30 * time.Second}, {true, stuckFor}, {false, stuckFor / 2}}
 	const unused = 30 * time.Minute
-	for _, tc := range []struct{ bytes, ends int }{{1, 1}, {2 * buffer.Size, 1}, {2*buffer.Size + 1, 2}, {1 << 30, 3}} {
+	for _, tc := range []struct{ bytes, ends, freed int }{
+		{1, 1, 2 * buffer.Size}, {2 * buffer.Size, 1, 2 * buffer.Size}, {2*buffer.Size + 1, 2, 3 * buffer.Size}, {1 << 30, 3, 5 * buffer.Size},
+	} {
 		set, addr := served(t)
 		begin := set.engine.Now()
 		var all []net.Conn
@@ -162,8 +164,8 @@ func TestEndStuckTunnels(t *testing.T) {
 		server.tunnel().moved(tunnel.Backend, false)
 		set.engine.Clock.Store(begin)
 		all = append(all, c)
-		if n := set.EndStuckTunnels(uint64(tc.bytes)); n != tc.ends {
-			t.Errorf("%d tunnels are ended for %d bytes, want %d", n, tc.bytes, tc.ends)
+		if n, freed := set.EndStuckTunnels(uint64(tc.bytes)); n != tc.ends || freed != uint64(tc.freed) {
+			t.Errorf("%d tunnels of %d bytes are ended for %d bytes, want %d of %d", n, freed, tc.bytes, tc.ends, tc.freed)
 		}
 		wantEnded(t, all, tc.ends)
 	}
@@ -213,12 +215,13 @@ func TestEndStreamTunnels(t *testing.T) {
 		t.Errorf("%d bytes are held", n)
 	}
 	set.engine.Clock.Add(stuckFor.Milliseconds())
-	if n := set.EndStuckTunnels(1); n != 1 || !isCut(all[1]) {
+	if n, _ := set.EndStuckTunnels(1); n != 1 || !isCut(all[1]) {
 		t.Errorf("%d tunnels are ended that are stuck: %v", n, isCut(all[1]))
 	}
 	server.tunnels.remove(all[1])
-	if n := set.EndUnusedTunnels() + set.EndStuckTunnels(1); n != 0 || server.Held() != 0 {
-		t.Errorf("%d tunnels are ended that are none, %d bytes held", n, server.Held())
+	unused := set.EndUnusedTunnels()
+	if stuck, _ := set.EndStuckTunnels(1); unused+stuck != 0 || server.Held() != 0 {
+		t.Errorf("%d tunnels are ended that are none, %d bytes held", unused+stuck, server.Held())
 	}
 }
 

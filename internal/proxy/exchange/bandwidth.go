@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/bandwidth"
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
@@ -28,9 +27,10 @@ type pacing struct {
 	// inTurn and inTurnUp are the places of the response and of the request among those that wait.
 	inTurn, inTurnUp bandwidth.Waiter
 
-	counted bool        // among Engine.paced
-	holds   atomic.Bool // a part of the response waits in a buffer; not while the backend or the client is waited for
-	ended   atomic.Bool // the response is to end, as memory is scarce
+	counted bool // among Engine.paced
+	// holds is how many bytes the response holds a part of which waits in a buffer; 0 while the backend or the client is waited for.
+	holds atomic.Uint64
+	ended atomic.Bool // the response is to end, as memory is scarce
 
 	trailer message.Fields // made here, where the backend's response has none
 	values  [len(snapshot.DelayTrailers)][20]byte
@@ -57,28 +57,29 @@ type pacedResponses struct {
 // pacedFor is for how long a response was held up at least that EndPaced ends.
 const pacedFor = 5 * time.Second
 
-// EndPaced ends responses that are held up, those first that are for longest, until they have had so many bytes of memory together, and returns how many. Those that
+// EndPaced ends responses that are held up, those first that are for longest, until they have had so many bytes of memory together, and returns how many, and what they have held. Those that
 // wait for their backend hold no buffer, so that ending them would free nothing; for those that wait for their client see client.Set.EndStuckResponses.
-func (e *Engine) EndPaced(bytes uint64) (ended int) {
+func (e *Engine) EndPaced(bytes uint64) (ended int, freed uint64) {
 	r := &e.paced
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.SortedFunc(maps.Keys(r.since), func(a, b *pacing) int { return cmp.Compare(r.since[a], r.since[b]) })
-	now, sum := snapshot.BandwidthNow(), uint64(0)
+	now := snapshot.BandwidthNow()
 	for _, p := range all {
-		if sum >= bytes || r.since[p] > now-pacedFor {
+		if freed >= bytes || r.since[p] > now-pacedFor {
 			break
 		}
-		if !p.holds.Load() {
+		n := p.holds.Load()
+		if n == 0 {
 			continue
 		}
 		delete(r.since, p)
 		p.ended.Store(true)
 		p.interrupt()
-		sum += buffer.Size
+		freed += n
 		ended++
 	}
-	return ended
+	return ended, freed
 }
 
 // countPaced notes that the response is held up, until endPacing.
@@ -164,7 +165,7 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 	}
 	for at, end := part.At, part.End; ; {
 		n := min(l.Part(), end-at)
-		if err := x.pace(a, l, n); err != nil {
+		if err := x.pace(a, l, n, Holds(part.IsLittle())); err != nil {
 			return err
 		}
 		p := Part{Buf: part.Buf[:at+n], At: at, End: at + n} // without room behind it, as that has the next one
@@ -181,8 +182,8 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 	}
 }
 
-// pace waits until n bytes of the response may pass. It fails where the attempt would fail to read, and with errScarce.
-func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int) error {
+// pace waits until n bytes of the response may pass, which stand in a buffer for which it holds so much. It fails where the attempt would fail to read, and with errScarce.
+func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int, holds uint64) error {
 	p, now := x.paces(), snapshot.BandwidthNow()
 	if p.responseBegun == 0 {
 		p.responseBegun = now
@@ -196,8 +197,8 @@ func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int) error {
 	}
 	defer l.Leave(&p.inTurn)
 	x.countPaced(p)
-	p.holds.Store(true)
-	defer p.holds.Store(false)
+	p.holds.Store(holds)
+	defer p.holds.Store(0)
 	limits := x.limits()
 	limits.hold()
 	defer limits.moveOn()

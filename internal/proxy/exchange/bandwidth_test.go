@@ -13,7 +13,8 @@ import (
 func TestEndPaced(t *testing.T) {
 	e := &Engine{}
 	now := snapshot.BandwidthNow()
-	waiting := func(since time.Duration, holds bool) *pacing {
+	const little, large = buffer.LittleSize + Cost, buffer.Size
+	waiting := func(since time.Duration, holds uint64) *pacing {
 		p := &pacing{woken: make(chan struct{}, 1), counted: true}
 		p.holds.Store(holds)
 		if e.paced.since == nil {
@@ -22,8 +23,8 @@ func TestEndPaced(t *testing.T) {
 		e.paced.since[p] = now - since
 		return p
 	}
-	none, long := waiting(3*time.Hour, false), waiting(2*time.Hour, true)
-	longest, recent := waiting(4*time.Hour, true), waiting(time.Second, true)
+	none, long := waiting(3*time.Hour, 0), waiting(2*time.Hour, large)
+	longest, recent := waiting(4*time.Hour, little), waiting(time.Second, large)
 	ended := func() (all []bool) {
 		for _, p := range []*pacing{none, long, longest, recent} {
 			all = append(all, p.ended.Load())
@@ -33,18 +34,19 @@ func TestEndPaced(t *testing.T) {
 	for _, c := range []struct {
 		bytes uint64
 		n     int
+		freed uint64
 		ended [4]bool
 	}{
-		{0, 0, [4]bool{}},
-		{1, 1, [4]bool{2: true}},
-		{3 * buffer.Size, 1, [4]bool{1: true, 2: true}},
+		{0, 0, 0, [4]bool{}},
+		{little, 1, little, [4]bool{2: true}},
+		{3 * large, 1, large, [4]bool{1: true, 2: true}},
 	} {
-		if n := e.EndPaced(c.bytes); n != c.n || [4]bool(ended()) != c.ended {
-			t.Errorf("for %d bytes: %d responses, %v, want %d, %v", c.bytes, n, ended(), c.n, c.ended)
+		if n, freed := e.EndPaced(c.bytes); n != c.n || freed != c.freed || [4]bool(ended()) != c.ended {
+			t.Errorf("for %d bytes: %d responses of %d bytes, %v, want %d of %d, %v", c.bytes, n, freed, ended(), c.n, c.freed, c.ended)
 		}
 	}
-	none.holds.Store(true)
-	if n := e.EndPaced(1); n != 1 || !none.ended.Load() {
+	none.holds.Store(large)
+	if n, _ := e.EndPaced(1); n != 1 || !none.ended.Load() {
 		t.Errorf("%d responses end, the one that holds a buffer now among them: %v", n, none.ended.Load())
 	}
 }

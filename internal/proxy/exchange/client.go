@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -133,6 +134,9 @@ type Part struct {
 
 // Data are the bytes of the part.
 func (p *Part) Data() []byte { return p.Buf[p.At:p.End] }
+
+// IsLittle reports whether the part stands in a little buffer, of which Buf may be the beginning.
+func (p *Part) IsLittle() bool { return cap(p.Buf) == buffer.LittleSize }
 
 // longAgo as a deadline interrupts a blocked read or write.
 var longAgo = time.Unix(1, 0)

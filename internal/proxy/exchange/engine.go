@@ -61,6 +61,14 @@ type Engine struct {
 // Cost is an estimate of what a request under way takes, in bytes: its stack, its Exchange and its head, but no large buffer.
 const Cost = 16 << 10
 
+// Holds is how many bytes at least a response holds of which a part stands in a buffer, which may be a little one.
+func Holds(little bool) uint64 {
+	if little {
+		return buffer.LittleSize + Cost
+	}
+	return buffer.Size
+}
+
 // Refuses reports whether new connections and requests are refused: memory is scarce.
 func (e *Engine) Refuses() bool { return e.Overloaded.Load() || e.Budget.Exhausted() }
 
