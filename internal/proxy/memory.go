@@ -125,22 +125,23 @@ func (p *Proxy) watchMemory(now time.Time) {
 	cycle := m.cycles()
 	used := m.used()
 	exhausted := m.budget != nil && m.allot(used, cycle)
-	if used < m.limit/100*idleAt {
-		p.shed(false, used)
-		if exhausted && now.Sub(m.collected) >= collectLeast { // by garbage, it seems
-			p.tellExhausted(now, used)
-			p.collect(now)
-		}
-		return
-	}
-	p.clients.CloseIdle()
 	switch {
 	case used >= m.limit/100*refuseAt:
 		p.shed(true, used)
 	case used < m.limit/100*acceptAt:
 		p.shed(false, used)
 	}
-	if now.Sub(m.collected) >= collectEvery && !m.collecting.Load() {
+	if used >= m.limit/100*idleAt {
+		p.clients.CloseIdle()
+	}
+	since := now.Sub(m.collected)
+	switch {
+	case exhausted && !p.engine.Overloaded.Load(): // by garbage, it seems
+		if since >= collectLeast {
+			p.tellExhausted(now, used)
+			p.collect(now)
+		}
+	case used >= m.limit/100*idleAt && since >= collectEvery && !m.collecting.Load():
 		p.endForMemory(now, used)
 		p.collect(now)
 	}

@@ -592,3 +592,45 @@ func TestMemoryWaitsForSlowClients(t *testing.T) {
 		}
 	}
 }
+
+// TestBudgetIsExhausted: where what was allocated since the last look may have used up the memory, that is logged, and garbage is collected at once, however
+// much is known to be in use, unless that is as much as to refuse what is new by itself.
+func TestBudgetIsExhausted(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 30
+	for percent, tells := range map[uint64]bool{50: true, 79: true, 81: true, 86: true, 89: true, 91: false} {
+		t.Run(fmt.Sprint(percent, " %"), func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			var log testkit.Log
+			g := startGatewayWith(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), MemoryLimit: limit, memoryUsed: func() uint64 { return limit / 100 * percent }})
+			g.stopSweeping()
+			m := g.memory
+			m.budget, m.cycles = &g.engine.Budget, func() uint64 { return 0 }
+			m.collected, m.told = time.Time{}, time.Time{}
+			g.engine.Overloaded.Store(false)
+			now := time.Now()
+			look := func(after time.Duration) (collects bool) {
+				before := m.collected
+				now = now.Add(after)
+				g.watchMemory(now)
+				g.eventually("the collection has ended", func() bool { return !m.collecting.Load() })
+				return m.collected != before
+			}
+			look(0)
+			m.budget.Spend(limit)
+			if collects := look(collectLeast); collects != tells || !g.engine.Refuses() {
+				t.Errorf("garbage is collected: %v", collects)
+			}
+			if told := strings.Contains(log.String(), "much was allocated at once"); told != tells {
+				t.Errorf("it is logged: %v", told)
+			}
+			if look(collectLeast / 2) {
+				t.Error("garbage is collected again too soon")
+			}
+			if collects := look(collectEvery); !collects {
+				t.Error("garbage is not collected again")
+			}
+		})
+	}
+}
