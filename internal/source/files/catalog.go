@@ -26,19 +26,24 @@ type catalog struct {
 	scan     *scan
 	files    map[string]*file
 	objects  map[kind.ObjectKey]*object
-	waiting  map[*file]bool  // whose pending is set
-	failing  map[*file]bool  // that could not be read
-	members  map[string]int  // objects per namespace
-	implicit map[string]bool // Namespaces that no file defines
+	waiting  map[*file]bool                    // whose pending is set
+	holders  map[kind.ObjectKey]map[*file]bool // in whose heldHas an object is
+	failing  map[*file]bool                    // that could not be read
+	members  map[string]int                    // objects per namespace
+	implicit map[string]bool                   // Namespaces that no file defines
 	report   report
 	change   changeSet
 	// unquiet is follower.unquiet: what these files have now, nobody knows. It is nil where nothing is followed.
 	unquiet map[string]wait
 	work    work
+	effort  effort
 }
 
 // work counts what was done since the beginning.
 type work struct{ scans, read, decoded int }
+
+// effort counts what decisions about objects took that files have lost: files that may have them, and questions to the kernel.
+type effort struct{ looked, asked int }
 
 // file is what is known of one file.
 type file struct {
@@ -126,7 +131,7 @@ func (d *definition) now() place {
 func newCatalog(s *Source) *catalog {
 	return &catalog{
 		paths: s.paths, streams: s.streams, limit: s.options.MaxFileSize, grace: s.options.RemovalGrace,
-		files: map[string]*file{}, objects: map[kind.ObjectKey]*object{}, waiting: map[*file]bool{}, failing: map[*file]bool{},
+		files: map[string]*file{}, objects: map[kind.ObjectKey]*object{}, waiting: map[*file]bool{}, holders: map[kind.ObjectKey]map[*file]bool{}, failing: map[*file]bool{},
 		members: map[string]int{}, implicit: map[string]bool{},
 	}
 }

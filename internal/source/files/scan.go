@@ -27,7 +27,7 @@ type scan struct {
 	// links are the symbolic links on the way, and what they lead to at last; linked
 	// are the files that are links.
 	links    map[string]bool
-	linked   []string
+	linked   map[string]bool
 	problems []Problem
 	// blocked are folders that cannot be listed, and paths given that do not exist: what was there or below stays.
 	blocked []string
@@ -66,7 +66,7 @@ func (s stamp) unchanged(o stamp) bool {
 }
 
 func scanPaths(paths []string, streams map[string][]byte, watched func(string) error) *scan {
-	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
+	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, linked: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
 	for i, path := range paths {
 		if _, ok := streams[path]; ok {
 			s.file(path, i, stamp{stream: true})
@@ -81,7 +81,7 @@ func scanPaths(paths []string, streams map[string][]byte, watched func(string) e
 			s.walk(path, i)
 		default:
 			if own, err := os.Lstat(path); err == nil && own.Mode()&fs.ModeSymlink != 0 {
-				s.linked = append(s.linked, path)
+				s.linked[path] = true
 			}
 			s.file(path, i, stamp{info: info})
 		}
@@ -163,7 +163,7 @@ func (s *scan) walk(dir string, root int) {
 			s.walk(path, root)
 		case isManifest(path):
 			if e.Type()&fs.ModeSymlink != 0 {
-				s.linked = append(s.linked, path)
+				s.linked[path] = true
 			}
 			s.file(path, root, stamp{info: info})
 		}

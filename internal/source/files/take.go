@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -26,7 +27,8 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 		}
 	}
 	held := f.heldSince
-	f.sections, f.heldSince, f.heldHas = sections, time.Time{}, nil
+	f.sections, f.heldSince = sections, time.Time{}
+	c.holdBack(f, nil)
 	malformed := f.gather()
 	for _, s := range added {
 		for _, e := range s.Entries {
@@ -121,7 +123,7 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 // is waited for. It notes where the link leads.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	target := ""
-	if slices.Contains(c.scan.linked, f.path) {
+	if c.scan.linked[f.path] {
 		target, _ = filepath.EvalSymlinks(f.path)
 	}
 	before := f.target
@@ -140,19 +142,37 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	if f.heldSince.IsZero() {
 		f.heldSince = now
 	}
-	end := c.graceOf(f, f.heldSince, now)
+	end := c.graceOf(f, f.heldSince, now, c.writing(f))
 	if !now.Before(end) {
 		return false
 	}
-	f.heldHas = map[kind.ObjectKey]bool{}
+	has := map[kind.ObjectKey]bool{}
 	for _, s := range r.added {
 		for _, e := range s.Entries {
-			f.heldHas[e.ID] = true
+			has[e.ID] = true
 		}
 	}
+	c.holdBack(f, has)
 	c.unawait(f)
 	c.await(f, end)
 	return true
+}
+
+// holdBack notes which objects the version of a file has that waits; none does where it has none.
+func (c *catalog) holdBack(f *file, has map[kind.ObjectKey]bool) {
+	for id := range f.heldHas {
+		if files := c.holders[id]; len(files) > 1 {
+			delete(files, f)
+		} else {
+			delete(c.holders, id)
+		}
+	}
+	f.heldHas = has
+	for id := range has {
+		files := c.holders[id]
+		mark(&files, f, true)
+		c.holders[id] = files
+	}
 }
 
 // loses reports whether a file has lost objects that are served.
@@ -193,13 +213,21 @@ func (c *catalog) late(f *file, now time.Time) {
 	}
 }
 
+// writing tells whether a process has a file open for writing, and asks the kernel once at most.
+func (c *catalog) writing(f *file) func() bool {
+	return sync.OnceValue(func() bool {
+		c.effort.asked++
+		return openForWriting(f.path)
+	})
+}
+
 // graceOf is until when what is missing in a file since a moment may come yet. While a process has the file open for writing that is put off by a second at a time.
-func (c *catalog) graceOf(f *file, since, now time.Time) time.Time {
+func (c *catalog) graceOf(f *file, since, now time.Time, writing func() bool) time.Time {
 	end := f.changed.Add(c.grace)
 	if last := since.Add(maxGrace * c.grace); last.Before(end) {
 		end = last
 	}
-	if c.grace > 0 && !now.Before(end) && now.Sub(since) < maxWriting && openForWriting(f.path) {
+	if c.grace > 0 && !now.Before(end) && now.Sub(since) < maxWriting && writing() {
 		end = now.Add(pollInterval)
 	}
 	return end
@@ -216,8 +244,9 @@ func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
 			return w.due.Add(settle)
 		}
 	}
-	for other := range c.waiting {
-		if other != f && other.heldHas[d.object.id] && now.Before(other.pending) {
+	for other := range c.holders[d.object.id] {
+		c.effort.looked++
+		if other != f && c.waiting[other] && now.Before(other.pending) {
 			return other.pending.Add(settle)
 		}
 	}
@@ -230,6 +259,7 @@ func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
 func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 	c.late(f, now)
 	c.unawait(f)
+	writing := c.writing(f)
 	for d := range f.gone {
 		if malformed {
 			d.missing = time.Time{} // it may be in what does not parse
@@ -242,7 +272,7 @@ func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 		}
 		end := now
 		if !f.swapped {
-			end = c.graceOf(f, d.missing, now)
+			end = c.graceOf(f, d.missing, now, writing)
 		}
 		if !now.Before(end) {
 			end = c.moving(f, d, now)

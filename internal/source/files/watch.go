@@ -315,7 +315,7 @@ func (f *follower) note(e fsnotify.Event) bool {
 	case s.links[path]:
 		// What a link leads to changed; which files that is only a scan tells, and
 		// the time stamp of a file may be the same.
-		for _, p := range s.linked {
+		for p := range s.linked {
 			f.await(p, fsnotify.Event{})
 		}
 		f.rescanLater()

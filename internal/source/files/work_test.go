@@ -101,6 +101,87 @@ func TestWorkOfAnEdit(t *testing.T) {
 	check("a folder", change, did, work{1, did.read, 0}, 0, 0)
 }
 
+// TestWorkOfRemovals: what is gone is decided without a look at all else that is, and the kernel is asked about a file once.
+func TestWorkOfRemovals(t *testing.T) {
+	dir := t.TempDir()
+	const many = 200
+	var paths []string
+	for i := range many {
+		paths = append(paths, filepath.Join(dir, fmt.Sprintf("%03d.yaml", i)))
+		write(t, paths[i], config(fmt.Sprint("c", i), "one"))
+	}
+	full, text := filepath.Join(dir, "full.yaml"), config("kept", "one")
+	for i := range many {
+		text += config(fmt.Sprint("f", i), "one")
+	}
+	write(t, full, text)
+	f := followed(t, dir)
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, full, config("kept", "one"))
+	change, _ := f.after(append(paths, full)...)
+	deletes, rounds := len(change.Deletes), 0
+	for ; len(f.catalog.waiting) > 0; rounds++ {
+		time.Sleep(time.Until(f.next()))
+		change, _ = f.after()
+		deletes += len(change.Deletes)
+	}
+	if deletes != 2*many {
+		t.Errorf("%d objects are gone, want %d", deletes, 2*many)
+	}
+	if e := f.catalog.effort; e.looked > 0 || e.asked > rounds*(many+1) {
+		t.Errorf("looked at %d files that might have them, and asked the kernel %d times in %d rounds", e.looked, e.asked, rounds)
+	}
+	if len(f.catalog.holders) > 0 {
+		t.Errorf("%d objects are waited for in others", len(f.catalog.holders))
+	}
+}
+
+// TestHolders: which versions that wait have an object is known while they do.
+func TestHolders(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, a, config("a", "one"))
+	write(t, b, config("b", "one"))
+	f := followed(t, dir)
+	c := f.catalog
+	id := func(name string) kind.ObjectKey {
+		return kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: name}
+	}
+	check := func(what, name string, want ...string) {
+		t.Helper()
+		var got []string
+		for file := range c.holders[id(name)] {
+			got = append(got, file.path)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: %q is held back in %q, want %q", what, name, got, want)
+		}
+	}
+	write(t, a, config("x", "one")) // lacks what it had
+	write(t, b, config("x", "two"))
+	f.after(a, b)
+	check("both wait", "x", a, b)
+	write(t, a, config("z", "one"))
+	f.after(a)
+	check("one has another", "x", b)
+	check("one has another", "z", a)
+	write(t, b, config("b", "one")+config("x", "two"))
+	f.after(b)
+	check("one waits no more", "x")
+	if err := os.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	f.after(a)
+	check("the other is gone", "z")
+	if len(c.holders) > 0 {
+		t.Errorf("%d objects are held back", len(c.holders))
+	}
+}
+
 func TestProblemsComeOnlyWhenTheyChange(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml"), filepath.Join(dir, "c.yaml")
