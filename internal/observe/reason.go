@@ -155,7 +155,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonUpstreamTLSFailed: {Word: "upstream_tls_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "the TLS handshake with the endpoint failed, or its certificate is not the backend's"},
 	ReasonUpstreamReset:     {Word: "upstream_reset", Source: SourceUpstream, Status: 502, Description: "the backend closed the connection before it sent a complete response head"},
 	ReasonUpstreamMalformed: {Word: "upstream_malformed", Source: SourceUpstream, Status: 502, Description: "the backend's response is malformed, ambiguous in its framing, or too large in its head"},
-	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},
+	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed, or ended over TLS with the connection, but without the alert close_notify, where its head had neither Content-Length nor the chunked coding; the client's connection was closed to show it"},
 	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, the timeout of a single attempt, or the limit on a backend's silence, ran out"},
 	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
 	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},

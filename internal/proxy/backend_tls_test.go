@@ -230,6 +230,59 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 	}
 }
 
+// TestBackendTLSCut: a response over TLS that only the end of the connection ends is whole with close_notify alone. What has a length or chunks is whole by that.
+func TestBackendTLSCut(t *testing.T) {
+	t.Parallel()
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	pair, err := tls.X509KeyPair(cert.GetCertificate().ChainPem, cert.GetCertificate().KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.Repeat("x", 0x8000)
+	for _, plainIO := range []bool{false, true} {
+		for _, client2 := range []bool{false, true} {
+			for _, framing := range []string{"Connection: close\r\n\r\n" + body, "Content-Length: 32768\r\n\r\n" + body, "Transfer-Encoding: chunked\r\n\r\n8000\r\n" + body + "\r\n0\r\n\r\n"} {
+				for _, notify := range []bool{false, true} {
+					field, _, _ := strings.Cut(framing, "\r")
+					t.Run(fmt.Sprintf("plain %v, HTTP2 %v, %s, close_notify %v", plainIO, client2, field, notify), func(t *testing.T) {
+						checkLeaks(t)
+						addr := rawBackend(t, func(c net.Conn, _ *bufio.Reader) {
+							defer c.Close()
+							secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
+							if _, err := http.ReadRequest(bufio.NewReader(secure)); err != nil {
+								return
+							}
+							io.WriteString(secure, "HTTP/1.1 200 OK\r\n"+framing)
+							if notify {
+								secure.CloseWrite()
+							}
+						})
+						g := startGatewayWith(t, Options{PlainIO: plainIO})
+						g.serve(addr, nil)
+						g.apply(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0))
+						resp, err := g.client(client2).RoundTrip(g.newRequest(t, http.MethodGet, nil))
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, err := io.ReadAll(resp.Body)
+						resp.Body.Close()
+						whole, reason := notify || field != "Connection: close", "ok"
+						if !whole {
+							reason = "upstream_truncated"
+						}
+						if (err == nil) != whole || whole && string(got) != body {
+							t.Errorf("%d bytes, error %v; whole: %v", len(got), err, whole)
+						}
+						if r := g.reasonsLogged(1); r[0] != reason {
+							t.Errorf("logged %q, want %q", r, reason)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
 // TestBackendTLSRejected: a Backend whose authorities cannot be read leaves the one before in force.
 func TestBackendTLSRejected(t *testing.T) {
 	g := startGateway(t, Timeouts{})

@@ -243,7 +243,7 @@ func (t *http1Transport) ended(err error) (Part, error) {
 	if eof := t.response.EOF(); eof != nil {
 		return Part{}, eof
 	}
-	if t.head.Framing == http1.UntilClose && t.u.WasReset() {
+	if t.head.Framing == http1.UntilClose && t.u.BrokeOff() {
 		return Part{}, io.ErrUnexpectedEOF
 	}
 	return t.part(nil), nil

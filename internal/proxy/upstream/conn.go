@@ -64,6 +64,15 @@ func (c *Conn) Alive() bool {
 // stream in order. A reset that follows the end of the stream, because the peer wants nothing of the request any more, is none.
 func (c *Conn) WasReset() bool { return (c.secure == nil || c.secure.wire.ended) && c.probe.reset() }
 
+// BrokeOff reports, of a connection that gave io.EOF, whether that does not end a response which only the end of the connection ends. That is WasReset; over
+// TLS also an end without close_notify, since anybody on the way can send a FIN, and the kernel sends one for a backend that was killed (RFC 9112 section 9.8).
+func (c *Conn) BrokeOff() bool {
+	if c.secure != nil {
+		return c.secure.wire.ended
+	}
+	return c.probe.reset()
+}
+
 // Release makes the connection available to others. Nothing of the last response may be
 // left to read on it; its deadlines are cleared. It is closed instead where the endpoint
 // is gone or has enough idle connections. The caller must not use it afterwards.

@@ -50,7 +50,7 @@ const (
 )
 
 // TestWasReset: a reset that breaks a response off shows, by the read or by WasReset, also where a write has taken the error; one that
-// comes after the end of the stream breaks nothing off.
+// comes after the end of the stream breaks nothing off. BrokeOff is true without a reset, too, where TLS did not end with close_notify.
 func TestWasReset(t *testing.T) {
 	cert, secured := tlsIdentity(t)
 	for _, over := range []string{"socket", "plain", "TLS"} {
@@ -115,6 +115,9 @@ func TestWasReset(t *testing.T) {
 					n += more
 				}
 				broken := reset && !fin && !notify
+				if want := broken || over == "TLS" && !notify; err == io.EOF && c.BrokeOff() != want {
+					t.Errorf("broken off by BrokeOff: %v, want %v", !want, want)
+				}
 				if err == io.EOF && c.WasReset() {
 					err = errors.New("was reset")
 				}
