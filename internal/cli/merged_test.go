@@ -32,7 +32,7 @@ func TestMergedGatewaysOfACluster(t *testing.T) {
 		code int
 		want string
 	}{
-		{"check --kube", exitProblems, `hostname "shop.test" on port 80 is the same as that of a listener of a Gateway or ListenerSet that is older`},
+		{"check --kube", exitProblems, `hostname "shop.test" on port 80 is the same as that of a listener of a Gateway of another namespace, which is older`},
 		{"explain --kube http://shop.test/", exitOK, "HTTPRoute shop/shop"},
 		{"explain --kube http://blog.test/", exitOK, "HTTPRoute blog/blog"},
 		{"explain --kube --gateway shop/old http://blog.test/", exitOK, "HTTPRoute blog/blog"},

@@ -25,7 +25,7 @@ func TestMergedGatewaysTask(t *testing.T) {
 		t.Errorf("check: exit code %d\n%s", code, stdout)
 	}
 	g.write("page.yaml", strings.Replace(page, "hostname: shop.example.com", "hostname: blog.example.com", 1))
-	if stdout, _, code := moongate("check", "-f", g.dir); code == 0 || !strings.Contains(stdout, "the same as that of a listener of a Gateway or ListenerSet that is older") {
+	if stdout, _, code := moongate("check", "-f", g.dir); code == 0 || !strings.Contains(stdout, `the same as that of listener "http" of Gateway blog/blog, which is as old and comes first by name`) {
 		t.Errorf("check of a conflict: exit code %d\n%s", code, stdout)
 	}
 	if got := (ask{url: url, host: "blog.example.com"}).do(t); got.StatusCode != 200 {
