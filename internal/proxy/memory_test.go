@@ -579,6 +579,7 @@ func TestMemoryWaitsForSlowClients(t *testing.T) {
 			})
 			return anew
 		})
+		time.Sleep(200 * time.Millisecond) // until the gateway has filled the room that this made: what it begins to write after the sweep is new
 		s.sweep(92)
 		if !s.g.clients.HeldUp() {
 			t.Fatal("the client does not look slow")
