@@ -77,7 +77,7 @@ func newProxy(stdout, stderr io.Writer) *cobra.Command {
 else of a cluster. The last configuration is kept in --state-dir, so that a restart serves
 at once, with or without the controller. Usually the controller deploys this.
 
-SIGTERM or SIGINT: /readyz fails, but not /readyz?exclude=shutdown; after --shutdown-delay the proxy stops accepting,
+SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown does, too, and the proxy stops accepting,
 finishes what is in flight within --drain-timeout and exits 0; changes of the configuration
 are followed meanwhile. A second one exits at once. SIGHUP reopens the access log.`,
 		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",

@@ -98,7 +98,7 @@ func newRun(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Reads manifests from files and folders, serves every Gateway in them in this process, and
 follows every change of the files at once, without losing a request. Paths may also be given with -f.
 
-SIGTERM or SIGINT: /readyz fails, but not /readyz?exclude=shutdown; after --shutdown-delay the gateway stops accepting,
+SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown does, too, and the gateway stops accepting,
 finishes what is in flight within --drain-timeout and exits 0. A second one exits at once.
 SIGHUP reopens the access log.`,
 		Example: `  moongate run -f ./manifests

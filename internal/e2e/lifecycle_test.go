@@ -144,6 +144,10 @@ func TestSIGTERM(t *testing.T) {
 	response := slow.send(t, port)
 	p.signal(syscall.SIGTERM)
 	testkit.Eventually(t, "not ready", func() bool { return ready() == 503 })
+	serving := func() int { return ask{url: local(adminPort, "/readyz?exclude=shutdown")}.do(t).StatusCode }
+	if got := serving(); got != 200 {
+		t.Errorf("/readyz?exclude=shutdown %d within --shutdown-delay", got)
+	}
 	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
 		t.Errorf("a request within --shutdown-delay: %s", got.Status)
 	}
@@ -155,6 +159,9 @@ func TestSIGTERM(t *testing.T) {
 		conn.Close()
 		return false
 	})
+	if got := serving(); got != 503 {
+		t.Errorf("/readyz?exclude=shutdown %d after --shutdown-delay", got)
+	}
 	close(slow.release)
 	resp, err := http.ReadResponse(response, nil)
 	if err != nil || resp.StatusCode != 200 || !resp.Close {
