@@ -152,11 +152,7 @@ func (s *Server) complaints() (found []finding, unjudged int) {
 	for _, o := range objects {
 		for _, c := range o.Complaints() {
 			message, remedy, _ := strings.Cut(clip(c.Message, maxShownMessage), "; ")
-			severity := "error"
-			if c.Warns() {
-				severity = "warning"
-			}
-			found = append(found, finding{Severity: severity, Object: c.Object, Where: c.Where, Message: c.Reason + ": " + message, Remedy: remedy})
+			found = append(found, finding{Severity: c.Severity(), Object: c.Object, Where: c.Where, Message: c.Reason + ": " + message, Remedy: remedy})
 		}
 	}
 	s.judged, s.complained = judged, found

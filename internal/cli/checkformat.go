@@ -34,11 +34,7 @@ func faultsOf(off *offline, objects []*show.Object) []fault {
 			if c.Where != "" {
 				text += c.Where + ": "
 			}
-			level := "error"
-			if c.Warns() {
-				level = "warning"
-			}
-			all = append(all, fault{level, c.Reason, at.File, at.Line, oneLine(text + c.Message)})
+			all = append(all, fault{c.Severity(), c.Reason, at.File, at.Line, oneLine(text + c.Message)})
 		}
 	}
 	for _, p := range off.status.Problems {

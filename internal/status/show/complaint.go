@@ -46,6 +46,14 @@ func (c Complaint) Warns() bool {
 	return c.Condition == string(gwv1.ListenerConditionOverlappingTLSConfig)+"=True" || c.Condition == string(gwv1.GatewayConditionInsecureFrontendValidationMode)+"=True"
 }
 
+// Severity is "warning" or "error".
+func (c Complaint) Severity() string {
+	if c.Warns() {
+		return "warning"
+	}
+	return "error"
+}
+
 // String is the complaint on one line.
 func (c Complaint) String() string {
 	where := ""
