@@ -101,29 +101,34 @@ func (l *linter) wildcard(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPa
 		fmt.Sprintf("to match everything below, write type: PathPrefix and value: %s", prefix))
 }
 
-// escaped is a percent-encoded byte in a regular expression, outside of a class of characters.
+// escaped is a percent-encoded byte.
 var escaped = regexp.MustCompile(`%([0-9A-Fa-f]{2})`)
 
-// escape looks for escapes in regular expressions that no path has, because paths are matched in one form: in upper case, and without those that are not needed (RFC 3986 section 6.2.2).
+// escape looks for escapes in regular expressions that no path has, because paths are matched in normalized form: with escapes in upper case, and without those of
+// unreserved characters (RFC 3986 section 6.2.2). Expressions with flags or groups of their own, such as (?i), may match all the same, and so may classes of characters.
 func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
-	if path == nil || path.Value == nil || path.Type == nil || *path.Type != gwv1.PathMatchRegularExpression || strings.ContainsAny(*path.Value, "[(") && strings.Contains(*path.Value, "(?") {
+	if path == nil || path.Value == nil || path.Type == nil || *path.Type != gwv1.PathMatchRegularExpression || strings.Contains(*path.Value, "(?") {
 		return
 	}
-	for _, m := range escaped.FindAllStringSubmatchIndex(*path.Value, -1) {
-		found, code := (*path.Value)[m[0]:m[1]], (*path.Value)[m[2]:m[3]]
-		if strings.LastIndexByte((*path.Value)[:m[0]], '[') > strings.LastIndexByte((*path.Value)[:m[0]], ']') {
-			continue // one of a class
+	value := *path.Value
+	for _, m := range escaped.FindAllStringSubmatchIndex(value, -1) {
+		if strings.LastIndexByte(value[:m[0]], '[') > strings.LastIndexByte(value[:m[0]], ']') {
+			continue // in a class
 		}
-		b, _ := strconv.ParseUint(code, 16, 8)
+		found := value[m[0]:m[1]]
 		normal := strings.ToUpper(found)
-		if c := byte(b); c == '-' || c == '.' || c == '_' || c == '~' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' {
-			normal = regexp.QuoteMeta(string(rune(c)))
+		code, _ := strconv.ParseUint(value[m[2]:m[3]], 16, 8) // two hexadecimal digits
+		if c := string(rune(code)); unreserved.MatchString(c) {
+			normal = regexp.QuoteMeta(c)
 		}
 		if normal != found {
 			l.add(route, field+".value", fmt.Sprintf("no path has %q, because paths are matched in the form that RFC 3986 calls normalized", found), fmt.Sprintf("write %q", normal))
 		}
 	}
 }
+
+// unreserved is a character that needs no escape (RFC 3986 section 2.3).
+var unreserved = regexp.MustCompile(`^[A-Za-z0-9._~-]$`)
 
 func (l *linter) match(route *gwv1.HTTPRoute, field, k string, places []place, taken map[place]map[string]winner) {
 	lost := 0
