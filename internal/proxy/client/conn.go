@@ -113,6 +113,13 @@ type Conn struct {
 	hangUpFD      int         // which hangUps knows it by; guarded by that one's mu
 }
 
+// noteBuffer shows the sweeper what kind of buffer the part stands in that is sent next.
+func (c *Conn) noteBuffer(p *exchange.Part) {
+	if little := p.IsLittle(); little != c.little.Load() {
+		c.little.Store(little)
+	}
+}
+
 // waitState is what a connection waits for and until when, in one word that the sweeper
 // can claim: kind in the upper 8 bits, milliseconds of the coarse clock below.
 type waitState struct{ v atomic.Uint64 }

@@ -298,13 +298,6 @@ func (s http1Side) More(p exchange.Part) error {
 	return s.c.send(&p)
 }
 
-// noteBuffer shows the sweeper what kind of buffer the part stands in that is sent next.
-func (c *Conn) noteBuffer(p *exchange.Part) {
-	if little := p.IsLittle(); little != c.little.Load() {
-		c.little.Store(little)
-	}
-}
-
 // send writes what stands in st.out and a part of the body behind it: in one write where there is
 // room for the former before the latter, or where one of them is short.
 func (c *Conn) send(p *exchange.Part) error {
