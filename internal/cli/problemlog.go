@@ -34,6 +34,7 @@ func (l *problemLog) change(problems []files.Problem) {
 			wrong[document{p.File, p.Object}] = true
 			troubled[p.File] = true
 		case manifest.Duplicate:
+			// Of two in one file it could not be told which of them the message is about.
 			if used, _ := l.source.Position(p.Object); used.File != p.File {
 				wrong[document{p.File, p.Object}] = true
 			}

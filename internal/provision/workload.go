@@ -82,7 +82,7 @@ type handOver struct {
 // EndpointSlices or a load balancer, learns of the new ones a while after they are ready, and would be left with none for as long.
 const settleTime = 10 * time.Second
 
-// settled reports whether by has taken the place of another workload, it, for long enough.
+// settled reports whether by has taken the place of another workload for settleTime; replaces tells whether it has now.
 func (p *Provisioner) settled(g gatewayName, by workload, replaces bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
