@@ -125,6 +125,7 @@ func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
 	g.background.Go(func() { g.tickets.Run(inner, g.loop.Update) })
+	g.scavenger.releases = g.proxy.Released
 	g.background.Go(func() { g.scavenger.run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })

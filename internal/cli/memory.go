@@ -50,8 +50,10 @@ type scavenger struct {
 	every     time.Duration // time between looks
 	begun     atomic.Bool   // started was called
 	unrested  time.Duration // since then, until memory was given back
+	released  uint64        // what releases had said at the last look
 	give      func()
 	read      func() (resident, allocated uint64)
+	releases  func() uint64        // bytes that were in use for long and are garbage by now, since the start; nil where nobody counts that
 	used      func() time.Duration // cpuTime
 }
 
@@ -107,6 +109,11 @@ func (s *scavenger) look() {
 	cpu := s.used()
 	since, used := allocated-s.allocated, cpu-s.cpu
 	s.allocated, s.cpu, s.kept = allocated, cpu, min(s.kept, resident)
+	if s.releases != nil {
+		released := s.releases()
+		s.kept -= min(s.kept, released-s.released)
+		s.released = released
+	}
 	s.pause -= min(s.pause, s.every)
 	s.calm += s.every
 	if since > resident/20 || used.Seconds() > busy*s.every.Seconds() {

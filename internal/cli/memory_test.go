@@ -78,6 +78,33 @@ func TestSpareWaitsForCalm(t *testing.T) {
 	}
 }
 
+// TestSpareOfReleased: what is known to be garbage counts as well as what was allocated since.
+func TestSpareOfReleased(t *testing.T) {
+	given, released := 0, uint64(0)
+	s := &scavenger{
+		read:     func() (uint64, uint64) { return 80 << 20, 0 },
+		used:     func() time.Duration { return 0 },
+		give:     func() { given++ },
+		releases: func() uint64 { return released },
+		every:    calm,
+	}
+	for i, step := range []struct {
+		released uint64
+		given    int
+	}{
+		{0, 1}, // the start
+		{4 << 20, 1},
+		{4 << 20, 1},
+		{10 << 20, 2}, // an eighth
+		{10 << 20, 2},
+	} {
+		released = step.released
+		if s.look(); given != step.given {
+			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
+		}
+	}
+}
+
 // TestSpareAfterStart: what the start has left is given back also where there is no rest, once.
 func TestSpareAfterStart(t *testing.T) {
 	var used time.Duration

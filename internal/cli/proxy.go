@@ -154,7 +154,9 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
-	p.background.Go(func() { newScavenger().often().bound().run(inner) })
+	memory := newScavenger().often().bound()
+	memory.releases = p.proxy.Released
+	p.background.Go(func() { memory.run(inner) })
 	<-ctx.Done()
 	p.shutdown()
 	p.close()

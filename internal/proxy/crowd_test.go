@@ -251,18 +251,19 @@ func goroutinesWithin(t *testing.T, n int) {
 	}
 }
 
-// TestCrowd: thousands of connections ask, idle until they are parked, and ask again, and none fails. Idle ones have no
+// TestCrowd: thousands of connections ask, idle until they are parked, or dormant, and ask again, and none fails. Idle ones have no
 // goroutine and cost no more than what is written here, and when they have left nothing remains.
 func TestCrowd(t *testing.T) {
 	for _, tc := range []struct {
 		how         string
 		connections int
 		most        uint64 // bytes of heap and stacks for an idle connection
+		dormant     uint64 // the same once it is dormant; 0 where it never is
 	}{
-		{"plain", 10_000, 4 << 10},
-		{"tls", 2_000, 16 << 10}, // nearly all of it is crypto/tls's
-		{"h2c", 10_000, 8 << 10},
-		{"h2", 2_000, 20 << 10},
+		{"plain", 10_000, 4 << 10, 1536},
+		{"tls", 2_000, 16 << 10, 0}, // nearly all of it is crypto/tls's
+		{"h2c", 10_000, 8 << 10, 0},
+		{"h2", 2_000, 20 << 10, 0},
 	} {
 		t.Run(tc.how, func(t *testing.T) {
 			n := tc.connections
@@ -303,6 +304,12 @@ func TestCrowd(t *testing.T) {
 				if each > tc.most && n == tc.connections { // what the process itself needs weighs more with few
 					t.Errorf("an idle connection costs %d bytes, want at most %d", each, tc.most)
 				}
+			}
+			if tc.dormant > 0 && n == tc.connections {
+				g.log.Reset() // it is in this process, too
+				testkit.Eventually(t, "dormant", func() bool { return inUse() < before+tc.dormant*uint64(n) })
+				t.Logf("%d bytes for each that is dormant", (inUse()-before)/uint64(n))
+				clients.ask()
 			}
 		})
 	}

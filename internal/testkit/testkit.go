@@ -49,6 +49,13 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+// Reset forgets what was written, and the memory that it stands in.
+func (l *Log) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = bytes.Buffer{}
+}
+
 // String returns what was written so far.
 func (l *Log) String() string {
 	l.mu.Lock()

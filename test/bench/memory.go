@@ -17,7 +17,7 @@ const (
 	baseConnections = 200
 	// idleRounds, each with a fresh process: a second measurement in one process would find the memory of the first.
 	idleRounds = 3
-	settle     = 3 * time.Second // from the last request to the reading
+	settle     = 10 * time.Second // from the last request to the reading
 )
 
 // held is what is opened and then left idle.

@@ -183,6 +183,7 @@ const closeEach = 16
 
 // CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce.
 func (s *Set) CloseIdle() {
+	s.dormants.end(s, closeEach*shards, func(*dormant) bool { return true })
 	for i := range s.shards {
 		s.shards[i].end(closeEach, (*Conn).endIdle)
 	}
@@ -475,6 +476,13 @@ func (s *Set) makeRoom() bool {
 // endAbove ends up to most connections without a request, of clients that have more than level, and returns how many. It takes them out
 // of counts.
 func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
+	ended = s.dormants.end(s, most, func(d *dormant) bool {
+		if counts[d.key] <= level {
+			return false
+		}
+		counts[d.key]--
+		return true
+	})
 	for i := range s.shards {
 		ended += s.shards[i].end(most-ended, func(c *Conn) bool {
 			if counts[c.key] <= level || !c.endUnused(now) {

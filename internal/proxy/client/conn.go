@@ -99,11 +99,11 @@ type Conn struct {
 	h1 *http1State
 
 	counted
-	shard         *shard
-	before, after *Conn // in a list of shard; guarded by its mu
-	watched       bool  // the idle poller has an entry for it
-	disordered    bool  // when it was parked does not tell when its idle time ends, beside others
-	fd            int   // which the idle poller knows it by
+	shard      *shard
+	link[Conn]      // in a list of shard; guarded by its mu
+	watched    bool // the idle poller has an entry for it
+	disordered bool // when it was parked does not tell when its idle time ends, beside others
+	fd         int  // which the idle poller knows it by
 
 	kept    atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
 	untaken untaken      // the sweeper's
@@ -166,9 +166,8 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) *Conn {
-	mode := port.Mode
-	c := &Conn{set: set, timeouts: set.timeouts.of(&port.Connections), nc: tcp, tcp: tcp}
+func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode, t *Timeouts) *Conn {
+	c := &Conn{set: set, timeouts: t, nc: tcp, tcp: tcp}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	c.raw, _ = tcp.SyscallConn()

@@ -78,9 +78,9 @@ func longPolls(t *testing.T, addr string, retry *config.Retry) (set *Set, ln net
 			if err != nil {
 				return
 			}
-			c := newConn(set, socket, accepted.(*net.TCPConn), &snapshot.Port{Mode: snapshot.HTTP})
+			c := newConn(set, socket, accepted.(*net.TCPConn), snapshot.HTTP, &set.timeouts)
 			c.raw = controls{c.raw, calls}
-			set.begin(c)
+			set.begin(c, (*Conn).start)
 		}
 	}()
 	t.Cleanup(func() {

@@ -299,10 +299,10 @@ func (c *l4Conn) handOver(fd int) {
 		s.l4.open.Add(-1)
 		s.wakeEmpty()
 	}()
-	conn := newConn(s, c.socket, tcp, port)
+	conn := newConn(s, c.socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
-	s.begin(conn)
+	s.begin(conn, (*Conn).start)
 }
 
 // leaveL4 is remove for a connection of a loop, which it has left.

@@ -47,9 +47,11 @@ func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 }
 
 // idleEnded reports whether the idle time of a parked connection is over, by the coarse clock.
-func (c *Conn) idleEnded(now int64) bool {
-	since := c.until - c.timeouts.Idle.Milliseconds()
-	return now >= c.until || c.set.engine.Draining.Load() && now >= since+drainIdle.Milliseconds()
+func (c *Conn) idleEnded(now int64) bool { return c.set.idleEnded(c.until, c.timeouts, now) }
+
+func (s *Set) idleEnded(until int64, t *Timeouts, now int64) bool {
+	since := until - t.Idle.Milliseconds()
+	return now >= until || s.engine.Draining.Load() && now >= since+drainIdle.Milliseconds()
 }
 
 // claim takes a parked connection over; false where it is not parked, or somebody else was first.
@@ -72,6 +74,12 @@ func (c *Conn) resume() {
 		c.runHTTP2(nil)
 		return
 	}
+	c.serve()
+}
+
+// goOn runs a connection of HTTP/1 that waits for a request.
+func (c *Conn) goOn() {
+	defer c.recovered()
 	c.serve()
 }
 

@@ -96,6 +96,11 @@ func (l *poller) watch(raw syscall.RawConn, anew bool) error {
 	return failed
 }
 
+// unwatch takes the entry of a descriptor out that has one, which is needed where what it stands for stays open by another descriptor.
+func (l *poller) unwatch(fd int) {
+	_ = unix.EpollCtl(l.set.FD, unix.EPOLL_CTL_DEL, fd, nil) // it is there
+}
+
 // watchHangUp has l report once that the client of c hangs up, or has done so, until unwatchHangUp; it costs nothing while the
 // client stays. It may be called at any time, also when c has been closed, from which on it does nothing.
 func (l *poller) watchHangUp(c *Conn) {

@@ -30,6 +30,9 @@ const (
 	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
 	// more often pays nothing for being parked.
 	parkAfter = time.Second
+	// dormantAfter is how long a connection has idled that becomes dormant, and dormantEach how many of a shard do at a time.
+	dormantAfter = 5 * time.Second
+	dormantEach  = 32
 	// suspendAfter is how long nothing must have moved through a tunnel before it gives up its goroutines.
 	suspendAfter = time.Second
 	// drainIdle is how long a connection idles during a drain before it is closed. A
@@ -96,7 +99,8 @@ type Set struct {
 	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
 	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
 	shards     [shards]shard
-	l4         l4Loops // connections that have no Conn
+	l4         l4Loops  // connections that have no Conn
+	dormants   dormants // likewise
 
 	admission admission
 
@@ -135,6 +139,7 @@ func (s *Set) Close() {
 		}
 	}
 	s.l4.close()
+	s.dormants.close()
 	s.engine.HangUps.Close()
 }
 
@@ -212,10 +217,10 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 		tcp.Close()
 		return
 	}
-	c := newConn(s, socket, tcp, port)
+	c := newConn(s, socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
 	c.setPeer(peer)
 	c.key, c.proxied = key, proxied
-	s.begin(c)
+	s.begin(c, (*Conn).start)
 }
 
 // enter counts a connection that was accepted; false is that there are too many.
@@ -236,11 +241,12 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	return key, ok
 }
 
-func (s *Set) begin(c *Conn) {
+// begin has the Set hold a connection, which run carries on.
+func (s *Set) begin(c *Conn, run func(*Conn)) {
 	// The port is what differs most; connect takes the even ones first.
 	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
 	c.shard.add(c)
-	go c.start()
+	go run(c)
 }
 
 // Each calls f for all connections that have a Conn; f must not block nor end one.
@@ -253,17 +259,26 @@ func (s *Set) Each(f func(*Conn)) {
 // Sweep interrupts what has waited too long. It is called a few times a second, instead of a
 // timer for each request; now is the coarse clock. Parked connections cost it nothing.
 func (s *Set) Sweep(now int64) {
-	idleEnd := now
+	t := sweepTimes{now: now, idleEnd: now}
 	if s.engine.Draining.Load() {
-		idleEnd = now + (s.timeouts.Idle - drainIdle).Milliseconds()
+		t.idleEnd = max(now, now+(s.timeouts.Idle-drainIdle).Milliseconds())
+	} else if now >= s.dormants.notBefore.Load() {
+		t.idledSince = now - dormantAfter.Milliseconds()
 	}
 	s.l4.sweep(now)
-	var memory [watchEach]*Conn
+	s.dormants.sweep(s, t)
+	var waiting [watchEach]*Conn
+	var dormant [dormantEach]*Conn
 	for i := range s.shards {
-		for _, c := range s.shards[i].sweep(now, max(now, idleEnd), memory[:0]) {
+		due := found{waiting[:0], dormant[:0]}
+		s.shards[i].sweep(t, &due)
+		for _, c := range due.waiting {
 			if l := s.openHangUps(); l != nil {
 				l.watchHangUp(c)
 			}
+		}
+		for _, c := range due.dormant {
+			c.goDormant()
 		}
 	}
 }
@@ -271,6 +286,7 @@ func (s *Set) Sweep(now int64) {
 // Cut ends all connections, whatever they do: the drain has lasted too long.
 func (s *Set) Cut() {
 	s.l4.cut(observe.ReasonShuttingDown) // before the others, which one may become
+	s.dormants.cut(s)                    // likewise
 	s.Each(func(c *Conn) { c.cut(observe.ReasonShuttingDown) })
 }
 
@@ -293,10 +309,15 @@ func (s *Set) signalEmpty() {
 	if !s.l4.empty() { // before the others, as in Cut
 		return
 	}
-	for i := range s.shards {
-		if !s.shards[i].empty() {
-			return
+	if !s.dormants.emptyWith(func() bool {
+		for i := range s.shards {
+			if !s.shards[i].empty() {
+				return false
+			}
 		}
+		return true
+	}) {
+		return
 	}
 	close(s.done)
 	s.done = nil

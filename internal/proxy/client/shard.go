@@ -9,40 +9,57 @@ const shards = 64
 // shard is a part of a Set.
 type shard struct {
 	mu   sync.Mutex
-	busy list
+	busy connList
 	// parked is in the order in which the connections were parked, which is that in which their idle
 	// times end but for the sweeper's precision.
-	parked list
+	parked connList
+	// parkedPlain is parked, of those that can become dormant.
+	parkedPlain connList
 	// parkedOwn holds those with timeouts of their own, and those of HTTP/2 that are disordered, in no order.
-	parkedOwn list
-	_         [128 - 56]byte // a shard's lock shares no cache line with another's
+	parkedOwn connList
+	_         [128 - 72]byte // a shard's lock shares no cache line with another's
 }
 
-// list holds connections, doubly linked by the fields of Conn.
-type list struct{ first, last *Conn }
+// list is doubly linked.
+type list[T any, P linked[T]] struct{ first, last *T }
 
-func (l *list) add(c *Conn) {
-	c.before, c.after = l.last, nil
+type connList = list[Conn, *Conn]
+
+// linked is what can be in one list at a time.
+type linked[T any] interface {
+	*T
+	links() *link[T]
+}
+
+// link is a place in a list.
+type link[T any] struct{ before, after *T }
+
+func (l *link[T]) links() *link[T] { return l }
+
+func (l *list[T, P]) add(c *T) {
+	own := P(c).links()
+	own.before, own.after = l.last, nil
 	if l.last != nil {
-		l.last.after = c
+		P(l.last).links().after = c
 	} else {
 		l.first = c
 	}
 	l.last = c
 }
 
-func (l *list) remove(c *Conn) {
-	if c.before != nil {
-		c.before.after = c.after
+func (l *list[T, P]) remove(c *T) {
+	own := P(c).links()
+	if own.before != nil {
+		P(own.before).links().after = own.after
 	} else {
-		l.first = c.after
+		l.first = own.after
 	}
-	if c.after != nil {
-		c.after.before = c.before
+	if own.after != nil {
+		P(own.after).links().before = own.before
 	} else {
-		l.last = c.before
+		l.last = own.before
 	}
-	c.before, c.after = nil, nil
+	own.before, own.after = nil, nil
 }
 
 func (s *shard) add(c *Conn) {
@@ -65,12 +82,20 @@ func (s *shard) unpark(c *Conn) {
 	s.mu.Unlock()
 }
 
-// parkedOf is the list of parked connections that the connection belongs to.
-func (s *shard) parkedOf(c *Conn) *list {
-	if c.timeouts != &c.set.timeouts || c.disordered {
+// parkedOf is the list of parked connections that the connection belongs to, the same as long as it is parked.
+func (s *shard) parkedOf(c *Conn) *connList {
+	switch {
+	case c.timeouts != &c.set.timeouts || c.disordered:
 		return &s.parkedOwn
+	case c.isPlain():
+		return &s.parkedPlain
 	}
 	return &s.parked
+}
+
+// lists are all, first those of parked connections.
+func (s *shard) lists() [4]*connList {
+	return [...]*connList{&s.parkedPlain, &s.parked, &s.parkedOwn, &s.busy}
 }
 
 // remove takes out a connection that is not parked.
@@ -88,7 +113,7 @@ func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range [...]*list{&s.parked, &s.parkedOwn, &s.busy} {
+	for _, l := range s.lists() {
 		for c := l.first; c != nil && ended < most; c = c.after {
 			if end(c) {
 				ended++
@@ -101,39 +126,74 @@ func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
 func (s *shard) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.busy.first == nil && s.parked.first == nil && s.parkedOwn.first == nil
+	for _, l := range s.lists() {
+		if l.first != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *shard) each(f func(*Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range [...]*list{&s.busy, &s.parked, &s.parkedOwn} {
+	for _, l := range s.lists() {
 		for c := l.first; c != nil; c = c.after {
 			f(c)
 		}
 	}
 }
 
-// sweep looks at the connections by the coarse clock now; a parked connection is at its end where
-// its idle time ends at idleEnd or before. It returns those whose hang-up must be watched for, no more than fit into due.
-func (s *shard) sweep(now, idleEnd int64, due []*Conn) []*Conn {
+// found is what the sweeper has something to do with that it does without a shard's lock. It takes no more than there is room for.
+type found struct {
+	waiting []*Conn // their hang-up must be watched for
+	dormant []*Conn // they were claimed, to become dormant
+}
+
+// sweepTimes are moments by the coarse clock.
+type sweepTimes struct {
+	now        int64
+	idleEnd    int64 // parked connections with the Set's timeouts are at their end whose idle time ends then or before
+	idledSince int64 // those become dormant, if they can, that have idled since then or longer
+}
+
+// sweep looks at the connections.
+func (s *shard) sweep(t sweepTimes, due *found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := s.busy.first; c != nil; c = c.after {
-		if c.sweep(now) && len(due) < cap(due) {
+		if c.sweep(t.now) && len(due.waiting) < cap(due.waiting) {
 			c.hangUpWatched.Store(true)
-			due = append(due, c)
+			due.waiting = append(due.waiting, c)
 		}
 	}
-	for c := s.parked.first; c != nil && c.until <= idleEnd; c = c.after {
+	for _, l := range [...]*connList{&s.parked, &s.parkedPlain} {
+		for c := l.first; c != nil && c.until <= t.idleEnd; c = c.after {
+			if c.claim() {
+				go c.expireParked()
+			}
+		}
+	}
+	for c := s.parkedPlain.first; c != nil && c.tired(t) && len(due.dormant) < cap(due.dormant); c = c.after {
 		if c.claim() {
-			go c.expireParked()
+			due.dormant = append(due.dormant, c)
 		}
 	}
 	for c := s.parkedOwn.first; c != nil; c = c.after {
-		if c.idleEnded(now) && c.claim() {
-			go c.expireParked()
+		switch {
+		case c.idleEnded(t.now):
+			if c.claim() {
+				go c.expireParked()
+			}
+		case c.isPlain() && c.tired(t) && len(due.dormant) < cap(due.dormant):
+			if c.claim() {
+				due.dormant = append(due.dormant, c)
+			}
 		}
 	}
-	return due
+}
+
+// tired reports whether a parked connection is to become dormant.
+func (c *Conn) tired(t sweepTimes) bool {
+	return c.until-c.timeouts.Idle.Milliseconds() <= t.idledSince
 }

@@ -23,7 +23,8 @@ func overTLS(t *testing.T, timeouts Timeouts, certificates stdtls.ClientAuthType
 		TLS: &stdtls.Config{SessionTicketsDisabled: true, ClientAuth: certificates, Certificates: []stdtls.Certificate{testkit.Certificate{Hosts: []string{"a.test"}}.TLS(t)}}}
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Snapshot.Store(&snapshot.Snapshot{})
-	return newConn(NewSet(engine, timeouts, false), socket, raw, &snapshot.Port{Mode: snapshot.HTTPS}), peer
+	set := NewSet(engine, timeouts, false)
+	return newConn(set, socket, raw, snapshot.HTTPS, &set.timeouts), peer
 }
 
 // TestCloseWriteOverTLS: a client that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.

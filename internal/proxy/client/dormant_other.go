@@ -1,0 +1,23 @@
+//go:build !linux
+
+package client
+
+import "sync/atomic"
+
+// dormants are none on this system, where no connection is parked.
+type dormants struct {
+	notBefore atomic.Int64
+	taken     atomic.Uint64
+}
+
+func (c *Conn) goDormant() {}
+
+func (*dormants) sweep(*Set, sweepTimes) {}
+
+func (*dormants) cut(*Set) {}
+
+func (*dormants) close() {}
+
+func (*dormants) end(*Set, int, func(*dormant) bool) int { return 0 }
+
+func (*dormants) emptyWith(others func() bool) bool { return others() }

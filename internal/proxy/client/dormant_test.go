@@ -1,0 +1,335 @@
+//go:build linux
+
+package client
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// dormantCount is how many dormant connections the set has.
+func dormantCount(set *Set) (n int) {
+	l := &set.dormants
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range [...]*dormantList{&l.ordered, &l.own} {
+		for d := of.first; d != nil; d = d.after {
+			n++
+		}
+	}
+	return n
+}
+
+// rest lets the sweeper find n connections that are parked when they are to become dormant.
+func rest(t *testing.T, set *Set, n int) {
+	t.Helper()
+	later(set, dormantAfter-parkAfter)
+	if got := dormantCount(set); got != n {
+		t.Fatalf("%d connections are dormant, want %d", got, n)
+	}
+}
+
+// later has the sweeper look after d.
+func later(set *Set, d time.Duration) {
+	now := set.engine.Now() + d.Milliseconds()
+	set.engine.Clock.Store(now)
+	set.Sweep(now)
+}
+
+// openFiles is how many descriptors the process has.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestDormant: dormant connections have no Conn, keep their idle time, and serve on, again and again.
+func TestDormant(t *testing.T) {
+	if size := unsafe.Sizeof(dormant{}); size > 112 {
+		t.Errorf("a dormant connection takes %d bytes, and 112 is what it is for", size)
+	}
+	set, addr := served(t)
+	const n = 20
+	var all []*asker
+	for range n {
+		all = append(all, askerOf(t, addr))
+	}
+	files := 0
+	for round := range 3 {
+		for _, a := range all {
+			a.ask()
+		}
+		park(t, set, n)
+		later(set, dormantAfter-parkAfter-time.Millisecond)
+		if got := dormantCount(set); got != 0 {
+			t.Fatalf("%d connections are dormant too soon", got)
+		}
+		later(set, time.Millisecond)
+		if got := dormantCount(set); got != n {
+			t.Fatalf("%d connections are dormant, want all", got)
+		}
+		set.Each(func(*Conn) { t.Error("a dormant connection has a Conn") })
+		if set.admission.open.Load() != n {
+			t.Errorf("%d connections count, want %d", set.admission.open.Load(), n)
+		}
+		if round == 0 {
+			files = openFiles(t)
+		} else if got := openFiles(t); got != files {
+			t.Errorf("%d descriptors are open, %d were the first time", got, files)
+		}
+	}
+	later(set, set.timeouts.Idle-dormantAfter-time.Millisecond)
+	if got := dormantCount(set); got != n {
+		t.Fatalf("%d connections are left before their idle time is over", got)
+	}
+	later(set, time.Millisecond)
+	for _, a := range all {
+		a.ended()
+	}
+	<-set.Empty()
+}
+
+// TestDormantEnds: whatever ends a dormant connection, the client sees a regular end and nothing is left.
+func TestDormantEnds(t *testing.T) {
+	for name, end := range map[string]func(*Set, *asker){
+		"client":     func(_ *Set, a *asker) { a.Close() },
+		"half-close": func(_ *Set, a *asker) { a.CloseWrite(); a.ended() },
+		"reset":      func(_ *Set, a *asker) { a.SetLinger(0); a.Close() },
+		"cut":        func(set *Set, a *asker) { set.Cut(); a.ended() },
+		"drain":      func(set *Set, a *asker) { set.engine.Draining.Store(true); later(set, 0); a.ended() },
+		"drain, with a request": func(set *Set, a *asker) {
+			set.engine.Draining.Store(true)
+			a.ask() // and its response says that it is the last
+			a.ended()
+			a.Close()
+		},
+		"a request, and half-close": func(set *Set, a *asker) {
+			io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			a.CloseWrite()
+			resp, err := http.ReadResponse(a.r, nil)
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			testkit.Eventually(a.t, "ended", func() bool {
+				later(set, parkAfter) // the end may be noticed then only
+				return set.admission.open.Load() == 0
+			})
+			a.ended()
+		},
+		"memory is scarce": func(set *Set, a *asker) { set.CloseIdle(); a.ended() },
+		"room for others": func(set *Set, a *asker) {
+			if !set.makeRoom() {
+				a.t.Error("no room was made")
+			}
+			a.ended()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, own := range []bool{false, true} {
+				set, addr := servedBy(t, false, nil, func(s *Set) { s.Limit(ConnectionLimits{Total: scarce}, discard) })
+				a := askerOf(t, addr)
+				a.ask()
+				testkit.Eventually(t, "idle", func() bool { return count(set, waitIdle) == 1 })
+				if own {
+					set.Each(func(c *Conn) { timeouts := *c.timeouts; c.timeouts = &timeouts })
+				}
+				park(t, set, 1)
+				rest(t, set, 1)
+				end(set, a)
+				<-set.Empty()
+				if set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+					t.Error("it still counts")
+				}
+			}
+		})
+	}
+}
+
+// TestDormantHTTP2: a connection that became dormant before it said anything can still begin with the preface of HTTP/2, and one that has asked by HTTP/1 cannot.
+func TestDormantHTTP2(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		set, addr := served(t)
+		a := askerOf(t, addr)
+		if asked {
+			a.ask()
+		}
+		park(t, set, 1)
+		rest(t, set, 1)
+		io.WriteString(a, http2.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		var got [9]byte
+		if _, err := io.ReadFull(a.r, got[:]); err != nil {
+			t.Fatal(err)
+		}
+		if settings := got[3] == 4; settings == asked {
+			t.Errorf("asked before: %v, answered by HTTP/2: %v (%q)", asked, settings, got)
+		}
+		a.Close()
+		<-set.Empty()
+	}
+}
+
+// TestDormantWithoutDescriptors: where there are none left, connections stay as they are, and go on once there are some again.
+func TestDormantWithoutDescriptors(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer restore()
+	none := func() {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none()
+	later(set, dormantAfter-parkAfter)
+	if n := dormantCount(set); n != 0 || count(set, waitParked) != 1 {
+		t.Fatalf("%d dormant and %d parked, want one that is parked", n, count(set, waitParked))
+	}
+	a.ask() // with the descriptor that it has
+	restore()
+	park(t, set, 1)
+	later(set, dormantAfter)
+	if n := dormantCount(set); n != 1 {
+		t.Fatalf("%d dormant, want one again", n)
+	}
+
+	none()
+	io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	testkit.Eventually(t, "noticed", func() bool {
+		set.dormants.mu.Lock()
+		defer set.dormants.mu.Unlock()
+		return len(set.dormants.stalled) == 1
+	})
+	later(set, 0)
+	if dormantCount(set) != 1 {
+		t.Fatal("the connection is gone, though it was only to wait")
+	}
+	restore()
+	later(set, 0)
+	var got [12]byte
+	if _, err := io.ReadFull(a.r, got[:]); err != nil || string(got[:]) != "HTTP/1.1 404" {
+		t.Fatalf("got %q and %v, want the answer", got, err)
+	}
+	a.Close()
+	<-set.Empty()
+}
+
+// TestDormantRaces: requests, the sweeper, ends of idle times, scarce memory, and ends by the client meet connections at any moment of becoming dormant and of being
+// woken. A request is answered, or the connection ends; nothing is left.
+func TestDormantRaces(t *testing.T) {
+	set, addr := served(t)
+	files := openFiles(t)
+	stop := make(chan struct{})
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() {
+		for now := set.engine.Now(); ; now += 2500 { // all that idles is parked at once, dormant then, and soon at its end
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			set.engine.Clock.Store(now)
+			set.Sweep(now)
+			if rand.IntN(200) == 0 {
+				set.CloseIdle()
+			}
+			runtime.Gosched()
+		}
+	})
+	var mu sync.Mutex
+	answered, woken := 0, 0
+	var clients sync.WaitGroup
+	for k := range 8 {
+		clients.Go(func() {
+			for i := range 60 {
+				a := askerOf(t, addr)
+				for n := range 8 {
+					if a.tryAsk() != nil { // its idle time was over
+						break
+					}
+					mu.Lock()
+					answered++
+					woken += min(n, 1)
+					mu.Unlock()
+					time.Sleep(time.Duration((i+n)%7) * 50 * time.Microsecond)
+				}
+				switch (k + i) % 3 {
+				case 0:
+					a.SetLinger(0)
+				case 1:
+					a.CloseWrite()
+					io.Copy(io.Discard, a)
+				}
+				a.Close()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	sweeper.Wait()
+	<-set.Empty()
+	if answered < 480 || woken == 0 {
+		t.Errorf("%d requests were answered, %d not the first of their connection, want 480 at least and some", answered, woken)
+	}
+	if n := set.admission.open.Load(); n != 0 {
+		t.Errorf("%d connections still count", n)
+	}
+	if got := openFiles(t); got > files+4 { // the two sets of epoll, with a wake each
+		t.Errorf("%d descriptors are open, %d were before", got, files)
+	}
+}
+
+// TestDormantCutRaces: a cut meets connections around the moment at which they become dormant or are woken. All end.
+func TestDormantCutRaces(t *testing.T) {
+	for i := range 100 {
+		set, addr := served(t)
+		a := askerOf(t, addr)
+		a.ask()
+		park(t, set, 1)
+		asks := i%2 == 0
+		if asks {
+			rest(t, set, 1)
+		}
+		var both sync.WaitGroup
+		both.Go(func() {
+			if asks {
+				io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			} else {
+				later(set, dormantAfter-parkAfter)
+			}
+		})
+		both.Go(func() {
+			time.Sleep(time.Duration(i) * time.Microsecond)
+			set.Cut()
+		})
+		both.Wait()
+		<-set.Empty()
+		a.Close()
+	}
+}
