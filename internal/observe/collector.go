@@ -111,7 +111,7 @@ var (
 	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "Time at which the certificate expires.", "certificate")
 	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
 	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched although the API server answers.", "kind")
-	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects that cannot be decoded and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
+	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects of which all or the status cannot be decoded, and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because there are too many rules.`)
 
 	descProcessLogDropped = desc("process_log_dropped_total", "Lines of the log of the process that were not written; reason is buffer_full if the reader of standard error did not keep up, or write_failed.", "reason")

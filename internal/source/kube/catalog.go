@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -21,6 +22,7 @@ func nameOf(o metav1.Object) name { return name{Namespace: o.GetNamespace(), Nam
 
 // catalog has all objects, and what of them the next Change tells. Source.mu guards it.
 type catalog struct {
+	log    *slog.Logger
 	tables map[kind.ObjectKey]*table // by group and kind
 	// pending are objects that differ from what was told of them; true if anything was.
 	pending  map[kind.ObjectKey]bool
@@ -41,11 +43,13 @@ type table struct {
 	objects map[name]metav1.Object // as kept
 	// undecoded are the objects that exist and do not fit their type; of some an older version is in objects.
 	undecoded map[name]bool
+	// statusless are the objects of which the status cannot be decoded. None is in undecoded.
+	statusless map[name]bool
 }
 
-func newCatalog() *catalog {
+func newCatalog(log *slog.Logger) *catalog {
 	return &catalog{
-		tables: map[kind.ObjectKey]*table{}, pending: map[kind.ObjectKey]bool{}, observed: map[kind.ObjectKey]bool{}, definitions: map[string]CRD{},
+		log: log, tables: map[kind.ObjectKey]*table{}, pending: map[kind.ObjectKey]bool{}, observed: map[kind.ObjectKey]bool{}, definitions: map[string]CRD{},
 		secrets: secrets{needed: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{}, withheld: map[string]bool{},
 	}
 }
@@ -53,7 +57,7 @@ func newCatalog() *catalog {
 func (c *catalog) table(k *watchedKind) *table {
 	key := kind.ObjectKey{Group: k.Group, Kind: k.Name}
 	if c.tables[key] == nil {
-		c.tables[key] = &table{k, c, map[name]metav1.Object{}, map[name]bool{}}
+		c.tables[key] = &table{k, c, map[name]metav1.Object{}, map[name]bool{}, map[name]bool{}}
 	}
 	return c.tables[key]
 }
@@ -122,6 +126,16 @@ func (c *catalog) take() Change {
 
 func (t *table) set(o metav1.Object) {
 	n := nameOf(o)
+	if s, is := o.(*statusless); is {
+		o = s.object
+		if !t.statusless[n] {
+			t.statusless[n] = true
+			t.catalog.log.Warn("A field of an object cannot be decoded: its spec is served as usual, and its status is not written, because entries of other controllers would be lost: "+
+				"does the CustomResourceDefinition have another schema than this version expects?", "object", t.key(n).String(), "field", s.field, "error", s.err)
+		}
+	} else {
+		delete(t.statusless, n)
+	}
 	old, known := t.objects[n]
 	t.objects[n] = o
 	delete(t.undecoded, n)
@@ -135,6 +149,7 @@ func (t *table) set(o metav1.Object) {
 
 func (t *table) unreadable(n name, part *kind.Undecoded) {
 	t.undecoded[n] = true
+	delete(t.statusless, n)
 	if part == nil {
 		return
 	}
@@ -156,6 +171,7 @@ func partial(o metav1.Object) bool {
 
 func (t *table) remove(n name) {
 	delete(t.undecoded, n)
+	delete(t.statusless, n)
 	if _, known := t.objects[n]; known {
 		delete(t.objects, n)
 		delete(t.catalog.observed, t.key(n))

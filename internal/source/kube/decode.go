@@ -19,6 +19,19 @@ type unreadable struct {
 	part *kind.Undecoded // nil for any other kind
 }
 
+// object is what decoders return for one object.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// statusless is an object that was decoded without its status, which does not fit: what is served depends on its spec alone.
+type statusless struct {
+	object
+	field string // that was left out
+	err   error  // why
+}
+
 // mixedList is a list of which something may be unreadable.
 type mixedList struct {
 	metav1.TypeMeta
@@ -32,6 +45,11 @@ func (u *unreadable) DeepCopyObject() runtime.Object {
 }
 
 // DeepCopyObject is there for the interface; nobody copies these.
+func (s *statusless) DeepCopyObject() runtime.Object {
+	return &statusless{s.object.DeepCopyObject().(object), s.field, s.err}
+}
+
+// DeepCopyObject is there for the interface; nobody copies these.
 func (l *mixedList) DeepCopyObject() runtime.Object {
 	c := &mixedList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]runtime.Object, len(l.Items))}
 	for i, item := range l.Items {
@@ -41,7 +59,7 @@ func (l *mixedList) DeepCopyObject() runtime.Object {
 }
 
 // tolerant decodes as Kubernetes' codecs do, but for objects of optional kinds that do not
-// fit: these become unreadable ones.
+// fit: these become statusless or unreadable ones.
 type tolerant struct{ runtime.NegotiatedSerializer }
 
 var codecs = tolerant{serializer.NewCodecFactory(scheme).WithoutConversion()}
@@ -89,8 +107,10 @@ func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime
 	if err == nil {
 		return obj
 	}
+	if s := d.withoutStatus(data, gvk, err); s != nil {
+		return s
+	}
 	u := &unreadable{err: err}
-	// The status or managedFields may be what is wrong: names are enough.
 	var named struct {
 		Metadata struct {
 			Namespace, Name, ResourceVersion string
@@ -102,6 +122,29 @@ func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
 	u.part = optionalKind(gvk.GroupKind()).Leftover(data, metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, err)
 	return u
+}
+
+// withoutStatus decodes an object for which err was returned without the fields that are not served; nil if others do not fit.
+func (d tolerantDecoder) withoutStatus(data []byte, gvk *schema.GroupVersionKind, err error) runtime.Object {
+	var fields, metadata map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["metadata"], &metadata) != nil {
+		return nil
+	}
+	delete(metadata, "managedFields")
+	fields["metadata"], _ = json.Marshal(metadata) // what was read as JSON can be written
+	left := "metadata.managedFields"
+	for range 2 {
+		rest, _ := json.Marshal(fields)
+		if o, _, wrong := d.Decoder.Decode(rest, gvk, nil); wrong == nil {
+			if o, ok := o.(object); ok && o.GetName() != "" {
+				return &statusless{o, left, err}
+			}
+			return nil
+		}
+		delete(fields, "status")
+		left = "status"
+	}
+	return nil
 }
 
 // optionalKind finds the kind of an object that a cluster may not serve, or of a list of them.

@@ -12,6 +12,7 @@ import (
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // FuzzDecode feeds the decoder what no API server should send: it must not panic, nor
@@ -23,6 +24,8 @@ func FuzzDecode(f *testing.F) {
 		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRouteList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"spec":[]},{},null,7]}`,
 		`{"apiVersion":"moongate.dev/v1alpha1","kind":"GatewayParameters","metadata":{"name":"a"},"spec":{"drainTimeout":"soon"}}`,
 		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"BackendTLSPolicy","metadata":{"name":"a"},"spec":{"validation":7,"targetRefs":[{"kind":"Service","name":"b"},null]}}`,
+		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a","managedFields":7},"spec":{"hostnames":["x"]},"status":[]}`,
+		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{},"status":7}`,
 		`{"apiVersion":"v1","kind":"Status"}`, `{}`, `[]`, ``, `{"kind":"HTTPRoute","apiVersion":"gateway.networking.k8s.io/v1","metadata":7}`,
 	} {
 		f.Add([]byte(seed))
@@ -47,6 +50,10 @@ func FuzzDecode(f *testing.F) {
 			case *unreadable:
 				if item.Name == "" || item.err == nil {
 					t.Errorf("an unreadable object without name or error: %+v", item)
+				}
+			case *statusless:
+				if item.GetName() == "" || item.err == nil || item.field == "" {
+					t.Errorf("an object without its status has no name, error or field: %+v", item)
 				}
 			case metav1.Object:
 				gvk, _, err := scheme.ObjectKinds(item.(runtime.Object))
@@ -176,4 +183,102 @@ func TestUnreadableTrafficTargets(t *testing.T) {
 			return undecoded && u.AnyTraffic && u.Error != "" && decoded && len(p.Spec.TargetRefs) == 1 && p.Spec.Unread.Field == "spec.retry.numRetries"
 		})
 	})
+}
+
+// TestUnreadableStatus: an object of which only the status cannot be decoded is told as any other, from the first list and from a watch. Its status
+// must not be written until it can be.
+func TestUnreadableStatus(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		putPolicy := func(n, target string, status any) {
+			s.put("gateway.envoyproxy.io/backendtrafficpolicies", kind.BackendTrafficPolicy.Name, "team", n, fields{
+				"spec": fields{"targetRefs": []any{fields{"group": gatewayGroup, "kind": "HTTPRoute", "name": target}}}, "status": status,
+			})
+		}
+		listed, watched := kind.BackendTrafficPolicy.Key("team", "listed"), kind.BackendTrafficPolicy.Key("team", "watched")
+		good := fields{"ancestors": []any{}}
+		putPolicy("listed", "one", int64(7))
+		s.putRoute("listed", "one.example", fields{"status": int64(7)})
+		s.putRoute("good", "one.example", nil)
+		c := consume(t, s)
+		targets := func(id kind.ObjectKey, want string) bool {
+			p, is := c.objects[id].(*eg.BackendTrafficPolicy)
+			return is && len(p.Spec.TargetRefs) == 1 && string(p.Spec.TargetRefs[0].Name) == want
+		}
+		serves := func(n, want string) bool {
+			r, is := c.objects[routeID(n)].(*gwv1.HTTPRoute)
+			return is && len(r.Spec.Hostnames) == 1 && string(r.Spec.Hostnames[0]) == want
+		}
+		all := []kind.ObjectKey{listed, routeID("listed"), watched, routeID("watched")}
+		writable := func(want bool) {
+			t.Helper()
+			for _, id := range all {
+				if c.objects[id] != nil && c.Unwritable(id) == want {
+					t.Errorf("%v: unwritable is %v", id, !want)
+				}
+			}
+		}
+		c.until("what is listed is told", func() bool { return targets(listed, "one") && serves("listed", "one.example") })
+		writable(false)
+		if c.Unwritable(routeID("good")) || c.Unwritable(routeID("none")) || c.Unwritable(kind.ObjectKey{Kind: "Nothing"}) {
+			t.Error("the status of another object cannot be written")
+		}
+		putPolicy("watched", "one", int64(7))
+		s.putRoute("watched", "one.example", fields{"status": int64(7)})
+		c.until("what is watched is told", func() bool { return targets(watched, "one") && serves("watched", "one.example") })
+		for _, id := range all {
+			if o, ok := c.Get(id); !ok || o.GetResourceVersion() == "" || c.Unread(id) || c.UnreadAny(id.Group, id.Kind) {
+				t.Errorf("%v counts as unread", id)
+			}
+		}
+		if n := c.Problems(); n["HTTPRoute"] != 2 || n[kind.BackendTrafficPolicy.Name] != 2 {
+			t.Errorf("problems: %v", n)
+		}
+		putPolicy("listed", "two", int64(7))
+		s.putRoute("listed", "two.example", fields{"status": int64(7)})
+		putPolicy("watched", "two", int64(7))
+		s.putRoute("watched", "two.example", fields{"status": int64(7)})
+		c.until("its spec is edited", func() bool {
+			return targets(listed, "two") && serves("listed", "two.example") && targets(watched, "two") && serves("watched", "two.example")
+		})
+		writable(false)
+		for _, id := range all {
+			if n := strings.Count(c.log.String(), `object="`+id.String()+`" field=status`); n != 1 {
+				t.Errorf("%v is logged %d times, want 1:\n%s", id, n, c.log)
+			}
+		}
+
+		s.put(gatewayGroup+"/httproutes", "HTTPRoute", "team", "watched", fields{"spec": fields{"hostnames": int64(7)}, "status": good})
+		testkit.Eventually(t, "another field cannot be decoded either", func() bool { return strings.Contains(c.log.String(), "is left as it was") })
+		if !c.Unwritable(routeID("watched")) {
+			t.Error("the status is written into a version that cannot be decoded")
+		}
+		observed := c.observed[listed]
+		putPolicy("listed", "two", good)
+		s.putRoute("listed", "two.example", fields{"status": fields{"parents": []any{}}})
+		putPolicy("watched", "two", good)
+		s.putRoute("watched", "two.example", fields{"status": fields{"parents": []any{}}})
+		c.until("its status is mended", func() bool { return c.observed[listed] > observed && !c.Unwritable(routeID("watched")) })
+		writable(true)
+		if n := c.Problems(); len(n) != 0 {
+			t.Errorf("problems: %v", n)
+		}
+	})
+}
+
+// TestUnreadableManagedFields: nobody reads them, so they keep nothing away.
+func TestUnreadableManagedFields(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.putRoute("one", "one.example", fields{"metadata": fields{"managedFields": "somebody"}})
+	c := consume(t, s)
+	c.until("it is told", func() bool { return c.objects[routeID("one")] != nil })
+	if !c.Unwritable(routeID("one")) || c.log.Count("field=metadata.managedFields") != 1 {
+		t.Errorf("unwritable is %v; log:\n%s", c.Unwritable(routeID("one")), c.log)
+	}
+	s.remove(gatewayGroup+"/httproutes", "team", "one")
+	c.until("it is deleted", func() bool { return c.objects[routeID("one")] == nil })
+	if c.Unwritable(routeID("one")) || len(c.Problems()) != 0 {
+		t.Error("it is not forgotten")
+	}
 }

@@ -83,7 +83,7 @@ func New(options Options) (*Source, error) {
 		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
-		catalog: newCatalog(), feeds: map[*watchedKind]*feed{}, unnamed: map[*watchedKind]time.Time{},
+		catalog: newCatalog(options.Logger), feeds: map[*watchedKind]*feed{}, unnamed: map[*watchedKind]time.Time{},
 	}
 	if err := s.connect(config); err != nil {
 		return nil, fmt.Errorf("the configuration of the API server: %w", err)
@@ -201,6 +201,16 @@ func (s *Source) Unread(id kind.ObjectKey) bool {
 		return false // there is no such namespace
 	}
 	return f == nil || !f.reads(id.Namespace) || s.catalog.withheld[id.Namespace] || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
+}
+
+// Unwritable reports whether the status of an object must not be written, because the one that the object has cannot be decoded: what others have
+// written there would be lost. It may be called at any time.
+func (s *Source) Unwritable(id kind.ObjectKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.catalog.tables[kind.ObjectKey{Group: id.Group, Kind: id.Kind}]
+	n := name{Namespace: id.Namespace, Name: id.Name}
+	return t != nil && (t.statusless[n] || t.undecoded[n])
 }
 
 // Waiting says what the first Change waits for, and why; empty once everything has been

@@ -44,14 +44,14 @@ func (s *Source) unreadKinds() (list []Unread) {
 	return list
 }
 
-// Problems returns how many objects of each kind cannot be used as they are: they cannot be decoded, or are Secrets that are needed and cannot be read. Kinds
+// Problems returns how many objects of each kind cannot be used as they are: they or their statuses cannot be decoded, or they are Secrets that are needed and cannot be read. Kinds
 // without any are absent. It may be called at any time.
 func (s *Source) Problems() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := map[string]int{}
 	for key, t := range s.catalog.tables {
-		if n := len(t.undecoded); n > 0 {
+		if n := len(t.undecoded) + len(t.statusless); n > 0 {
 			counts[key.Kind] = n
 		}
 	}

@@ -29,6 +29,7 @@ import (
 
 // sink takes what a feed brings. Source.mu is held.
 type sink interface {
+	// set takes an object as it is kept, or a *statusless with one.
 	set(o metav1.Object)
 	remove(n name)
 	// unreadable is called for an object that cannot be decoded; part is nil for a kind that closes nothing.
@@ -251,7 +252,7 @@ func client(config *rest.Config, shared *http.Client, key clientKey, json bool) 
 	return rest.RESTClientForConfigAndClient(c, shared)
 }
 
-// read takes what is needed of an object as it came; ok is false for an unreadable one.
+// read takes what is needed of an object as it came, which may be one in statusless; ok is false for an unreadable one.
 func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 	switch o := obj.(type) {
 	case kept:
@@ -260,6 +261,8 @@ func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 		f.source.log.Warn("An object cannot be read and is left as it was: does the CustomResourceDefinition have another schema than this version expects?",
 			"object", f.kind.key(nameOf(o)).String(), "error", o.err)
 		return o, false
+	case *statusless:
+		return &statusless{f.kind.keep(o.object).(object), o.field, o.err}, true
 	case runtime.Object:
 		return f.kind.keep(o), true
 	}

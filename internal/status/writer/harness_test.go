@@ -213,8 +213,10 @@ type site struct {
 	log *testkit.Log
 	// unread are the Gateways and ListenerSets that are unknown, by name; "" for some Gateways.
 	unread sync.Map
-	stop   context.CancelFunc
-	done   chan struct{}
+	// unwritable are the objects whose status cannot be decoded, by key.
+	unwritable sync.Map
+	stop       context.CancelFunc
+	done       chan struct{}
 }
 
 // newSite makes a site on a server; call it in a bubble of synctest.
@@ -233,6 +235,10 @@ func newSite(t *testing.T, server *apiServer) *site {
 		GatewaysUnread: func() bool {
 			_, are := s.unread.Load("")
 			return are
+		},
+		Unwritable: func(k kind.ObjectKey) bool {
+			_, is := s.unwritable.Load(k)
+			return is
 		},
 		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})

@@ -129,6 +129,9 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept boo
 		return nil, false, nil
 	case change.Desired != nil && change.Generation != object.GetGeneration():
 		return nil, false, nil // what fits this object is on its way
+	case w.options.Unwritable != nil && w.options.Unwritable(change.Key):
+		a.kept = a.kept || change.Desired == nil // of what is to be cleared nothing is remembered otherwise
+		return nil, false, nil
 	}
 	m := status.Merger{ControllerName: w.options.ControllerName, Now: w.options.Now(), Unknown: unknown}
 	merged, changed, ok := m.Merge(object, change.Desired)

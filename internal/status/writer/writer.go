@@ -60,6 +60,9 @@ type Options struct {
 	// GatewaysUnread reports whether there may be Gateways of which Gateway was not told the class that they name: no finalizer is
 	// removed meanwhile. Nil is never.
 	GatewaysUnread func() bool
+	// Unwritable reports whether the status that an object has could not be decoded, and may be missing in Objects: nothing is written there
+	// meanwhile, or the entries of others would be lost. When it is over, the object is Observed. Nil is never.
+	Unwritable func(kind.ObjectKey) bool
 	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
 	Version func(group, kind string) string
 	// Written is called with an object as it was and as it is after its status was written, of which nothing may be modified; nil is not

@@ -273,6 +273,47 @@ func TestGeneration(t *testing.T) {
 	})
 }
 
+// TestUnwritable: nothing is written into a status that cannot be decoded, whether something is wanted or is to be cleared: what others have written there
+// is missing in what was seen.
+func TestUnwritable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		old := key("HTTPRoute", "old")
+		for _, k := range []kind.ObjectKey{web, old} {
+			s.addRoute(k, 1)
+			edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
+				r.Status.Parents = append(r.Status.Parents, parents(ours, "gw", 1, "Before")...)
+			})
+			s.see(k)
+			seen := *s.object(k).(*gwv1.HTTPRoute)
+			seen.Status = gwv1.HTTPRouteStatus{}
+			s.cache.seen[k] = &seen
+			s.unwritable.Store(k, true)
+		}
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.Sweep([]kind.ObjectKey{old})
+		s.start(t)
+		defer s.end()
+		time.Sleep(10 * time.Minute)
+		s.Publish([]Change{wanted(web, 1, "Changed")})
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		expect(t, "attempts", s.attempts, 0)
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Before")
+
+		for _, k := range []kind.ObjectKey{web, old} {
+			edit(s.apiServer, k, func(r *gwv1.HTTPRoute) { r.Labels = map[string]string{"status": "mended"} })
+			s.see(k)
+			s.unwritable.Delete(k)
+			s.Observed(k)
+		}
+		s.settle(t)
+		expect(t, "status once it is mended", s.reasons(web), "example Theirs, moongate Changed")
+		expect(t, "status that is cleared", s.reasons(old), "example Theirs")
+		expect(t, "log", s.log.Count("\n"), 0)
+	})
+}
+
 // TestGone: an object that vanished is no failure, and its successor gets the status.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
