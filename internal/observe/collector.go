@@ -93,7 +93,7 @@ var (
 	descObjects = desc("controller_objects", "Objects whose status the replica that leads writes, by a condition that they are to have; kind is Listener for the listeners of Gateways and ListenerSets. An object with several parents that differ is counted for each status.", "kind", "condition", "status")
 
 	descStatusWrites   = desc("controller_status_writes_total", "Statuses that were written.", "kind")
-	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, or Unreachable where it has not answered. Conflicts with another writer are not counted.", "kind", "reason")
+	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, Unreachable where it has not answered, or Other, also where its answer cannot be decoded. Conflicts with another writer are not counted.", "kind", "reason")
 
 	descEventsWritten = desc("controller_events_written_total", "Events of objects that were written, repetitions among them.")
 	descEventsDropped = desc("controller_events_dropped_total", "Events that were not written; reason is queue_full where too many waited, object_limit where one object had too many, and failed where the API server has not taken one. Statuses say the same.", "reason")

@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -71,10 +72,27 @@ func (c *client) do(ctx context.Context, r *rest.Request, key kind.ObjectKey, li
 	}
 	object := reflect.New(reflect.TypeOf(like).Elem()).Interface().(metav1.Object)
 	if err := json.Unmarshal(text, object); err != nil {
-		return nil, fmt.Errorf("the API server's answer is not %s: %w", key.Kind, err)
+		return nil, errUndecoded{key.Kind, err}
 	}
 	object.SetManagedFields(nil)
 	return object, nil
+}
+
+// errUndecoded says that the API server answered with an object that does not fit the Go type of its kind.
+type errUndecoded struct {
+	kind string
+	err  error
+}
+
+func (e errUndecoded) Error() string {
+	return fmt.Sprintf("the API server's answer is not %s: %v", e.kind, e.err)
+}
+
+func (e errUndecoded) Unwrap() error { return e.err }
+
+func isUndecoded(err error) bool {
+	_, is := errors.AsType[errUndecoded](err)
+	return is
 }
 
 func (c *client) versionOf(key kind.ObjectKey) string {

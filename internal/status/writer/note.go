@@ -37,6 +37,9 @@ func (w *Writer) countFailure(key kind.ObjectKey, err error) {
 // noteFailure tells why one object is not written, once for each reason.
 func (w *Writer) noteFailure(a *attempt, key kind.ObjectKey, err error) {
 	reason := string(apierrors.ReasonForError(err))
+	if isUndecoded(err) {
+		reason = reasonOther
+	}
 	if a.failure == reason {
 		return
 	}
@@ -48,7 +51,7 @@ func remedy(key kind.ObjectKey, err error) string {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("give the controller's ServiceAccount the verbs get and patch on %s and %[1]s/status of group %s", kind.Named(key.Kind).Resource, key.Group)
-	case apierrors.IsInvalid(err):
+	case apierrors.IsInvalid(err), isUndecoded(err):
 		return "check that the CRDs of the Gateway API in the cluster are of a version that this moongate supports"
 	}
 	return "see what the API server says; it is tried again at least once a minute"

@@ -27,7 +27,7 @@ type Failure struct{ Kind, Reason string }
 // Reasons of a Failure beside those of the API server.
 const (
 	reasonUnreachable = "Unreachable" // no answer
-	reasonOther       = "Other"       // one that the API server is not known to give
+	reasonOther       = "Other"       // one that the API server is not known to give, or an answer that cannot be decoded
 )
 
 // reasons are those that API servers give; others would make series without a bound.
@@ -40,6 +40,8 @@ var reasons = []metav1.StatusReason{
 
 func failureReason(err error) string {
 	switch reason := apierrors.ReasonForError(err); {
+	case isUndecoded(err):
+		return reasonOther
 	case reason == metav1.StatusReasonUnknown:
 		return reasonUnreachable
 	case slices.Contains(reasons, reason):

@@ -171,15 +171,16 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 	a.failures++
 	a.failedOf = revision
 	w.countFailure(key, err)
-	limit := backoffMax
 	if isAway(err) {
-		limit = backoffAway
 		w.noteAway(err)
+		wait = backoff(a.failures, backoffAway)
 	} else {
 		w.noteAnswer()
 		w.noteFailure(a, key, err)
+		if wait = backoffMax; !isUndecoded(err) { // which stays the same until the object changes
+			wait = backoff(a.failures, backoffMax)
+		}
 	}
-	wait = backoff(a.failures, limit)
 	if seconds, says := apierrors.SuggestsClientDelay(err); says {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, backoffMax))
 	}
@@ -189,6 +190,9 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 
 // isAway says that the API server did not judge the request at all.
 func isAway(err error) bool {
+	if isUndecoded(err) {
+		return false
+	}
 	reason := apierrors.ReasonForError(err)
 	return reason == metav1.StatusReasonUnknown || reason == metav1.StatusReasonServiceUnavailable || reason == metav1.StatusReasonInternalError ||
 		reason == metav1.StatusReasonTooManyRequests || reason == metav1.StatusReasonServerTimeout || reason == metav1.StatusReasonTimeout

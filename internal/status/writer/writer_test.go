@@ -202,6 +202,39 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestUndecodedAnswer: an answer that does not fit the Go type is a matter of its object; the API server is not away.
+func TestUndecodedAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		status := func(value any) {
+			s.apiServer.server.Edit(refOf(web), func(fields map[string]any) { fields["status"] = value })
+		}
+		status(float64(7)) // not seen yet
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		if s.reads < 9 || s.reads > 11 || s.attempts != 1 {
+			t.Errorf("in ten minutes: %d reads, %d attempts", s.reads, s.attempts)
+		}
+		if stats := s.Stats(); stats.Away != 0 || len(stats.Failures) != 1 || stats.Failures[Failure{"HTTPRoute", reasonOther}] != uint64(s.reads) {
+			t.Errorf("away for %v, failures %v", stats.Away, stats.Failures)
+		}
+		expect(t, "log", s.log.Count("level="), 1)
+		expect(t, "errors that name the object", s.log.Count(`level=ERROR msg="a status cannot be written" object="HTTPRoute default/web" reason=Other`), 1)
+		expect(t, "remedies", s.log.Count(`remedy="check that the CRDs`), 1)
+
+		status(map[string]any{"parents": parents(foreign, "other", 1, "Theirs")})
+		s.see(web)
+		s.Observed(web)
+		s.settle(t)
+		expect(t, "status once it is mended", s.reasons(web), "example Theirs, moongate Accepted")
+		expect(t, "log", s.log.Count("level="), 1)
+	})
+}
+
 // TestRefusedOnce: something new to write does not wait for what was refused.
 func TestRefusedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
