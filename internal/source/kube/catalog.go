@@ -147,13 +147,18 @@ func (t *table) set(o metav1.Object) {
 	}
 }
 
-func (t *table) unreadable(n name, part *kind.Undecoded) {
+func (t *table) unreadable(u *unreadable) {
+	n, part := nameOf(u), u.part
+	old, known := t.objects[n]
+	if known && u.UID != "" && old.GetUID() != "" && u.UID != old.GetUID() {
+		t.remove(n) // it was deleted and created again, and nothing of the new one is known
+		old, known = nil, false
+	}
 	t.undecoded[n] = true
 	delete(t.statusless, n)
 	if part == nil {
 		return
 	}
-	old, known := t.objects[n]
 	if known && !partial(old) {
 		return // the last version that could be decoded stays
 	}
@@ -179,7 +184,7 @@ func (t *table) remove(n name) {
 	}
 }
 
-func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*kind.Undecoded) {
+func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*unreadable) {
 	there := make(map[name]bool, len(all))
 	for _, o := range all {
 		there[nameOf(o)] = true
@@ -191,8 +196,8 @@ func (t *table) replace(namespace string, all []metav1.Object, unreadable map[na
 		}
 	}
 	maps.DeleteFunc(t.undecoded, func(n name, _ bool) bool { return namespace == "" || n.Namespace == namespace })
-	for n, part := range unreadable {
-		t.unreadable(n, part)
+	for _, u := range unreadable {
+		t.unreadable(u)
 	}
 }
 
@@ -228,9 +233,9 @@ func (d definitions) remove(n name) {
 }
 
 // unreadable does nothing: the metadata of a CRD can always be decoded.
-func (d definitions) unreadable(name, *kind.Undecoded) {}
+func (d definitions) unreadable(*unreadable) {}
 
-func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*kind.Undecoded) {
+func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*unreadable) {
 	clear(d.catalog.definitions)
 	for _, o := range all {
 		d.set(o)

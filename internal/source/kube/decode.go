@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -118,6 +119,12 @@ func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime
 	}
 	if json.Unmarshal(data, &named) != nil || named.Metadata.Name == "" {
 		return nil
+	}
+	var identified struct {
+		Metadata struct{ UID types.UID }
+	}
+	if json.Unmarshal(data, &identified) == nil {
+		u.UID = identified.Metadata.UID
 	}
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
 	u.part = optionalKind(gvk.GroupKind()).Leftover(data, metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, err)

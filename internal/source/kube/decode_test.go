@@ -282,3 +282,50 @@ func TestUnreadableManagedFields(t *testing.T) {
 		t.Error("it is not forgotten")
 	}
 }
+
+// TestRecreatedUnreadable: an object that was deleted and created again while nobody looked is another one: if it cannot be decoded, nothing of the one
+// before stays, be it found in a list or come by a watch.
+func TestRecreatedUnreadable(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		put := func(n, uid string, validation any) {
+			s.put(gatewayGroup+"/backendtlspolicies", kind.BackendTLSPolicy.Name, "team", n, fields{"metadata": fields{"uid": uid}, "spec": fields{
+				"validation": validation, "targetRefs": []any{fields{"group": "", "kind": "Service", "name": "of-" + uid}},
+			}})
+		}
+		putRoute := func(n string, uid, host any) {
+			s.put(gatewayGroup+"/httproutes", "HTTPRoute", "team", n, fields{"metadata": fields{"uid": uid}, "spec": fields{"hostnames": host}})
+		}
+		valid, hosts := fields{"hostname": "one.example"}, []any{"one.example"}
+		put("policy", "one", valid)
+		put("kept", "one", valid)
+		putRoute("route", "one", hosts)
+		putRoute("kept", "one", hosts)
+		putRoute("strange", "one", hosts)
+		putRoute("watched", "one", hosts)
+		c := consume(t, s)
+		policy, kept := kind.BackendTLSPolicy.Key("team", "policy"), kind.BackendTLSPolicy.Key("team", "kept")
+		decoded := func(id kind.ObjectKey) bool { _, is := c.objects[id].(*gwv1.BackendTLSPolicy); return is }
+		c.until("all are read", func() bool { return decoded(policy) && decoded(kept) && c.objects[routeID("watched")] != nil })
+		s.stop()
+		put("policy", "two", "none")
+		put("kept", "one", "none")
+		putRoute("route", "two", int64(7))
+		putRoute("kept", "one", int64(7))
+		putRoute("strange", int64(7), int64(7)) // it may be the same
+		s.compact()                             // lists again
+		s.start()
+		c.until("what was recreated is another one", func() bool {
+			u, is := c.objects[policy].(*kind.Undecoded)
+			return is && len(u.Targets) == 1 && u.Targets[0].Name == "of-two" && c.objects[routeID("route")] == nil
+		})
+		if !c.Unread(policy) || !c.Unread(routeID("route")) {
+			t.Error("an object that was never read counts as read")
+		}
+		if !decoded(kept) || c.objects[routeID("kept")] == nil || c.objects[routeID("strange")] == nil {
+			t.Error("the last valid version of the same object did not stay")
+		}
+		putRoute("watched", "two", int64(7))
+		c.until("so it is if a watch brings it", func() bool { return c.objects[routeID("watched")] == nil })
+	})
+}

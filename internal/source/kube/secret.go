@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 const (
@@ -59,7 +57,7 @@ func (t secretSink) set(o metav1.Object) {
 }
 
 // unreadable does nothing: the metadata of a Secret can always be decoded.
-func (t secretSink) unreadable(name, *kind.Undecoded) {}
+func (t secretSink) unreadable(*unreadable) {}
 
 // remove has it read: it may be there again.
 func (t secretSink) remove(n name) {
@@ -68,7 +66,7 @@ func (t secretSink) remove(n name) {
 	}
 }
 
-func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*kind.Undecoded) {
+func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*unreadable) {
 	there := map[name]bool{}
 	for _, o := range all {
 		there[nameOf(o)] = true

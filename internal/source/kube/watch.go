@@ -23,8 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // sink takes what a feed brings. Source.mu is held.
@@ -32,11 +30,11 @@ type sink interface {
 	// set takes an object as it is kept, or a *statusless with one.
 	set(o metav1.Object)
 	remove(n name)
-	// unreadable is called for an object that cannot be decoded; part is nil for a kind that closes nothing.
-	unreadable(n name, part *kind.Undecoded)
+	// unreadable takes that an object cannot be decoded.
+	unreadable(u *unreadable)
 	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
 	// last version stays.
-	replace(namespace string, all []metav1.Object, unreadable map[name]*kind.Undecoded)
+	replace(namespace string, all []metav1.Object, unreadable map[name]*unreadable)
 }
 
 // feed is the watch of one kind in one version.
@@ -286,7 +284,7 @@ func (f *feed) Add(obj any) error {
 	case ok:
 		f.do(func() { f.to.set(o) })
 	case o != nil:
-		f.do(func() { f.to.unreadable(nameOf(o), obj.(*unreadable).part) })
+		f.do(func() { f.to.unreadable(obj.(*unreadable)) })
 	}
 	return nil
 }
@@ -304,12 +302,12 @@ func (f *feed) Delete(obj any) error {
 
 // Replace takes everything that there is in the namespace.
 func (p *scope) Replace(objects []any, _ string) error {
-	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*kind.Undecoded{}
+	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*unreadable{}
 	for _, obj := range objects {
 		if o, ok := p.read(obj); ok {
 			all = append(all, o)
 		} else if o != nil {
-			bad[nameOf(o)] = obj.(*unreadable).part
+			bad[nameOf(o)] = obj.(*unreadable)
 		}
 	}
 	p.do(func() {
