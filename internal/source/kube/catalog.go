@@ -150,8 +150,11 @@ func (t *table) set(o metav1.Object) {
 func (t *table) unreadable(u *unreadable) {
 	n, part := nameOf(u), u.part
 	old, known := t.objects[n]
-	if known && u.UID != "" && old.GetUID() != "" && u.UID != old.GetUID() {
-		t.remove(n) // it was deleted and created again, and nothing of the new one is known
+	// It was deleted and created again, and nothing of the new one is known.
+	another := known && u.UID != "" && old.GetUID() != "" && u.UID != old.GetUID()
+	// The last version of a grant may permit what the newest does not.
+	if another || t.watchedKind == grantKind {
+		t.remove(n)
 		old, known = nil, false
 	}
 	t.undecoded[n] = true

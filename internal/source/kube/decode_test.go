@@ -329,3 +329,31 @@ func TestRecreatedUnreadable(t *testing.T) {
 		c.until("so it is if a watch brings it", func() bool { return c.objects[routeID("watched")] == nil })
 	})
 }
+
+// TestUnreadableGrant: the last version of a ReferenceGrant may permit what the newest one does not, so it does not stay if that cannot be decoded.
+func TestUnreadableGrant(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		id := kind.ReferenceGrant.Key("team", "grant")
+		put := func(from any) {
+			s.put(gatewayGroup+"/referencegrants", kind.ReferenceGrant.Name, "team", "grant", fields{"spec": fields{"from": from, "to": []any{fields{"group": "", "kind": "Service"}}}})
+		}
+		from := []any{fields{"group": gatewayGroup, "kind": "HTTPRoute", "namespace": "shop"}}
+		put(from)
+		c := consume(t, s)
+		permits := func(want bool) func() bool { return func() bool { return (c.objects[id] != nil) == want } }
+		c.until("it permits", permits(true))
+		put("shop")
+		c.until("it permits nothing after an edit that cannot be decoded", permits(false))
+		if !c.Unread(id) || c.Problems()[kind.ReferenceGrant.Name] != 1 || c.log.Count("permits nothing until it can be") != 1 {
+			t.Errorf("unread is %v, problems %v; log:\n%s", c.Unread(id), c.Problems(), c.log)
+		}
+		put(from)
+		c.until("it permits once it is mended", permits(true))
+		s.stop()
+		put("shop")
+		s.compact() // lists again
+		s.start()
+		c.until("it permits nothing if a list says so", permits(false))
+	})
+}

@@ -12,7 +12,9 @@
 // one, read again when they change, and dropped when they are no longer needed.
 //
 // An object that does not fit its type stays as it was and is reported in the log; others of
-// its kind are not kept away by it. One that fits but for its status is read without that, and must get none from us.
+// its kind are not kept away by it. One that fits but for its status is read without that, and
+// must get none from us. A ReferenceGrant that does not fit goes: its last version may permit
+// what the newest one does not.
 //
 // # What is watched
 //

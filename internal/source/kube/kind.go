@@ -38,6 +38,7 @@ var kinds = func() (list []*watchedKind) {
 var (
 	namespaceKind = watchedOf(kind.Namespace.Kind)
 	classKind     = watchedOf(kind.GatewayClass.Kind)
+	grantKind     = watchedOf(kind.ReferenceGrant.Kind)
 )
 
 // watchedOf finds a kind among kinds; nil if it is not watched.

@@ -256,7 +256,11 @@ func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 	case kept:
 		return o.Object, true
 	case *unreadable:
-		f.source.log.Warn("An object cannot be read and is left as it was: does the CustomResourceDefinition have another schema than this version expects?",
+		effect := "An object cannot be read and is left as it was"
+		if f.kind == grantKind {
+			effect = "A ReferenceGrant cannot be read and permits nothing until it can be"
+		}
+		f.source.log.Warn(effect+": does the CustomResourceDefinition have another schema than this version expects?",
 			"object", f.kind.key(nameOf(o)).String(), "error", o.err)
 		return o, false
 	case *statusless:
