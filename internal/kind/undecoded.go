@@ -16,7 +16,7 @@ import (
 // valid. What it closes is read all the same: it must not be open because of a mistake beside it. It ends with the object itself, or with its
 // deletion.
 type Undecoded struct {
-	metav1.ObjectMeta // namespace and name
+	metav1.ObjectMeta // namespace and name; of a policy also its creationTimestamp, which decides between policies for one target
 	Kind              string
 	Error             string // why it cannot be read
 	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
@@ -42,7 +42,7 @@ func (u *Undecoded) Effect() string {
 		if len(u.Targets) == 0 {
 			return "until it is valid, no Service of its namespace is reached, because its targets cannot be read"
 		}
-		return "until it is valid, its targets are not reached"
+		return "until it is valid, its targets are not reached where no other policy precedes it"
 	case BackendTrafficPolicy.Name:
 		switch {
 		case u.AnyTraffic:
@@ -95,8 +95,19 @@ func textsOf(o any) (texts []string) {
 	return texts
 }
 
-// policyTargets takes the targetRefs of a policy, unless one of them cannot be read.
+// takeCreated takes when the object was created.
+func (u *Undecoded) takeCreated(data []byte) {
+	var created struct {
+		Metadata struct{ CreationTimestamp metav1.Time }
+	}
+	if json.Unmarshal(data, &created) == nil {
+		u.CreationTimestamp = created.Metadata.CreationTimestamp
+	}
+}
+
+// policyTargets takes the targetRefs of a policy, unless one of them cannot be read, and when it was created.
 func policyTargets(data []byte, u *Undecoded) {
+	u.takeCreated(data)
 	var policy struct {
 		Spec struct {
 			TargetRefs []json.RawMessage
@@ -116,15 +127,10 @@ func policyTargets(data []byte, u *Undecoded) {
 	u.Targets = list
 }
 
-// trafficPolicyTargets takes the targets of a BackendTrafficPolicy, unless one of them cannot be read, and when it was created, which decides between policies for one target.
+// trafficPolicyTargets takes the targets of a BackendTrafficPolicy, unless one of them cannot be read, and when it was created.
 // A policy without any, such as a patch for another one, is for nothing.
 func trafficPolicyTargets(data []byte, u *Undecoded) {
-	var created struct {
-		Metadata struct{ CreationTimestamp metav1.Time }
-	}
-	if json.Unmarshal(data, &created) == nil {
-		u.CreationTimestamp = created.Metadata.CreationTimestamp
-	}
+	u.takeCreated(data)
 	if !u.trafficTargets(data) {
 		u.TrafficTargets, u.TargetSelectors, u.AnyTraffic = nil, nil, true
 	}

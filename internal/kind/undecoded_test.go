@@ -79,3 +79,21 @@ func TestTrafficEffect(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyTargetsLeftover: what a BackendTLSPolicy that is not valid is for, and how old it is.
+func TestPolicyTargetsLeftover(t *testing.T) {
+	for _, test := range []struct {
+		object        string
+		targets, year int // year 1 is that of no time at all
+	}{
+		{`{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"targetRefs":[{"kind":"Service","name":"a"},{"kind":"Service","name":"b"}],"validation":7}}`, 2, 2026},
+		{`{"metadata":{"creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"targetRefs":[{"kind":"Service","name":7}]}}`, 0, 2026},
+		{`{"metadata":{"creationTimestamp":"soon"},"spec":{"targetRefs":[{"kind":"Service","name":"a"}]}}`, 1, 1},
+		{`{"spec":{"targetRefs":[{"kind":"Service","name":"a"}]}}`, 1, 1},
+	} {
+		u := BackendTLSPolicy.Leftover([]byte(test.object), metav1.ObjectMeta{Namespace: "ns", Name: "p"}, errors.New("why"))
+		if len(u.Targets) != test.targets || u.CreationTimestamp.Year() != test.year {
+			t.Errorf("%s: targets %v, created %s", test.object, u.Targets, u.CreationTimestamp)
+		}
+	}
+}

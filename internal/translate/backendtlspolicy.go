@@ -43,7 +43,8 @@ type backendTLSPolicies struct {
 
 	byTarget  *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
 	undecoded *incremental.Index[string, name, undecodedPolicy] // by namespace
-	winners   *incremental.Collection[policy.Target, name]
+	ages      *incremental.Collection[name, int64]
+	winners   *incremental.Collection[policy.Target, name] // of those that can be decoded
 	all       *incremental.Collection[name, *backendTLS]
 	refused   *incremental.Collection[name, string] // why policies cannot be carried out
 }
@@ -57,9 +58,9 @@ func newBackendTLSPolicies(e *incremental.Engine,
 		tlsPolicyTargets)
 	bp.undecoded = incremental.NewIndex(bp.undecodedPolicies, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
-	ages := incremental.Map(e, "BackendTLSPolicy age", policyObjects,
+	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
-	bp.winners = policyWinners(e, kind.BackendTLSPolicy.Kind, bp.byTarget, ages)
+	bp.winners = policyWinners(e, kind.BackendTLSPolicy.Kind, bp.byTarget, bp.ages)
 	bp.all = incremental.Map(e, "BackendTLSPolicy", policiesForRoutes,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
 			return bp.readBackendTLS(v, n, p), true
@@ -247,39 +248,56 @@ func targetOf(svc name, portName string) policy.Target {
 	return policy.Target{Group: corev1.GroupName, Kind: string(KindService), Namespace: svc.Namespace, Name: svc.Name, Section: portName}
 }
 
-// unreadable finds a policy that cannot be decoded and may be the one for all of a target, and why it cannot.
+// unreadable finds the policy attached to a target that takes precedence there and cannot be decoded, and why it cannot. One of which it is not known what it
+// is for precedes all others, also those for sections of what it may be for.
 func (bp *backendTLSPolicies) unreadable(v *incremental.View, target policy.Target) (n name, why string, is bool) {
-	levels := target.Levels()
+	var first policy.Policy[string]
 	for _, n := range incremental.Lookup(v, bp.undecoded, target.Namespace) {
 		p, _ := incremental.Fetch(v, bp.undecodedPolicies, n)
 		targets := policy.Targets(n.Namespace, p.Targets)
-		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
+		if len(targets) == 0 {
 			return n, p.Error, true
 		}
+		if !slices.Contains(targets, target) {
+			continue
+		}
+		attached := policy.Policy[string]{Name: types.NamespacedName(n), Created: p.Created, Spec: p.Error}
+		if !is || attached.Compare(first) < 0 {
+			first, is = attached, true
+		}
 	}
-	return name{}, "", false
+	if !is {
+		return name{}, "", false
+	}
+	if winner, readable := incremental.Fetch(v, bp.winners, target); readable {
+		created, _ := incremental.Fetch(v, bp.ages, winner)
+		if (policy.Policy[string]{Name: types.NamespacedName(winner), Created: created}).Compare(first) < 0 {
+			return name{}, "", false
+		}
+	}
+	return name(first.Name), first.Spec, true
 }
 
 const unreadableRemedy = "correct it, or install the CustomResourceDefinitions of this version"
 
-// inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
+// inForce returns the policy for a Service's port. The problem is of one that would be in force and cannot be decoded.
 func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
-	port := targetOf(svc, portName)
-	if n, why, is := bp.unreadable(v, port); is {
-		return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, unreadableRemedy,
-			"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, why)
-	}
-	for _, target := range port.Levels() { // the most specific first
+	for _, target := range targetOf(svc, portName).Levels() { // the most specific first
+		if n, why, is := bp.unreadable(v, target); is {
+			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, unreadableRemedy,
+				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, why)
+		}
 		if n, ok = incremental.Fetch(v, bp.winners, target); ok {
-			break
+			return n, true, nil
 		}
 	}
-	return n, ok, nil
+	return name{}, false, nil
 }
 
 // undecodedPolicy is what is known of a BackendTLSPolicy that cannot be decoded.
 type undecodedPolicy struct {
 	Error   string
+	Created int64                                            // in nanoseconds since the epoch, 0 where that is not known
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // none: any Service of the namespace may be one
 }
 

@@ -181,7 +181,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	policies.also(in.undecodedPolicies.Delete)
 	policies.undecoded = func(n name, u *kind.Undecoded) {
 		in.policies.Delete(n)
-		in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
+		in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, createdOf(u), u.Targets})
 	}
 	traffic := in.stores[kind.BackendTrafficPolicy.Name]
 	traffic.also(in.undecodedTraffic.Delete)
