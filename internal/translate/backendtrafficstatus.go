@@ -75,7 +75,7 @@ func (bs *backendTrafficStatuses) declareBelow(e *incremental.Engine) {
 	bs.aboveRoutes = incremental.Map(e, "what is above routes with BackendTrafficPolicies", bs.policies.ofRoutes,
 		func(v *incremental.View, k kindName, _ *routePolicies) (above aboveRoute, _ bool) {
 			a, _ := incremental.Fetch(v, bs.routes.attachments, k)
-			if a == nil || a.Invalid {
+			if _, refused := incremental.Fetch(v, bs.routes.refused, k); a == nil || a.Invalid || refused {
 				return above, false
 			}
 			for _, l := range a.Listeners {

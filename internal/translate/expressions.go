@@ -53,6 +53,24 @@ func (rs *routes) declareExpressions(e *incremental.Engine) {
 			}
 			return out
 		}, same[struct{}])
+	// They are found beside the attachments, by which the limit is decided.
+	excessive := incremental.NewIndex(rs.excess, "regular expressions beyond a limit by route", func(k excessKey, _ struct{}) []kindName { return []kindName{k.Route} })
+	rs.refused = incremental.Map(e, "route refused for regular expressions", incremental.Keys(excessive, "routes with regular expressions beyond a limit"),
+		func(v *incremental.View, n kindName, _ struct{}) ([]listenerKey, bool) {
+			a, _ := incremental.Fetch(v, rs.attachments, n)
+			c, _ := incremental.Fetch(v, rs.compiled, n)
+			return a.Listeners, !a.Invalid && rs.within(v, n, c, a).Invalid != nil
+		}, slices.Equal[[]listenerKey])
+	rs.refusedOn = incremental.NewIndex(rs.refused, "routes refused for regular expressions by listener", func(_ kindName, on []listenerKey) []listenerKey { return on })
+}
+
+// attachedRoutes counts the accepted routes of a listener.
+func (rs *routes) attachedRoutes(v *incremental.View, k listenerKey) int32 {
+	n := incremental.Count(v, rs.attached, k)
+	if n > 0 { // most listeners of a large Gateway have none
+		n -= incremental.Count(v, rs.refusedOn, k)
+	}
+	return int32(n)
 }
 
 // beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
@@ -90,6 +108,11 @@ func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []
 // are dropped for all of its listeners, since a route is one thing to the data plane. n is the route that the function runs for.
 func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
 	c, _ := incremental.Join(v, rs.compiled)
+	return rs.within(v, n, c, a)
+}
+
+// within is bounded for a function that does not run for the route, of which c is what is compiled.
+func (rs *routes) within(v *incremental.View, n kindName, c *compiled, a *attachment) *compiled {
 	if len(c.Expressions) == 0 {
 		return c
 	}

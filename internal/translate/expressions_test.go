@@ -5,10 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -190,4 +193,63 @@ func TestExpressionsOfFilteredRules(t *testing.T) {
 			t.Errorf("%s: said is %q", n, partial)
 		}
 	}
+}
+
+// TestAttachedRoutesWithoutRoom: a route of which no rule has room for its regular expressions is not accepted, and so it is not counted, until there is room.
+func TestAttachedRoutesWithoutRoom(t *testing.T) {
+	w := newWorld()
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	w.Upsert(crowdService(1))
+	route := func(i int) *gwv1.HTTPRoute {
+		r := expressionRoute(fmt.Sprint("r", i), int64(100+i), 5)
+		r.Spec.Rules = r.Spec.Rules[1:]
+		return r
+	}
+	policyFor := func(name string, kind gwv1.Kind, target string) *eg.BackendTrafficPolicy {
+		p := &eg.BackendTrafficPolicy{}
+		p.Namespace, p.Name = "default", name
+		ref := eg.PolicyTargetReference{}
+		ref.Group, ref.Kind, ref.Name = gwv1.GroupName, kind, gwv1.ObjectName(target)
+		p.Spec.TargetRefs = []eg.PolicyTargetReference{ref}
+		return p
+	}
+	w.Upsert(policyFor("all", "Gateway", "gw"))
+	w.Upsert(policyFor("sixth", "HTTPRoute", "r6"))
+	expect := func(what string, attached int32, overridden bool) {
+		t.Helper()
+		gw := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}].Status.(*gwv1.GatewayStatus)
+		accepted := int32(0)
+		for key, s := range w.statuses {
+			if status, is := s.Status.(*gwv1.RouteStatus); is && key.Kind == "HTTPRoute" && status.Parents[0].Conditions[0].Status == metav1.ConditionTrue {
+				accepted++
+			}
+		}
+		if got := gw.Listeners[0].AttachedRoutes; got != attached || accepted != attached {
+			t.Errorf("%s: %d routes are attached, %d accepted, want %d", what, got, accepted, attached)
+		}
+		all := w.statuses[kind.ObjectKey{Group: eg.GroupName, Kind: "BackendTrafficPolicy", Namespace: "default", Name: "all"}].Status.(*gwv1.PolicyStatus)
+		if got := meta.IsStatusConditionTrue(all.Ancestors[0].Conditions, "Overridden"); got != overridden {
+			t.Errorf("%s: the Gateway's policy is overridden by that of the route: %t", what, got)
+		}
+	}
+	for i := 1; i <= 5; i++ {
+		w.Upsert(route(i))
+	}
+	w.commit(t)
+	expect("five routes", 5, false)
+	w.Upsert(route(6))
+	w.commit(t)
+	expect("one without room", 5, false)
+	w.Delete(translate.KindHTTPRoute, "default", "r3")
+	w.commit(t)
+	expect("in the place of another one", 5, true)
+	w.Upsert(route(0))
+	w.commit(t)
+	expect("with an older one", 5, false)
+	other := route(6)
+	other.Spec.Rules = append(other.Spec.Rules, crowdRoute(1, "/").Spec.Rules...)
+	w.Upsert(other)
+	w.commit(t)
+	expect("with a rule without regular expressions", 6, true)
 }

@@ -313,7 +313,7 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		s.Listeners = append(s.Listeners, gwv1.ListenerStatus{
 			Name:           gwv1.SectionName(listener),
 			SupportedKinds: state.Kinds,
-			AttachedRoutes: int32(incremental.Count(v, gst.routes.attached, key)),
+			AttachedRoutes: gst.routes.attachedRoutes(v, key),
 			Conditions:     condition.Observed(g.Generation, state.Conditions...),
 		})
 	}

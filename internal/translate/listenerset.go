@@ -209,7 +209,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 			programmed++
 		}
 		s.Listeners = append(s.Listeners, gwv1.ListenerEntryStatus{
-			Name: entry.Name, SupportedKinds: state.Kinds, AttachedRoutes: int32(incremental.Count(v, lst.routes.attached, key)),
+			Name: entry.Name, SupportedKinds: state.Kinds, AttachedRoutes: lst.routes.attachedRoutes(v, key),
 			Conditions: condition.Observed(generation, state.Conditions...),
 		})
 	}

@@ -81,10 +81,12 @@ type routes struct {
 	referrers   *incremental.Index[policy.Target, kindName, *compiled]     // Service -> routes that refer to it
 	others      *incremental.Index[policy.Target, kindName, metav1.Object] // an object that is no Service -> routes that name it as a backend
 	attachments *incremental.Collection[kindName, *attachment]
-	attached    *incremental.Index[listenerKey, kindName, *attachment]
-	expressions *incremental.Index[shareKey, kindName, *attachment]     // routes that have any
-	shares      *incremental.Collection[shareKey, struct{}]             // namespaces with regular expressions, of each listener
-	excess      *incremental.Collection[excessKey, struct{}]            // those beyond the limit
+	attached    *incremental.Index[listenerKey, kindName, *attachment] // also those that are refused
+	expressions *incremental.Index[shareKey, kindName, *attachment]    // routes that have any
+	shares      *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, of each listener
+	excess      *incremental.Collection[excessKey, struct{}]           // those beyond the limit
+	refused     *incremental.Collection[kindName, []listenerKey]       // routes of which no rule is within the limit, with the listeners that let them in
+	refusedOn   *incremental.Index[listenerKey, kindName, []listenerKey]
 	l4Routes    *incremental.Index[listenerHost, kindName, *attachment] // routes of connections that are accepted
 	l4Chosen    *incremental.Collection[listenerHost, kindName]         // those that get the connections
 	configs     *incremental.Collection[routePart, *config.Resource]
