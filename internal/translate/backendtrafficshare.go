@@ -88,7 +88,7 @@ func (bp *backendTrafficPolicies) beyondShare(v *incremental.View, read *increme
 	if (trafficShare{}).beyond(total) == nil {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b sized) int { return cmp.Or(cmp.Compare(a.created, b.created), a.name.Compare(b.name)) })
+	slices.SortFunc(all, func(a, b sized) int { return cmp.Or(cmp.Compare(a.created, b.created), a.name.precedence(b.name)) })
 	var used trafficShare
 	for _, p := range all {
 		if problem := p.beyond(used); problem != nil {

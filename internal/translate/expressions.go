@@ -91,7 +91,7 @@ func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []
 		return nil
 	}
 	slices.SortFunc(all, func(a, b sized) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(a.created, b.created), a.Name.precedence(b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	total = 0
 	for _, r := range all {

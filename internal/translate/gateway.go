@@ -92,7 +92,7 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 				g, _ := incremental.Fetch(v, gs.managed, n)
 				created[n] = g.Created
 			}
-			slices.SortStableFunc(all, func(a, b name) int { return cmp.Compare(created[a], created[b]) })
+			slices.SortFunc(all, func(a, b name) int { return cmp.Or(cmp.Compare(created[a], created[b]), a.precedence(b)) })
 			return all[:min(len(all), maxDefaultGateways)], true
 		}, slices.Equal[[]name])
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
@@ -15,8 +16,14 @@ import (
 // name is an object's namespace and name; a cluster-scoped one has no namespace.
 type name struct{ Namespace, Name string }
 
+// Compare is the order of keys. For what precedes what see precedence.
 func (n name) Compare(o name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+// precedence compares objects of one age as the specification has it.
+func (n name) precedence(o name) int {
+	return policy.CompareNames(types.NamespacedName(n), types.NamespacedName(o))
 }
 
 func (n name) String() string {

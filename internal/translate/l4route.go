@@ -49,7 +49,7 @@ func (rs *routes) first(v *incremental.View, h listenerHost, routes []kindName) 
 	return slices.MinFunc(routes, func(a, b kindName) int {
 		x, _ := incremental.Fetch(v, rs.attachments, a)
 		y, _ := incremental.Fetch(v, rs.attachments, b)
-		return cmp.Or(listener.CompareHostnames(x.original(h), y.original(h)), cmp.Compare(x.Created, y.Created), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(listener.CompareHostnames(x.original(h), y.original(h)), cmp.Compare(x.Created, y.Created), a.Name.precedence(b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 

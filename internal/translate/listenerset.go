@@ -118,7 +118,7 @@ func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []increm
 		all = append(all, contender{k, s})
 	}
 	slices.SortFunc(all, func(a, b contender) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), a.key.Owner().Name.Compare(b.key.Owner().Name), cmp.Compare(a.key.Owner().Kind, b.key.Owner().Kind), cmp.Compare(a.Position, b.Position))
+		return cmp.Or(cmp.Compare(a.Created, b.Created), a.key.Owner().Name.precedence(b.key.Owner().Name), cmp.Compare(a.key.Owner().Kind, b.key.Owner().Kind), cmp.Compare(a.Position, b.Position))
 	})
 	for _, c := range all {
 		if reason := ports.ClaimOfSet(c.Listener); reason != "" {

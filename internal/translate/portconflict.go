@@ -69,6 +69,10 @@ type portAge struct {
 	Gateway name
 }
 
+func (a portAge) compare(b portAge) int {
+	return cmp.Or(cmp.Compare(a.Created, b.Created), a.Gateway.precedence(b.Gateway))
+}
+
 // declareExcessPorts finds the ports that merged Gateways have too many: those that an older Gateway has go before others.
 func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 	ages := incremental.Map(e, "ages of ports", incremental.Keys(lis.claimsByPort, "ports of merged Gateways by age"),
@@ -76,10 +80,10 @@ func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 			if port.Shared == (name{}) {
 				return first, false
 			}
-			for i, key := range incremental.Lookup(v, lis.claimsByPort, port) { // sorted, so by Gateway
+			for i, key := range incremental.Lookup(v, lis.claimsByPort, port) {
 				c, _ := incremental.Fetch(v, lis.claims, key)
-				if i == 0 || c.Listener.Created < first.Created {
-					first = portAge{c.Listener.Created, key.Gateway}
+				if age := (portAge{c.Listener.Created, key.Gateway}); i == 0 || age.compare(first) < 0 {
+					first = age
 				}
 			}
 			return first, true
@@ -96,7 +100,7 @@ func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 				of[p], _ = incremental.Fetch(v, ages, p)
 			}
 			slices.SortStableFunc(ports, func(a, b sharedPort) int {
-				return cmp.Or(cmp.Compare(of[a].Created, of[b].Created), of[a].Gateway.Compare(of[b].Gateway))
+				return of[a].compare(of[b])
 			})
 			for _, p := range ports[maxMergedPorts:] {
 				excess = append(excess, incremental.Entry[sharedPort, struct{}]{Key: p})
@@ -129,8 +133,8 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 		c, _ := incremental.Fetch(v, lis.claims, key)
 		all[i] = contender{key, c}
 	}
-	slices.SortStableFunc(all, func(a, b contender) int { // the keys are sorted by Gateway
-		return cmp.Compare(a.Listener.Created, b.Listener.Created)
+	slices.SortStableFunc(all, func(a, b contender) int { // listeners of one Gateway stay in the order of their keys
+		return cmp.Or(cmp.Compare(a.Listener.Created, b.Listener.Created), a.key.Gateway.precedence(b.key.Gateway))
 	})
 	var ports listener.Ports
 	owners := make(map[*listener.Listener]listenerKey, len(all))

@@ -94,7 +94,23 @@ type Policy[S any] struct {
 
 // Compare orders policies by precedence: the oldest comes first, then the first by namespace and name.
 func (p Policy[S]) Compare(o Policy[S]) int {
-	return cmp.Or(cmp.Compare(p.Created, o.Created), cmp.Compare(p.Name.Namespace, o.Name.Namespace), cmp.Compare(p.Name.Name, o.Name.Name))
+	return cmp.Or(cmp.Compare(p.Created, o.Created), CompareNames(p.Name, o.Name))
+}
+
+// CompareNames orders objects of one age by precedence, which the specification decides by the text "{namespace}/{name}": team-a/db precedes team/db, because
+// '-' sorts before '/', although namespace team precedes team-a.
+func CompareNames(a, b types.NamespacedName) int {
+	n := min(len(a.Namespace), len(b.Namespace))
+	if c := cmp.Compare(a.Namespace[:n], b.Namespace[:n]); c != 0 {
+		return c
+	}
+	switch { // no namespace has a '/', so what follows the common part tells
+	case len(a.Namespace) > n:
+		return cmp.Compare(a.Namespace[n], '/')
+	case len(b.Namespace) > n:
+		return cmp.Compare('/', b.Namespace[n])
+	}
+	return cmp.Compare(a.Name, b.Name)
 }
 
 // Winner returns the policy in force among those of one kind that are attached to the same target; all others conflict with it.

@@ -78,7 +78,7 @@ func TestWinner(t *testing.T) {
 		"the oldest":         {[]Policy[string]{of("ns/a", 2, ""), of("ns/b", 1, "")}, "ns/b"},
 		"then by name":       {[]Policy[string]{of("ns/b", 1, ""), of("ns/a", 1, "")}, "ns/a"},
 		"namespace before":   {[]Policy[string]{of("b/a", 1, ""), of("a/b", 1, "")}, "a/b"},
-		"not as one string":  {[]Policy[string]{of("a-b/x", 1, ""), of("a/x", 1, "")}, "a/x"},
+		"as one string":      {[]Policy[string]{of("a-b/x", 1, ""), of("a/x", 1, "")}, "a-b/x"},
 		"one alone":          {[]Policy[string]{of("ns/a", 5, "")}, "ns/a"},
 		"no timestamp: name": {[]Policy[string]{of("ns/b", 0, ""), of("ns/a", 0, "")}, "ns/a"},
 	} {
@@ -179,5 +179,24 @@ func TestStatus(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestCompareNames: names are compared as the text "{namespace}/{name}".
+func TestCompareNames(t *testing.T) {
+	names := []string{"a/b", "team/db", "team/da", "team-a/db", "team-a/da", "team.b/x", "team0/a", "tea/z", "team-a-b/a", "/z", "/a"}
+	for _, x := range names {
+		for _, y := range names {
+			a, b := of(x, 1, ""), of(y, 1, "")
+			want := strings.Compare(x, y)
+			ancestor := Ancestor{Gateway: a.Name, Created: 1}.Compare(Ancestor{Gateway: b.Name, Created: 1})
+			if got := CompareNames(a.Name, b.Name); got != want || a.Compare(b) != want || ancestor != want {
+				t.Errorf("%s, %s: names %d, policies %d, ancestors %d, want %d", x, y, got, a.Compare(b), ancestor, want)
+			}
+		}
+	}
+	a, b := of("team-a/db", 1, "").Name, of("team/db", 1, "").Name
+	if n := testing.AllocsPerRun(100, func() { CompareNames(a, b) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

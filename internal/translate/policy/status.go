@@ -94,7 +94,7 @@ type Ancestor struct {
 
 // Compare puts the oldest first, then the first by namespace and name: a new Gateway takes no other's place in a status.
 func (a Ancestor) Compare(o Ancestor) int {
-	return cmp.Or(cmp.Compare(a.Created, o.Created), cmp.Compare(a.Gateway.Namespace, o.Gateway.Namespace), cmp.Compare(a.Gateway.Name, o.Gateway.Name))
+	return cmp.Or(cmp.Compare(a.Created, o.Created), CompareNames(a.Gateway, o.Gateway))
 }
 
 // Ancestors returns those that a status with room for that many names, and those for which it has no place. GEP-2648 wants the latter signalled on
