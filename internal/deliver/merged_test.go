@@ -9,26 +9,26 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 )
 
-// TestSharedLimit: one of merged Gateways that wants another unknown Secret again and again does not keep the others from being served for long; a Gateway alone waits as long as it
-// takes, and so does what nothing was sent to.
+// TestSharedLimit: one of merged Gateways that wants another unknown Secret again and again does not keep the others from being served for long, nor does the owner of a ListenerSet
+// keep others of its Gateway; a Gateway alone waits as long as it takes, and so does what nothing was sent to.
 func TestSharedLimit(t *testing.T) {
-	const shared, alone = "infra/gatewayclass:c", "n/gw"
+	const shared, alone, sets = "infra/gatewayclass:c", "n/gw", "n/sets"
 	r := NewRemote(RemoteOptions{AnswerLimit: time.Hour, SharedLimit: 20 * time.Millisecond})
 	listener := func(key, gateway, merged string) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: key, Gateway: gateway, Merged: merged}}}
 	}
-	all := []*config.Resource{listener("n/a/l", "n/a", shared), listener("n/gw/l", alone, "")}
+	all := []*config.Resource{listener("n/a/l", "n/a", shared), listener("n/gw/l", alone, ""), listener("n/sets/l", sets, "")}
 	r.Apply(&Change{Config: &config.Update{Generation: 1, Upserts: all}, Complete: true})
 	apply := func(unknown bool) {
 		w := Withheld{}
 		if unknown {
-			w.Unknown = map[string]bool{shared: true, alone: true}
+			w.Unknown, w.Shared = map[string]bool{shared: true, alone: true, sets: true}, map[string]bool{sets: true}
 		}
 		r.Apply(&Change{Config: &config.Update{}, Withheld: w})
 	}
 	expect := func(what string, sharedWaits, aloneWaits bool) {
 		t.Helper()
-		for name, want := range map[string]bool{shared: sharedWaits, alone: aloneWaits} {
+		for name, want := range map[string]bool{shared: sharedWaits, sets: sharedWaits, alone: aloneWaits} {
 			if awaits, _ := r.Withholds(name); awaits != want {
 				t.Errorf("%s: %s waits: %v", what, name, awaits)
 			}
@@ -41,7 +41,7 @@ func TestSharedLimit(t *testing.T) {
 	expect("nothing was sent", true, true)
 	apply(false)
 	expect("all is known", false, false)
-	for _, name := range []string{shared, alone} {
+	for _, name := range []string{shared, alone, sets} {
 		r.mu.Lock()
 		s := r.enter(r.gateway(name), &Caller{Pod: "pod"}, &wire.Hello{}, func(error) {})
 		r.mu.Unlock()

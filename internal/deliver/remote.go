@@ -20,7 +20,7 @@ type RemoteOptions struct {
 	// AnswerLimit is how long a proxy may owe the answer to a generation until it is overdue; default DefaultAnswerLimit.
 	AnswerLimit time.Duration
 	// SharedLimit is how long what merged Gateways have in common waits for objects that are not known yet, one after the other, once anything was sent: who edits
-	// one of these Gateways again and again must not keep the others from being served. Their listeners keep the certificates that they have meanwhile. Default 2 s.
+	// one of these Gateways again and again must not keep the others from being served. The same holds for Withheld.Shared. Their listeners keep the certificates that they have meanwhile. Default 2 s.
 	SharedLimit time.Duration
 	Logger      *slog.Logger // nil discards
 }
@@ -98,8 +98,10 @@ type Change struct {
 // Withheld are the Gateways whose proxies are to keep what they have for now.
 type Withheld struct {
 	// Unknown are those that want an object that is not known yet. What was translated without it is neither sent nor
-	// published: their proxies keep the certificate that they have. Of merged Gateways see RemoteOptions.SharedLimit.
+	// published: their proxies keep the certificate that they have. Of merged Gateways, and of those in Shared, see RemoteOptions.SharedLimit.
 	Unknown map[string]bool
+	// Shared are Gateways that others than their owners can have want objects, again and again.
+	Shared map[string]bool
 	// Unread are those that want an object that could not be read. They are like Unknown as long as nothing was sent to a proxy of
 	// them in this epoch.
 	Unread map[string]bool
@@ -153,7 +155,7 @@ func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string)
 		if g.unknown.IsZero() {
 			g.unknown = now
 		}
-		if g.sent && now.Sub(g.unknown) >= r.o.SharedLimit && merged(name) {
+		if g.sent && now.Sub(g.unknown) >= r.o.SharedLimit && (w.Shared[name] || merged(name)) {
 			delete(waits, name)
 		}
 	}

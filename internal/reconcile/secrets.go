@@ -33,10 +33,13 @@ func (c *Cluster) UnreadSecrets() (n int) {
 
 // withheld returns the Gateways of which not everything is known. mu and translating must be held.
 func (c *Cluster) withheld(now time.Time) deliver.Withheld {
-	w := deliver.Withheld{Unknown: map[string]bool{}, Unread: map[string]bool{}, Undecided: map[string]bool{}}
+	w := deliver.Withheld{Unknown: map[string]bool{}, Shared: map[string]bool{}, Unread: map[string]bool{}, Undecided: map[string]bool{}}
 	for _, key := range c.fetches.unknown() {
 		for _, name := range c.o.Translator.GatewaysWith(key) {
 			w.Unknown[name] = true
+		}
+		for _, name := range c.o.Translator.SharedWith(key) {
+			w.Shared[name] = true
 		}
 	}
 	if c.leading && now.Sub(c.led) < c.o.SecretsLimit {

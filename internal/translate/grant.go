@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -53,14 +54,29 @@ func (gr *grants) permitted(v *incremental.View, from referrer, group, kind stri
 	}
 	key := grantKey{from.Group, from.Kind, from.Name.Namespace, to.Namespace}
 	for _, n := range incremental.Lookup(v, gr.byReferrer, key) {
-		g, _ := incremental.Fetch(v, gr.grantObjects, n)
-		for _, r := range g.Spec.To {
-			if string(r.Group) == group && string(r.Kind) == kind && (r.Name == nil || *r.Name == "" || string(*r.Name) == to.Name) {
-				return true
-			}
+		if g, _ := incremental.Fetch(v, gr.grantObjects, n); grantsTo(g, group, kind, to.Name) {
+			return true
 		}
 	}
 	return false
+}
+
+// permittedSecret is permitted for a Secret, as of the last Commit.
+func (gr *grants) permittedSecret(from referrer, to name) bool {
+	if from.Name.Namespace == to.Namespace {
+		return true
+	}
+	return slices.ContainsFunc(gr.byReferrer.Get(grantKey{from.Group, from.Kind, from.Name.Namespace, to.Namespace}), func(n name) bool {
+		g, exists := gr.grantObjects.Get(n)
+		return exists && grantsTo(g, corev1.GroupName, string(KindSecret), to.Name)
+	})
+}
+
+// grantsTo reports whether a grant is for an object of its namespace.
+func grantsTo(g *gwv1.ReferenceGrant, group, kind, objectName string) bool {
+	return slices.ContainsFunc(g.Spec.To, func(r gwv1.ReferenceGrantTo) bool {
+		return string(r.Group) == group && string(r.Kind) == kind && (r.Name == nil || *r.Name == "" || string(*r.Name) == objectName)
+	})
 }
 
 // granted is which objects of a kind in a namespace somebody may refer to. The zero value is none.

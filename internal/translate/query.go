@@ -38,22 +38,43 @@ func (t *Translator) FailingOf(class string) bool {
 	return false
 }
 
-// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners or the XBackends that they reach do, as of the last Commit.
+// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners or the XBackends that they reach do, where that is permitted,
+// as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	n := name{secret.Namespace, secret.Name}
 	for _, k := range t.secrets.users.Get(n) {
-		gateways = append(gateways, k.Gateway.String())
+		l, _ := t.listeners.all.Get(k)
+		for from, ref := range references(k, l) {
+			if name(ref.Secret) == n && t.secrets.grants.permittedSecret(from, n) {
+				gateways = append(gateways, k.Gateway.String())
+			}
+		}
 	}
-	gateways = append(gateways, t.gatewaysOfXBackends(t.secrets.byXBackend.Get(n))...)
+	gateways = append(gateways, t.gatewaysByXBackend(n)...)
 	for _, g := range t.redises.bySecret.Get(n) {
 		gateways = append(gateways, g.String())
 	}
 	return t.proxiesOf(gateways)
 }
 
-// gatewaysOfXBackends are those that reach any of them, as "<namespace>/<name>".
-func (t *Translator) gatewaysOfXBackends(xbackends []name) (gateways []string) {
-	for _, x := range xbackends {
+// SharedWith returns, of GatewaysWith, those that others than the owner of the Gateway can make wait for Secrets again and again: those with ListenerSets, and those that
+// reach an XBackend which refers to the Secret. It may name Gateways that do not wait.
+func (t *Translator) SharedWith(secret kind.ObjectKey) (gateways []string) {
+	n := name{secret.Namespace, secret.Name}
+	for _, k := range t.secrets.users.Get(n) {
+		if len(t.listeners.setsByGateway.Get(k.Gateway)) > 0 {
+			gateways = append(gateways, k.Gateway.String())
+		}
+	}
+	return t.proxiesOf(append(gateways, t.gatewaysByXBackend(n)...))
+}
+
+// gatewaysByXBackend are those that reach an XBackend which may use a Secret and refers to it, as "<namespace>/<name>".
+func (t *Translator) gatewaysByXBackend(secret name) (gateways []string) {
+	for _, x := range t.secrets.byXBackend.Get(secret) {
+		if !t.secrets.grants.permittedSecret(xbackendReferrer(x), secret) {
+			continue
+		}
 		for _, g := range t.xbackendGateways.byTarget.Get(xbackendTarget(x)) {
 			gateways = append(gateways, g.Gateway.String())
 		}
@@ -61,14 +82,14 @@ func (t *Translator) gatewaysOfXBackends(xbackends []name) (gateways []string) {
 	return gateways
 }
 
-// Undecided returns the Gateways, as "<namespace>/<name>", of which a listener, or an XBackend that they reach, refers to a Secret of another namespace that cannot be
-// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that. Those that are served with others are not among them: none of these may wait for it.
+// Undecided returns the Gateways, as "<namespace>/<name>", that refer, in a listener of their own or as their client certificate, to a Secret of another namespace that cannot be
+// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that. References of ListenerSets and XBackends do not count, since one owner of these
+// must not end all changes for the others. Nor are Gateways among them that are served with others: none of these may wait for it.
 func (t *Translator) Undecided() (gateways []string) {
 	for n := range t.installation.unreadNamespaces.All() {
 		for _, k := range t.secrets.abroad.Get(n.Name) {
 			gateways = append(gateways, k.Gateway.String())
 		}
-		gateways = append(gateways, t.gatewaysOfXBackends(t.secrets.abroadXBackends.Get(n.Name))...)
 	}
 	return slices.DeleteFunc(t.proxiesOf(gateways), func(gateway string) bool {
 		_, n, _ := strings.Cut(gateway, "/")

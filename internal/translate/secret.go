@@ -25,13 +25,11 @@ type secrets struct {
 	listeners *listeners
 
 	users      *incremental.Index[name, listenerKey, *listener.Listener]
-	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
+	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets their Gateway refers to in its own spec
 	byXBackend *incremental.Index[name, name, *apisx.XBackend]             // XBackends by the Secret that they refer to
-	// abroadXBackends are XBackends by the other namespace whose Secret they refer to.
-	abroadXBackends *incremental.Index[string, name, *apisx.XBackend]
-	needed          *incremental.Collection[name, struct{}] // that a listener or an XBackend may read, or that has the address of a Redis
-	keyPairs        *incremental.Collection[name, *certificate.KeyPair]
-	unanswered      map[name]bool // of which Fetched was not called yet
+	needed     *incremental.Collection[name, struct{}]                     // that a listener or an XBackend may read, or that has the address of a Redis
+	keyPairs   *incremental.Collection[name, *certificate.KeyPair]
+	unanswered map[name]bool // of which Fetched was not called yet
 }
 
 func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners, redises *redises, xbackends *incremental.Collection[name, *apisx.XBackend]) *secrets {
@@ -39,12 +37,6 @@ func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, l
 	sec.byXBackend = incremental.NewIndex(xbackends, "XBackends by Secret", func(n name, x *apisx.XBackend) []name {
 		if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown {
 			return []name{name(ref.Secret)}
-		}
-		return nil
-	})
-	sec.abroadXBackends = incremental.NewIndex(xbackends, "XBackends by other namespace", func(n name, x *apisx.XBackend) []string {
-		if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown && ref.Secret.Namespace != n.Namespace {
-			return []string{ref.Secret.Namespace}
 		}
 		return nil
 	})
@@ -92,7 +84,7 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 	sec.abroad = incremental.NewIndex(sec.listeners.all, "listeners by other namespace",
 		func(k listenerKey, l *listener.Listener) (namespaces []string) {
 			for from, ref := range references(k, l) {
-				if ref.Secret.Namespace != from.Name.Namespace {
+				if from.Kind == string(KindGateway) && ref.Secret.Namespace != from.Name.Namespace {
 					namespaces = append(namespaces, ref.Secret.Namespace)
 				}
 			}

@@ -78,7 +78,8 @@ func TestUnreadCertificateOfXBackend(t *testing.T) {
 	}
 }
 
-// TestXBackendAbroad: while a namespace cannot be read with the Secret that an XBackend refers to, it is not known what the Gateways that reach the XBackend may serve.
+// TestXBackendAbroad: the Gateways that reach an XBackend do not wait for the namespace of the Secret that it refers to: whoever owns an XBackend would end all changes of a
+// Gateway that others use, too.
 func TestXBackendAbroad(t *testing.T) {
 	w := newWorldWith(clusterOptions)
 	w.Upsert(ownClass("moongate"))
@@ -105,7 +106,7 @@ func TestXBackendAbroad(t *testing.T) {
 	r := crowdRoute(1, "/")
 	r.Spec.Rules[0].BackendRefs[0].BackendObjectReference = gwv1.BackendObjectReference{Group: new(gwv1.Group(gwx.GroupName)), Kind: new(gwv1.Kind("XBackend")), Name: "x"}
 	w.Upsert(r)
-	undecided("a route does", "default/gw")
+	undecided("a route does")
 	w.SetInstalled(translate.Installed{Kinds: []translate.Kind{"HTTPRoute", "GRPCRoute"}})
 	undecided("the namespace can be read")
 }
