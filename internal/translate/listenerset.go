@@ -228,8 +228,11 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 	program := condition.True(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetReasonProgrammed)
 	switch {
 	case !gw.Programmed:
-		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetConditionReason("ParentNotProgrammed"),
-			"Gateway "+set.Gateway.String()+" is not programmed; see its status")
+		message := "Gateway " + set.Gateway.String() + " is not programmed; see its status"
+		if programmed > 0 { // it may be not programmed for a listener of its own alone
+			message += ". Listeners of this " + string(k.Kind) + " that are programmed in status.listeners are served all the same"
+		}
+		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetConditionReason("ParentNotProgrammed"), message)
 	case programmed == 0:
 		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetReasonListenersNotValid, "no listener can be served; see status.listeners")
 	}
