@@ -21,6 +21,7 @@ type settings struct {
 	sslRedirect, forceSSL, preserveSlash bool
 	rewrite                              string
 	appRoot                              string
+	appRootWithheld                      bool // its redirect cannot be expressed
 	redirect                             *redirect
 	cors, auth, mirror                   object
 	requestHeaders                       []object
@@ -151,6 +152,7 @@ func (c *converter) settingsOf(ing *ingress) *settings {
 	r.limits()
 	r.upstreams()
 	r.fixed()
+	r.admit()
 	return r.set
 }
 

@@ -142,6 +142,8 @@ type route struct {
 type rule struct {
 	name    string
 	from    *ingress
+	field   string   // of the Ingress, for the report; "" is that it is of none
+	canary  *ingress // whose requests alone it is for, by a header; nil is that it is for all
 	body    object
 	backend bool // it has backends, or will have those that somebody adds, so that a policy is for it
 }
@@ -538,8 +540,11 @@ func (c *converter) route(s *server, hosts, listeners []string, scheme string) {
 	for n, l := range s.locations {
 		set := c.settingsOf(l.from)
 		if set.appRoot != "" && !slices.ContainsFunc(s.locations[:n], func(o *location) bool { return c.settingsOf(o.from).appRoot != "" }) {
-			routeOf(l.from).add(&rule{from: l.from, body: fields("matches", []object{pathMatch("Exact", "/")},
-				"filters", []object{fields("type", "RequestRedirect", "requestRedirect", fields("path", fields("type", "ReplaceFullPath", "replaceFullPath", set.appRoot), "statusCode", 302))})})
+			root := &rule{from: l.from, body: fields("matches", []object{pathMatch("Exact", "/")})}
+			if !set.appRootWithheld {
+				root.body = root.body.with("filters", []object{(&redirect{path: set.appRoot, code: 302}).filter()})
+			}
+			routeOf(l.from).add(root)
 		}
 		c.location(s, l, scheme, rewrites[l], routeOf)
 	}
@@ -616,7 +621,7 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 	r := routeOf(l.from)
 	for _, m := range rw.matches {
 		add := func(one *rule) {
-			one.from = l.from
+			one.from, one.field = l.from, l.field
 			routeOf(l.from).add(one)
 		}
 		switch {
@@ -640,7 +645,7 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 		c.backends(l, m, primary, rw, r, scheme, add)
 	}
 	if guards := c.guards(s, l, rw); len(guards) > 0 {
-		one := &rule{from: l.from, body: fields("matches", guards)}
+		one := &rule{from: l.from, field: l.field, body: fields("matches", guards)}
 		if scheme == "http" && c.toHTTPS(s, l) {
 			one.body = append(one.body, field{"filters", []object{c.httpsRedirect()}})
 		} else if rw.withheld || c.withheld(s, l) != "" { // whoever adds backendRefs to the route may add them here, too
@@ -693,7 +698,7 @@ func (r *route) note(reason string) {
 
 // slashRule redirects a path to itself with a slash, before anything else is done, as nginx does where only a location with the slash exists.
 func (c *converter) slashRule(rw *rewrite, l *location, scheme string) *rule {
-	return &rule{from: l.from, body: fields("matches", []object{pathMatch("Exact", rw.slash)},
+	return &rule{from: l.from, field: l.field, body: fields("matches", []object{pathMatch("Exact", rw.slash)},
 		"filters", append(c.security(scheme), fields("type", "RequestRedirect", "requestRedirect", fields("path", fields("type", "ReplaceFullPath", "replaceFullPath", rw.slash+"/"), "statusCode", 301))))}
 }
 
@@ -721,7 +726,11 @@ func (c *converter) backends(l *location, m, primary object, rw *rewrite, r *rou
 	session := c.settingsOf(l.from).session
 	rest := []object{primary}
 	one := func(match object, refs []object) {
-		add(&rule{backend: true, body: fields("matches", []object{match}, "filters", filters, "backendRefs", refs, "sessionPersistence", session)})
+		only := &rule{backend: true, body: fields("matches", []object{match}, "filters", filters, "backendRefs", refs, "sessionPersistence", session)}
+		if len(match) > len(m) {
+			only.canary = l.canary.from
+		}
+		add(only)
 	}
 	if l.canary != nil {
 		set := c.settingsOf(l.canary.from)
@@ -942,12 +951,17 @@ func (c *converter) documents() []*document {
 	slices.SortStableFunc(c.routes, func(a, b *route) int {
 		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
 	})
+	for _, r := range c.routes { // before any of them is written, since one may close others
+		c.admitRoute(r)
+	}
 	for _, r := range c.routes {
 		docs = append(docs, c.routeDocument(r))
 	}
 	docs = append(docs, c.streams...)
 	docs = append(docs, c.policies()...)
-	return append(docs, c.grantDocuments()...)
+	docs = append(docs, c.grantDocuments()...)
+	c.unaccepted(docs)
+	return docs
 }
 
 func meta(apiVersion, kind, namespace, name string, spec object) object {

@@ -26,6 +26,9 @@
 // cluster) is never just left out: the rule stays without backends, so requests are answered with 500 until somebody decides. Its filters and policies are there all the
 // same, so that what can be translated holds as soon as the rule gets backends.
 //
+// Values of annotations get into fields that have patterns and bounds, and an object with one wrong value is refused as a whole. So everything is validated as manifests
+// are before it is written (admit), and the rules of which something would be refused stay without backends, too.
+//
 // Package e2e serves the same requests through nginx and through what comes out here, and fails on a difference that the report does not name.
 //
 // Everything here is pure. It must never import translate, proxy or cli.
