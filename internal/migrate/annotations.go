@@ -48,9 +48,14 @@ func (c *converter) value(ing *ingress, name string) string {
 	return strings.TrimSpace(ing.Annotations[prefix+name])
 }
 
-func (c *converter) enabled(ing *ingress, name string) bool {
-	on, err := strconv.ParseBool(c.value(ing, name))
-	return err == nil && on
+func (c *converter) enabled(ing *ingress, name string) bool { return boolean(c.value(ing, name), false) }
+
+// boolean reads a value as ingress-nginx does: True, 1 and t are true, too, and what is no boolean counts as the default.
+func boolean(v string, byDefault bool) bool {
+	if on, err := strconv.ParseBool(v); err == nil {
+		return on
+	}
+	return byDefault
 }
 
 func (c *converter) add(ing *ingress, name string, outcome Outcome, message, remedy string) {
@@ -357,8 +362,8 @@ func (r *reader) cors() {
 	headers := take("cors-allow-headers", "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization")
 	expose := take("cors-expose-headers", "")
 	credentials, age := true, 1728000
-	if v, ok := details["cors-allow-credentials"]; ok {
-		credentials = v != "false"
+	if on, given := r.flag("cors-allow-credentials", true); given {
+		credentials = on
 		r.done(r.ing, "cors-allow-credentials", "as it says")
 	}
 	if v, ok := details["cors-max-age"]; ok {

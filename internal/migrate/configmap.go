@@ -157,14 +157,14 @@ func (c *converter) readConfig() {
 	for _, key := range slices.Sorted(maps.Keys(c.global.from.Data)) {
 		c.global.take(c, key, strings.TrimSpace(c.global.from.Data[key]))
 	}
-	if on, err := strconv.ParseBool(c.global.from.Data["hsts"]); err == nil && !on {
+	if !boolean(c.global.from.Data["hsts"], true) {
 		c.global.hsts = ""
 	} else {
 		c.global.hsts = "max-age=" + cmp.Or(strings.TrimSpace(c.global.from.Data["hsts-max-age"]), "31536000")
-		if on, err := strconv.ParseBool(c.global.from.Data["hsts-include-subdomains"]); err != nil || on {
+		if boolean(c.global.from.Data["hsts-include-subdomains"], true) {
 			c.global.hsts += "; includeSubDomains"
 		}
-		if on, _ := strconv.ParseBool(c.global.from.Data["hsts-preload"]); on {
+		if boolean(c.global.from.Data["hsts-preload"], false) {
 			c.global.hsts += "; preload"
 		}
 	}
@@ -270,7 +270,7 @@ func (c *converter) withDefaults(ing *ingress) *ingress {
 	}
 	has := func(name string) bool { _, ok := ing.Annotations[prefix+name]; return ok }
 	global := !has("auth-url") && g.defaults["auth-url"] != ""
-	if on, err := strconv.ParseBool(c.value(ing, "enable-global-auth")); err == nil && !on {
+	if !boolean(c.value(ing, "enable-global-auth"), true) {
 		global = false
 	}
 	for name, value := range g.defaults {

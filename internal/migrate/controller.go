@@ -37,10 +37,7 @@ func (m *controller) value(name string) string {
 }
 
 // on reports whether an argument that is a boolean is set.
-func (m *controller) on(name string) bool {
-	on, err := strconv.ParseBool(m.value(name))
-	return err == nil && on
-}
+func (m *controller) on(name string) bool { return boolean(m.value(name), false) }
 
 // class is what the controller is called in IngressClasses.
 func (m *controller) class() string {

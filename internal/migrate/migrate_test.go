@@ -135,6 +135,16 @@ func TestProtectionIsNeverLeftOut(t *testing.T) {
 	}
 }
 
+// TestCredentials: what strconv.ParseBool takes for false allows no credentials, as in ingress-nginx; what it does not take counts as the default.
+func TestCredentials(t *testing.T) {
+	for value, want := range map[string]bool{"false": false, "False": false, "FALSE": false, "0": false, "f": false, "F": false, "true": true, "1": true, "no": true, "": true} {
+		out := convert(t, ingressOf("a", "web", "a.test", "one", `nginx.ingress.kubernetes.io/enable-cors: "true", nginx.ingress.kubernetes.io/cors-allow-credentials: "`+value+`"`))
+		if got := strings.Contains(string(out.YAML()), "allowCredentials: true"); got != want {
+			t.Errorf("%q: credentials are allowed: %v, want %v", value, got, want)
+		}
+	}
+}
+
 // TestWithheldRulesKeepTheRest: where one annotation leaves rules without backends, all else that the Ingress asks for is there, so that it holds once somebody adds them.
 func TestWithheldRulesKeepTheRest(t *testing.T) {
 	for _, withheld := range []string{`auth-type: basic`, `auth-tls-secret: default/ca`, `satisfy: any`, `enable-modsecurity: "true"`, `auth-url: https://auth.example.com/check`, `denylist-source-range: nonsense`, `backend-protocol: HTTPS`,
