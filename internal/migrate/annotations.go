@@ -3,12 +3,14 @@ package migrate
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
@@ -48,7 +50,9 @@ func (c *converter) value(ing *ingress, name string) string {
 	return strings.TrimSpace(ing.Annotations[prefix+name])
 }
 
-func (c *converter) enabled(ing *ingress, name string) bool { return boolean(c.value(ing, name), false) }
+func (c *converter) enabled(ing *ingress, name string) bool {
+	return boolean(c.value(ing, name), false)
+}
 
 // boolean reads a value as ingress-nginx does: True, 1 and t are true, too, and what is no boolean counts as the default.
 func boolean(v string, byDefault bool) bool {
@@ -297,7 +301,10 @@ func (r *reader) vhost() {
 
 var (
 	hostname      = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	corsOrigin    = regexp.MustCompile(`^(https?)://(\*|(\*\.)?[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?)(:\d+)?$`)
+	corsOrigin    = regexp.MustCompile(`^https?://(?:\*|(?:\*\.)?[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?)(?::(\d+))?$`)
+	corsMethods   = regexp.MustCompile(`^([A-Za-z]+,?\s?)+$`) // this and the next two are ingress-nginx's
+	corsHeaders   = regexp.MustCompile(`^([A-Za-z0-9\-_]+,?\s?)+$`)
+	corsExposed   = regexp.MustCompile(`^(([A-Za-z0-9\-_]+|\*),?\s?)+$`)
 	clusterSuffix = regexp.MustCompile(`\.svc(\.cluster\.local)?$`)
 )
 
@@ -307,6 +314,59 @@ func list(v string) []string {
 		if item = strings.TrimSpace(item); item != "" {
 			out = append(out, item)
 		}
+	}
+	return out
+}
+
+// names splits a list at commas and white space, and leaves out repetitions, whatever their case.
+func names(v string) []string {
+	return distinct(strings.FieldsFunc(v, func(ch rune) bool { return ch == ',' || unicode.IsSpace(ch) }))
+}
+
+// distinct leaves out what is there already, but for case.
+func distinct(list []string) []string {
+	var out []string
+	for _, item := range list {
+		if !slices.ContainsFunc(out, func(o string) bool { return strings.EqualFold(o, item) }) {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// isOrigin reports whether a CORS filter takes an origin.
+func isOrigin(origin string) bool {
+	m := corsOrigin.FindStringSubmatch(origin)
+	return m != nil && (m[1] == "" || isPort(m[1]))
+}
+
+// isPort reports whether a text is the number of a port.
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// httpMethods are those that a CORS filter can allow.
+var httpMethods = strings.Fields("GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH")
+
+// methods returns those of cors-allow-methods that can be allowed.
+func (r *reader) methods(given []string) []string {
+	var out, unknown []string
+	changed := false
+	for _, m := range given {
+		upper := strings.ToUpper(m)
+		changed = changed || upper != m
+		if slices.Contains(httpMethods, upper) {
+			out = append(out, upper)
+		} else {
+			unknown = append(unknown, m)
+		}
+	}
+	if len(unknown) > 0 {
+		r.approx(r.ing, "cors-allow-methods", strings.Join(unknown, ", ")+" cannot be allowed for other origins, and is left out; to allow * would allow more than was", "nothing, unless pages of other origins send it; allow * in the CORS filter then")
+	}
+	if changed {
+		r.approx(r.ing, "cors-allow-methods", "methods are written in upper case, as browsers compare them with case", "nothing, unless pages of other origins must not use these methods")
 	}
 	return out
 }
@@ -333,8 +393,9 @@ func (r *reader) cors() {
 		origins = []string{"*"}
 	}
 	var allowed []string
-	for _, o := range origins {
-		if o == "*" || corsOrigin.MatchString(o) {
+	for _, o := range distinct(origins) {
+		o = strings.ToLower(o) // as browsers send it; nginx compares without case
+		if o == "*" || isOrigin(o) {
 			allowed = append(allowed, o)
 		} else {
 			r.not(r.ing, "cors-allow-origin", "the origin "+o+" cannot be expressed, and is not allowed", "allow origins of the form https://host or https://*.host")
@@ -351,26 +412,40 @@ func (r *reader) cors() {
 		r.not(r.ing, "enable-cors", "no origin can be allowed", "correct cors-allow-origin")
 		return
 	}
-	take := func(name, byDefault string) []string {
-		if v, ok := details[name]; ok {
-			r.done(r.ing, name, "as it says")
-			return list(v)
+	// take returns a list; what does not look like one to ingress-nginx counts as the default, so that * is no method and no header there.
+	take := func(name string, valid *regexp.Regexp, byDefault string) []string {
+		v, ok := details[name]
+		if !ok {
+			return names(byDefault)
 		}
-		return list(byDefault)
+		if !valid.MatchString(v) {
+			r.done(r.ing, name, fmt.Sprintf("%q is no list to ingress-nginx, and its default counts, as there: %s", v, cmp.Or(byDefault, "none")))
+			return names(byDefault)
+		}
+		return names(v)
 	}
-	methods := take("cors-allow-methods", "GET, PUT, POST, DELETE, PATCH, OPTIONS")
-	headers := take("cors-allow-headers", "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization")
-	expose := take("cors-expose-headers", "")
+	methods := r.methods(take("cors-allow-methods", corsMethods, "GET, PUT, POST, DELETE, PATCH, OPTIONS"))
+	headers := take("cors-allow-headers", corsHeaders, "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization")
+	expose := take("cors-expose-headers", corsExposed, "")
+	for _, name := range []string{"cors-allow-methods", "cors-allow-headers", "cors-expose-headers"} {
+		if _, ok := details[name]; ok && !r.said[[2]string{r.ing.String(), name}] {
+			r.done(r.ing, name, "as it says")
+		}
+	}
 	credentials, age := true, 1728000
 	if on, given := r.flag("cors-allow-credentials", true); given {
 		credentials = on
 		r.done(r.ing, "cors-allow-credentials", "as it says")
 	}
 	if v, ok := details["cors-max-age"]; ok {
-		if n, err := strconv.Atoi(v); err == nil && n > 0 {
+		switch n, err := strconv.Atoi(v); {
+		case err == nil && n > math.MaxInt32:
+			age = math.MaxInt32
+			r.approx(r.ing, "cors-max-age", "is "+itoa(age)+", the longest that can be set", "nothing: browsers remember an answer for a day at most")
+		case err == nil && n > 0:
 			age = n
 			r.done(r.ing, "cors-max-age", "as it says")
-		} else {
+		default:
 			r.not(r.ing, "cors-max-age", "must be a number from 1", "set maxAge in the CORS filter")
 		}
 	}

@@ -145,6 +145,55 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestListsOfCORS: lists are what ingress-nginx makes of them, as far as the CORS filter can say it, and the filter is always valid.
+func TestListsOfCORS(t *testing.T) {
+	const methods, headers = "GET PUT POST DELETE PATCH OPTIONS", "DNT Keep-Alive User-Agent X-Requested-With If-Modified-Since Cache-Control Content-Type Range Authorization"
+	for _, c := range []struct {
+		name, value, field, want string
+		outcome                  Outcome
+	}{
+		{"cors-allow-methods", "PUT, GET", "allowMethods", "PUT GET", Translated},
+		{"cors-allow-methods", "get, post", "allowMethods", "GET POST", Approximated},
+		{"cors-allow-methods", "GET POST", "allowMethods", "GET POST", Translated},
+		{"cors-allow-methods", "GET, PUT, GET", "allowMethods", "GET PUT", Translated},
+		{"cors-allow-methods", "GET, PROPFIND", "allowMethods", "GET", Approximated},
+		{"cors-allow-methods", "PROPFIND", "allowMethods", "", Approximated},
+		{"cors-allow-methods", "", "allowMethods", methods, Translated},
+		{"cors-allow-methods", "GET; PUT", "allowMethods", methods, Translated},
+		{"cors-allow-methods", "*", "allowMethods", methods, Translated},
+		{"cors-allow-methods", "*, GET", "allowMethods", methods, Translated},
+		{"cors-allow-headers", "X-A X-B,X-A,\tx-b", "allowHeaders", "X-A X-B", Translated},
+		{"cors-allow-headers", "X-A,*", "allowHeaders", headers, Translated},
+		{"cors-allow-headers", "", "allowHeaders", headers, Translated},
+		{"cors-expose-headers", "X-A, X-A, *", "exposeHeaders", "X-A *", Translated},
+		{"cors-expose-headers", "X-A;", "exposeHeaders", "", Translated},
+		{"cors-allow-origin", "https://a.test, https://A.test,http://b.test:81", "allowOrigins", "https://a.test http://b.test:81", Translated},
+		{"cors-allow-origin", "https://a.test,https://b.test:99999", "allowOrigins", "https://a.test", NotTranslated},
+		{"cors-max-age", "99999999999", "maxAge", "2147483647", Approximated},
+	} {
+		out := convert(t, ingressOf("a", "web", "a.test", "one", `nginx.ingress.kubernetes.io/enable-cors: "true", nginx.ingress.kubernetes.io/`+c.name+`: "`+c.value+`"`))
+		_, got, _ := strings.Cut(string(out.YAML()), " "+c.field+":")
+		if first, rest, _ := strings.Cut(got, "\n"); first == "" {
+			got = ""
+			for line := range strings.Lines(rest) {
+				item, ok := strings.CutPrefix(strings.TrimSpace(line), "- ")
+				if !ok {
+					break
+				}
+				got += " " + strings.Trim(item, `'"`)
+			}
+		} else {
+			got = first
+		}
+		if got = strings.TrimSpace(got); got != c.want || len(invalid(out)) > 0 || !strings.Contains(string(out.YAML()), "name: one\n      port: 80") {
+			t.Errorf("%s: %q: %s is %q, want %q; %v", c.name, c.value, c.field, got, c.want, invalid(out))
+		}
+		if e := entry(out, c.name); !slices.ContainsFunc(e, func(e Entry) bool { return e.Outcome == c.outcome }) {
+			t.Errorf("%s: %q: the entries are %v, want one that is %s", c.name, c.value, e, c.outcome)
+		}
+	}
+}
+
 // TestWithheldRulesKeepTheRest: where one annotation leaves rules without backends, all else that the Ingress asks for is there, so that it holds once somebody adds them.
 func TestWithheldRulesKeepTheRest(t *testing.T) {
 	for _, withheld := range []string{`auth-type: basic`, `auth-tls-secret: default/ca`, `satisfy: any`, `enable-modsecurity: "true"`, `auth-url: https://auth.example.com/check`, `denylist-source-range: nonsense`, `backend-protocol: HTTPS`,
