@@ -106,7 +106,7 @@ func (r *reader) admit() {
 	if s.redirect != nil {
 		try(fields("filters", []object{s.redirect.filter()}), func(why string) { s.redirect, s.unredirected = nil, true; hold(why) })
 	}
-	if s.appRoot != "" {
+	if s.appRoot != "" && !s.appRootWithheld {
 		try(fields("filters", []object{(&redirect{path: s.appRoot, code: 302}).filter()}), func(string) { s.appRootWithheld = true })
 	}
 	if len(rules) == 0 {

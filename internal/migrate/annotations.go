@@ -194,6 +194,9 @@ func (r *reader) redirects() {
 			r.add(r.ing, "app-root", Translated, "is no absolute path, and has no effect in ingress-nginx either", "")
 		} else if u.RawQuery != "" || strings.ContainsAny(v, "$#") {
 			r.not(r.ing, "app-root", "a redirect cannot have a query or variables of its own", "redirect in the application")
+		} else if !sendable(v) {
+			s.appRoot, s.appRootWithheld = v, true
+			r.not(r.ing, "app-root", "is no path that can be sent; so that nothing is open, / is answered 500", "write a space as %20, and no control characters")
 		} else {
 			s.appRoot = v
 			r.approx(r.ing, "app-root", "redirects / with 302; the query of the request is kept, which nginx drops", "nothing, unless the application minds the query")
@@ -240,14 +243,29 @@ func (r *reader) target(name, v string, code int) *redirect {
 	if sameHost {
 		literal = "//" + literal
 	}
+	inexpressible := func(why string) *redirect {
+		r.set.withheld, r.set.unredirected = "the redirect "+v+" cannot be expressed", true
+		r.not(r.ing, name, "a redirect with status "+itoa(code)+" to "+v+" cannot be expressed: "+why, "write a RequestRedirect filter that is close to it; until then these paths are answered 500")
+		return nil
+	}
 	u, err := url.Parse(literal)
 	if err != nil || strings.Contains(literal, "$") || u.RawQuery != "" || u.Fragment != "" || u.User != nil || !slices.Contains(redirectCodes, code) || (sameURI && strings.Trim(u.Path, "/") != "") ||
 		(u.Host == "" && !strings.HasPrefix(u.Path, "/")) {
-		r.set.withheld, r.set.unredirected = "the redirect "+v+" cannot be expressed", true
-		r.not(r.ing, name, "a redirect with status "+itoa(code)+" to "+v+" cannot be expressed: it has a query, a fragment, variables or another status", "write a RequestRedirect filter that is close to it; until then these paths are answered 500")
-		return nil
+		return inexpressible("it has a query, a fragment, variables or another status")
 	}
-	out := &redirect{scheme: u.Scheme, host: u.Hostname(), path: u.Path, code: code}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	switch {
+	case u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+		return inexpressible("its scheme is neither http nor https")
+	case host != "" && !hostname.MatchString(host):
+		return inexpressible(u.Hostname() + " is no host name of letters, digits and -")
+	case u.Port() != "" && !isPort(u.Port()):
+		return inexpressible(u.Port() + " is no port")
+	}
+	out := &redirect{scheme: u.Scheme, host: host, path: u.EscapedPath(), code: code}
+	if !sendable(out.path) {
+		return inexpressible("its path cannot be sent")
+	}
 	if p := u.Port(); p != "" {
 		out.port, _ = strconv.Atoi(p)
 	}
@@ -261,7 +279,26 @@ func (r *reader) target(name, v string, code int) *redirect {
 	default:
 		r.approx(r.ing, name, "redirects with "+itoa(code)+"; the query of the request is kept, which nginx drops", "nothing, unless the target minds the query")
 	}
+	if !sameURI && out.path != "/" && (!isNormal(out.path) || !strings.HasSuffix(literal, out.path)) {
+		r.approx(r.ing, name, "Location has the path in its normal form: escapes of letters, digits and -._~ are decoded, others in upper case, what may not stand in a path is escaped, and dot segments are gone", "nothing, unless the target tells these forms apart")
+	}
 	return out
+}
+
+// sendable reports whether a path can be one of a redirect or a rewrite.
+func sendable(path string) bool {
+	return !strings.Contains(path, "%00") && !strings.ContainsFunc(path, func(ch rune) bool { return ch <= ' ' || ch == 0x7f })
+}
+
+var (
+	normalPath  = regexp.MustCompile(`^(?:[-A-Za-z0-9._~!$&'()*+,;=:@/]|%[0-9A-F]{2})*$`)
+	decodedByte = regexp.MustCompile(`%(?:2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])`) // those of letters, digits and -._~
+	dotSegment  = regexp.MustCompile(`/\.\.?(?:/|$)`)
+)
+
+// isNormal reports whether redirects and rewrites of Moongate have a path byte for byte as it is written.
+func isNormal(path string) bool {
+	return normalPath.MatchString(path) && !decodedByte.MatchString(path) && !dotSegment.MatchString(path)
 }
 
 func (r *reader) paths() {

@@ -194,6 +194,63 @@ func TestListsOfCORS(t *testing.T) {
 	}
 }
 
+// TestTargetsOfRedirects: a redirect leads where it led, byte for byte or as the report says, or the paths are answered 500.
+func TestTargetsOfRedirects(t *testing.T) {
+	for _, c := range []struct {
+		target, host, path string
+		normal             bool // Location has another form of the path, and the report says so
+	}{
+		{"https://b.test/a%2Fb", "b.test", "/a%2Fb", false},
+		{"https://b.test/Getting%20Started", "b.test", "/Getting%20Started", false},
+		{"https://b.test/100%25", "b.test", "/100%25", false},
+		{"https://b.test/a%3Bb;c", "b.test", "/a%3Bb;c", false},
+		{"https://b.test/a%2fb", "b.test", "/a%2fb", true},
+		{"https://b.test/%2e%2e/x%41", "b.test", "/%2e%2e/x%41", true},
+		{"https://b.test/é", "b.test", "/%C3%A9", true},
+		{"https://New.B.Test./x", "new.b.test", "/x", false},
+		{"https://b.test$request_uri", "b.test", "", false},
+		{"https://a_b.test/x", "", "", false},
+		{"https://[::1]/x", "", "", false},
+		{"https://b.test:99999/x", "", "", false},
+		{"https://b.test:0/x", "", "", false},
+		{"ftp://b.test/x", "", "", false},
+		{"https://b.test/%00", "", "", false},
+	} {
+		out := convert(t, beside("/admin", `nginx.ingress.kubernetes.io/permanent-redirect: "`+c.target+`"`))
+		text := string(out.YAML())
+		if found := invalid(out); len(found) > 0 || strings.Contains(text, "name: secret") {
+			t.Errorf("%s: %v in\n%s", c.target, found, text)
+		}
+		e := entry(out, "permanent-redirect")
+		if c.host == "" {
+			if strings.Contains(text, "RequestRedirect") || len(e) != 1 || e[0].Outcome != NotTranslated {
+				t.Errorf("%s: there must be no redirect, and the report must say so: %v\n%s", c.target, e, text)
+			}
+			continue
+		}
+		if !strings.Contains(text, "hostname: "+c.host+"\n") || c.path == "" != !strings.Contains(text, "replaceFullPath") || c.path != "" && !strings.Contains(text, "replaceFullPath: "+c.path+"\n") {
+			t.Errorf("%s: want a redirect to %s%s:\n%s", c.target, c.host, c.path, text)
+		}
+		if said := slices.ContainsFunc(e, func(e Entry) bool { return strings.Contains(e.Message, "normal form") }); said != c.normal {
+			t.Errorf("%s: the report speaks of another form: %v, want %v", c.target, said, c.normal)
+		}
+	}
+}
+
+// TestPathsThatCannotBeSent: neither a rewrite nor a redirect of / has one, and what they are for is answered 500.
+func TestPathsThatCannotBeSent(t *testing.T) {
+	for _, target := range []string{"/x y", "/x y/$1"} {
+		out := convert(t, beside("/admin/(.*)", `nginx.ingress.kubernetes.io/rewrite-target: "`+target+`"`))
+		if e := entry(out, "rewrite-target"); strings.Contains(string(out.YAML()), "name: secret") || len(e) != 1 || e[0].Outcome != NotTranslated {
+			t.Errorf("%s: %v\n%s", target, e, out.YAML())
+		}
+	}
+	out := convert(t, beside("/admin", `nginx.ingress.kubernetes.io/app-root: "/a b"`))
+	if e := entry(out, "app-root"); strings.Contains(string(out.YAML()), "RequestRedirect") || !strings.Contains(string(out.YAML()), "type: Exact\n        value: /\n  - name") || len(e) != 1 || e[0].Outcome != NotTranslated {
+		t.Errorf("%v\n%s", e, out.YAML())
+	}
+}
+
 // TestWithheldRulesKeepTheRest: where one annotation leaves rules without backends, all else that the Ingress asks for is there, so that it holds once somebody adds them.
 func TestWithheldRulesKeepTheRest(t *testing.T) {
 	for _, withheld := range []string{`auth-type: basic`, `auth-tls-secret: default/ca`, `satisfy: any`, `enable-modsecurity: "true"`, `auth-url: https://auth.example.com/check`, `denylist-source-range: nonsense`, `backend-protocol: HTTPS`,

@@ -380,9 +380,20 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 		}
 		return []object{pathMatch("PathPrefix", escape(path))}
 	}
+	withheld := func() *rewrite {
+		if behind && literal(l.path) {
+			return &rewrite{matches: prefix(l.path), withheld: true, prefix: strings.TrimSuffix(l.path, "/"), longer: true}
+		}
+		rw := regular()
+		rw.withheld = true
+		return rw
+	}
 	switch {
 	case l.fallback && l.backend == nil:
 		return &rewrite{matches: prefix("/")}
+	case !sendable(target):
+		c.not(l.from, "rewrite-target", "the target "+target+" is no path that can be sent; its paths are answered 500", "write a space as %20, and no control characters")
+		return withheld()
 	case target == "":
 		if !behind || !literal(l.path) {
 			rw := regular()
@@ -438,12 +449,7 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 	}
 	c.not(l.from, "rewrite-target", fmt.Sprintf("the target %s of the path %s cannot be expressed: only the beginning of a path can be replaced; its paths are answered 500", target, l.path),
 		"write a URLRewrite filter that is close to it, or rewrite in the application")
-	if behind && literal(l.path) {
-		return &rewrite{matches: prefix(l.path), withheld: true, prefix: strings.TrimSuffix(l.path, "/"), longer: true}
-	}
-	rw := regular()
-	rw.withheld = true
-	return rw
+	return withheld()
 }
 
 var reference = regexp.MustCompile(`\$\d`)
