@@ -48,7 +48,7 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		{annotation + `rewrite-target: /x, ` + annotation + `x-forwarded-prefix: "/a  b"`, "x-forwarded-prefix"},
 		{annotation + `upstream-vhost: ` + strings.Repeat("a", 254), "upstream-vhost"},
 		{annotation + `limit-rps: "99999999999"`, "limit-rps"},
-		{annotation + `auth-url: "http://auth.default.svc:99999/check"`, "auth-url"},
+		{annotation + `auth-url: "http://auth.` + strings.Repeat("a", 64) + `.svc/check"`, "auth-url"},
 		{annotation + `mirror-target: "http://copies.default.svc:99999$request_uri"`, "mirror-target"},
 		{annotation + `permanent-redirect: "https://b.test/` + strings.Repeat("a", 1024) + `"`, "permanent-redirect"},
 		{annotation + `rewrite-target: "/` + strings.Repeat("a", 1024) + `"`, "rewrite-target"},
@@ -117,11 +117,56 @@ func TestRouteIsNotAccepted(t *testing.T) {
 
 // TestCanaryIsNotAccepted: what is wrong with a canary leaves out the rule for its header, and not the other Ingress.
 func TestCanaryIsNotAccepted(t *testing.T) {
-	out := convert(t, strings.Replace(beside("/", `nginx.ingress.kubernetes.io/canary: "true", nginx.ingress.kubernetes.io/canary-by-header: X-Canary, nginx.ingress.kubernetes.io/canary-by-header-value: "`+strings.Repeat("a", 4097)+`"`), "ImplementationSpecific", "Prefix", 1))
-	if text := string(out.YAML()); len(invalid(out)) > 0 || strings.Contains(text, "name: secret") || !strings.Contains(text, "- name: site\n      port: 80\n") {
-		t.Errorf("%v in\n%s", invalid(out), text)
+	for field, annotations := range map[string]string{
+		"canary-by-header-value": `nginx.ingress.kubernetes.io/canary-by-header: X-Canary, nginx.ingress.kubernetes.io/canary-by-header-value: "` + strings.Repeat("a", 4097) + `"`,
+		"canary-by-header":       `nginx.ingress.kubernetes.io/canary-by-header: X Canary`,
+	} {
+		out := convert(t, strings.Replace(beside("/", `nginx.ingress.kubernetes.io/canary: "true", `+annotations), "ImplementationSpecific", "Prefix", 1))
+		if text := string(out.YAML()); len(invalid(out)) > 0 || strings.Contains(text, "name: secret") || !strings.Contains(text, "- name: site\n      port: 80\n") {
+			t.Errorf("%s: %v in\n%s", field, invalid(out), text)
+		}
+		if e := entry(out, field); len(e) != 1 || e[0].Outcome != NotTranslated {
+			t.Errorf("the entries are %v", e)
+		}
 	}
-	if e := entry(out, "canary-by-header-value"); len(e) != 1 || e[0].Outcome != NotTranslated {
-		t.Errorf("the entries are %v", e)
+}
+
+// TestAuthorizationServers: what the filter cannot say of a server leaves the paths without backends, except what does not matter.
+func TestAuthorizationServers(t *testing.T) {
+	const server = "http://auth.default.svc.cluster.local"
+	many := make([]string, 70)
+	for n := range many {
+		many[n] = "X-" + itoa(n)
+	}
+	for _, c := range []struct {
+		url, headers string
+		closed       bool
+		want         string // in the filter
+	}{
+		{server + "/check", "X-User, X-User,x-user", false, "allowedResponseHeaders:\n          - X-User\n    backendRefs"},
+		{server + "/check", "Host, X-User", false, "allowedResponseHeaders:\n          - X-User\n    backendRefs"},
+		{server + "/a%25b", "X-User", false, "path: /a%25b\n"},
+		{server + "/check", "X-User, X User", true, ""},
+		{server + "/check", "Host", true, ""},
+		{server + "/check", strings.Join(many, ","), true, ""},
+		{server + "/x y", "X-User", true, ""},
+		{server + "/chéck", "X-User", true, ""},
+		{server + "/a/../b", "X-User", true, ""},
+		{server + "/a//b", "X-User", true, ""},
+		{server + "/a%2Fb", "X-User", true, ""},
+		{server + "/check#x", "X-User", true, ""},
+		{server + ":99999/check", "X-User", true, ""},
+		{"http://user:secret@auth.default.svc.cluster.local/check", "X-User", true, ""},
+	} {
+		out := convert(t, beside("/admin", `nginx.ingress.kubernetes.io/auth-url: "`+c.url+`", nginx.ingress.kubernetes.io/auth-response-headers: "`+c.headers+`"`))
+		text := string(out.YAML())
+		if found := invalid(out); len(found) > 0 || strings.Contains(text, "name: secret") == c.closed || strings.Contains(text, "ExternalAuth") == c.closed || !strings.Contains(text, c.want) {
+			t.Errorf("%s with %s: %v in\n%s", c.url, c.headers, found, text)
+		}
+		if c.closed && !slices.ContainsFunc(append(entry(out, "auth-url"), entry(out, "auth-response-headers")...), func(e Entry) bool {
+			return e.Outcome == NotTranslated && strings.Contains(e.Message, "answered 500")
+		}) {
+			t.Errorf("%s with %s: the report does not say that the paths are closed: %v", c.url, c.headers, out.Report)
+		}
 	}
 }

@@ -342,6 +342,7 @@ var (
 	corsMethods   = regexp.MustCompile(`^([A-Za-z]+,?\s?)+$`) // this and the next two are ingress-nginx's
 	corsHeaders   = regexp.MustCompile(`^([A-Za-z0-9\-_]+,?\s?)+$`)
 	corsExposed   = regexp.MustCompile(`^(([A-Za-z0-9\-_]+|\*),?\s?)+$`)
+	fieldName     = regexp.MustCompile(`^[A-Za-z0-9_-]+$`) // of a header, as ingress-nginx takes it
 	clusterSuffix = regexp.MustCompile(`\.svc(\.cluster\.local)?$`)
 )
 
@@ -659,29 +660,58 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 		unreachable("an authorization server that is no Service of the cluster")
 		return
 	}
+	path := strings.TrimSuffix(u.EscapedPath(), "/")
+	if u.User != nil || u.Fragment != "" || !strings.HasSuffix(strings.TrimSuffix(v, "/"), path) || !isNormal(path) || strings.Contains(path, "//") || strings.Contains(path, "%2F") || !sendable(path) {
+		unreachable("an authorization server with a user, a fragment or a path that has spaces, other characters than ASCII, dot segments, repeated or escaped slashes or needless escapes")
+		return
+	}
 	port := 80
 	if p := u.Port(); p != "" {
+		if !isPort(p) {
+			unreachable("an authorization server at port " + p)
+			return
+		}
 		port, _ = strconv.Atoi(p)
+	}
+	headers := distinct(list(responseHeaders))
+	if n := slices.IndexFunc(headers, func(h string) bool { return !fieldName.MatchString(h) }); n >= 0 {
+		hold("auth-response-headers", "a list with "+headers[n]+", for which ingress-nginx refuses all requests,", "correct it, then add the backendRefs")
+		return
+	}
+	ofConnection := func(h string) bool { return slices.Contains(connectionFields, strings.ToLower(h)) }
+	if n := slices.IndexFunc(headers, ofConnection); n >= 0 {
+		ignored := headers[n]
+		if headers = slices.DeleteFunc(headers, ofConnection); len(headers) == 0 {
+			hold("auth-response-headers", "a list of fields that belong to the connection alone", "name other fields, then add the backendRefs")
+			return
+		}
+		r.approx(r.ing, "auth-response-headers", ignored+" belongs to the connection, and is not taken from the answer", "")
 	}
 	ref := fields("name", parts[0])
 	if parts[1] != r.ing.Namespace {
 		ref = ref.with("namespace", parts[1])
 	}
-	http := fields("path", nonEmpty(strings.TrimSuffix(u.Path, "/")), "allowedHeaders", []string{"Accept", "Cookie", "Origin", "Referer", "User-Agent", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Requested-With"})
+	http := fields("path", nonEmpty(path), "allowedHeaders", []string{"Accept", "Cookie", "Origin", "Referer", "User-Agent", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Requested-With"})
 	message := "the server is asked for its path followed by that of the request, with the method of the request, and is sent Authorization, Cookie and some other fields, but no X-Original-URL and X-Original-Method; " +
 		"yes is 200 only, in nginx any 2xx; its cookies are not passed on; answers other than 401 and 403 are passed on, where nginx answers 500"
-	if hasHeaders {
-		http = http.with("allowedResponseHeaders", list(responseHeaders))
+	if len(headers) > 0 {
+		http = http.with("allowedResponseHeaders", headers)
 		r.done(r.ing, "auth-response-headers", "as it says")
 	} else {
+		if hasHeaders {
+			r.approx(r.ing, "auth-response-headers", "names no field, see auth-url", "")
+		}
 		message += "; all fields of its answer but Date and Content-* are sent to the backend, in nginx none"
 	}
-	if strings.TrimSuffix(u.Path, "/") == "" {
+	if path == "" {
 		message += "; since it has no path of its own, every path that the server answers 200 to anybody, such as /healthz, is open"
 	}
 	r.set.auth = fields("protocol", "HTTP", "backendRef", ref.with("port", port), "http", http)
 	r.approx(r.ing, "auth-url", message, "compare with docs/tasks/external-auth.md what your server expects")
 }
+
+// connectionFields are fields of answers that are never put into requests.
+var connectionFields = strings.Fields("host authority cdn-loop connection content-length content_length expect http2-settings keep-alive proxy-connection te trailer transfer-encoding transfer_encoding upgrade")
 
 func nonEmpty(s string) any {
 	if s == "" {
@@ -963,12 +993,16 @@ func (r *reader) canary() {
 			continue
 		}
 		switch name {
+		case "canary-by-header":
+			if h := r.value(r.ing, name); h != "" && !fieldName.MatchString(h) {
+				r.not(r.ing, name, h+" is no name of a header field, so that no request has it; it is left out", "correct it")
+				continue
+			}
 		case "canary-by-header-pattern":
 			if _, err := regexp.Compile(r.value(r.ing, name)); err != nil {
 				r.not(r.ing, name, "is no regular expression of RE2, and left out", "write it without lookarounds and backreferences")
 				continue
 			}
-		case "canary-by-header-value":
 		}
 		claims(name, "as a match of a rule of its own")
 	}

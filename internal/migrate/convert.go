@@ -748,7 +748,7 @@ func (c *converter) backends(l *location, m, primary object, rw *rewrite, r *rou
 				return append(slices.Clone(m), field{"headers", []object{h}})
 			}
 			only := func(ref object) []object { return []object{ref} }
-			if h := value("canary-by-header"); h != "" {
+			if h := value("canary-by-header"); fieldName.MatchString(h) {
 				pattern := value("canary-by-header-pattern")
 				switch {
 				case value("canary-by-header-value") != "":
