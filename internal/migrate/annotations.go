@@ -773,6 +773,10 @@ func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) 
 	}
 	for _, one := range limits.claims {
 		r.approx(r.ing, one.name, one.message, one.remedy)
+		if r.global.forwarded && len(r.global.trusted) == 0 {
+			r.not(r.ing, one.name, "clients are told apart by the address of their connection, and not by X-Forwarded-For as in nginx: behind a proxy all have its address, and whether that is in a range decides about all of them",
+				"before requests come, name the ranges of the proxies in trustedProxies of GatewayParameters (docs/tasks/client-address.md), or in proxy-real-ip-cidr of "+r.global.from.String()+" and migrate again")
+		}
 	}
 	if len(limits.rules) > 0 {
 		r.set.policy = r.set.policy.with("rateLimit", fields("local", fields("rules", limits.rules)))

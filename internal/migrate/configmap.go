@@ -39,6 +39,9 @@ type global struct {
 	blocked  string // block-cidrs
 	withheld string // why no backend may be asked; "" where one may
 	streams  string // why ports for TCP and UDP must not be open; "" where they may
+	// forwarded is that X-Forwarded-For says who the client is, where a proxy sends it, and trusted are the ranges of these proxies; none is that they are not known.
+	forwarded bool
+	trusted   []string
 }
 
 const challengePath = "/.well-known/acme-challenge"
@@ -78,7 +81,7 @@ var configVerdicts = func() map[string]verdict {
 		{"use-forwarded-headers compute-full-forwarded-for forwarded-for-header forwarded-host-header forwarded-for-proxy-protocol-header enable-real-ip proxy-real-ip-cidr",
 			"X-Forwarded-* fields of requests are believed of trusted proxies only, and the client's address is that of the connection else; limits and lists of addresses go by it. Where TLS ends at such a proxy, requests that came to it by HTTPS are redirected to HTTPS again and again, which nginx does not do that reads X-Forwarded-Proto", "name the ranges of the proxies before it in trustedProxies of GatewayParameters; where TLS ends there, set ssl-redirect to false and have the proxy redirect"},
 		{"use-proxy-protocol proxy-protocol-header-timeout", "listeners expect no PROXY protocol, and answer connections that begin with it 400", "set ports[].proxyProtocol of GatewayParameters, and trustedProxies, before the load balancer leads to the Gateway"},
-		{"block-user-agents block-referers", "requests are not refused by these fields, and reach backends", "refuse them in the application, or by an authorization server behind an ExternalAuth filter"},
+		{"block-user-agents block-referers", "requests are not refused by these fields, and reach backends: to answer all of them 500 would close the whole gateway", "refuse them in the application, or by an authorization server behind an ExternalAuth filter"},
 		{"add-headers", "the ConfigMap that it names is not read, and responses have none of its fields", "write a ResponseHeaderModifier filter, or an HTTPFilter for several routes"},
 		{"proxy-set-headers", "the ConfigMap that it names is not read, and requests have none of its fields", "write a RequestHeaderModifier filter, or an HTTPFilter for several routes"},
 		{"hide-headers global-allowed-response-headers", "fields of responses are passed on as they are", "remove them by a ResponseHeaderModifier filter"},
@@ -154,6 +157,7 @@ func (c *converter) readConfig() {
 		}
 		return
 	}
+	c.global.trust()
 	for _, key := range slices.Sorted(maps.Keys(c.global.from.Data)) {
 		c.global.take(c, key, strings.TrimSpace(c.global.from.Data[key]))
 	}
@@ -167,6 +171,20 @@ func (c *converter) readConfig() {
 		if boolean(c.global.from.Data["hsts-preload"], false) {
 			c.global.hsts += "; preload"
 		}
+	}
+}
+
+// trust finds out whether X-Forwarded-For says who the client is, and of which proxies it is believed. By default nginx believes it of everybody, which is not taken over:
+// whoever may connect could claim any address.
+func (g *global) trust() {
+	g.forwarded = boolean(g.from.Data["use-forwarded-headers"], false) || boolean(g.from.Data["enable-real-ip"], false)
+	if !g.forwarded || strings.TrimSpace(g.from.Data["forwarded-for-header"]) != "" && !strings.EqualFold(strings.TrimSpace(g.from.Data["forwarded-for-header"]), "X-Forwarded-For") {
+		return
+	}
+	ranges, bad := cidrs(g.from.Data["proxy-real-ip-cidr"])
+	everybody := func(r string) bool { return strings.HasSuffix(r, "/0") }
+	if bad == "" && !slices.ContainsFunc(ranges, everybody) && len(ranges) <= maxTrusted {
+		g.trusted = distinct(ranges)
 	}
 }
 
@@ -236,6 +254,17 @@ func (g *global) take(c *converter, key, value string) {
 			return
 		}
 		say(NotTranslated, configVerdicts[key].message, configVerdicts[key].remedy)
+	case "use-forwarded-headers", "enable-real-ip", "proxy-real-ip-cidr":
+		v := configVerdicts[key]
+		switch {
+		case key != "proxy-real-ip-cidr" && !boolean(value, false):
+			say(Translated, "as by default", "")
+		case len(g.trusted) > 0:
+			say(Approximated, "the ranges of proxy-real-ip-cidr are trustedProxies of GatewayParameters: X-Forwarded-* fields are believed of these proxies, and the client is the last address in X-Forwarded-For that is none of them. "+
+				"Where TLS ends at such a proxy, requests that came to it by HTTPS are redirected to HTTPS again and again, which nginx does not do that reads X-Forwarded-Proto", "where TLS ends at the proxies, set ssl-redirect to false and have them redirect")
+		default:
+			say(NotTranslated, v.message, v.remedy)
+		}
 	case "ssl-reject-handshake":
 		say(Translated, "handshakes for hosts without a certificate are ended anyway", "")
 	default:

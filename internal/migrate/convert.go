@@ -148,13 +148,14 @@ type rule struct {
 	backend bool // it has backends, or will have those that somebody adds, so that a policy is for it
 }
 
-// What an API server accepts at most: rules and hostnames of an HTTPRoute, listeners of a Gateway, of GatewayParameters, items of a ReferenceGrant, and characters of a name.
+// What an API server accepts at most: rules and hostnames of an HTTPRoute, listeners of a Gateway, of GatewayParameters, items of a ReferenceGrant, trusted proxies of GatewayParameters, and characters of a name.
 const (
 	maxRules     = 16
 	maxHostnames = 16
 	maxListeners = 64
 	maxLimited   = 64
 	maxGranted   = 16
+	maxTrusted   = 64
 	maxName      = 253
 )
 
@@ -944,7 +945,7 @@ func (c *converter) documents() []*document {
 	docs := []*document{
 		{kind: "GatewayClass", name: o.GatewayClass, notes: []string{"leave it out where the cluster has it"}, body: meta("gateway.networking.k8s.io/v1", "GatewayClass", "", o.GatewayClass, fields("controllerName", o.ControllerName))},
 		{kind: "GatewayParameters", namespace: o.Namespace, name: o.Name, notes: []string{"the default limit of ingress-nginx for bodies is 1 MiB (proxy-body-size)"},
-			body: meta("moongate.dev/v1alpha1", "GatewayParameters", o.Namespace, o.Name, fields("listeners", limits))},
+			body: meta("moongate.dev/v1alpha1", "GatewayParameters", o.Namespace, o.Name, fields("trustedProxies", c.global.trusted, "listeners", limits))},
 		{kind: "Gateway", namespace: o.Namespace, name: o.Name, notes: gatewayNotes, body: meta("gateway.networking.k8s.io/v1", "Gateway", o.Namespace, o.Name, fields("gatewayClassName", o.GatewayClass,
 			"infrastructure", fields("parametersRef", fields("group", "moongate.dev", "kind", "GatewayParameters", "name", o.Name)), "listeners", c.listeners))},
 	}

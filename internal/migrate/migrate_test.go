@@ -251,6 +251,34 @@ func TestPathsThatCannotBeSent(t *testing.T) {
 	}
 }
 
+// TestTrustedProxies: where X-Forwarded-For says who the client is, the proxies that it is believed of are those of proxy-real-ip-cidr; else lists of addresses say by what they go.
+func TestTrustedProxies(t *testing.T) {
+	for _, c := range []struct {
+		data, trusted string // "" is none
+		told          bool   // the list's own entry says that it goes by the connection
+	}{
+		{`use-forwarded-headers: "true", proxy-real-ip-cidr: "192.0.2.0/24, 2001:db8::1"`, "  trustedProxies:\n  - 192.0.2.0/24\n  - 2001:db8::1/128\n", false},
+		{`enable-real-ip: "True", proxy-real-ip-cidr: 192.0.2.0/24`, "  trustedProxies:\n  - 192.0.2.0/24\n", false},
+		{`use-forwarded-headers: "true"`, "", true},
+		{`use-forwarded-headers: "true", proxy-real-ip-cidr: 0.0.0.0/0`, "", true},
+		{`use-forwarded-headers: "true", proxy-real-ip-cidr: proxies.test`, "", true},
+		{`use-forwarded-headers: "true", forwarded-for-header: X-Client, proxy-real-ip-cidr: 192.0.2.0/24`, "", true},
+		{`use-forwarded-headers: "false", proxy-real-ip-cidr: 192.0.2.0/24`, "", false},
+		{`proxy-real-ip-cidr: 192.0.2.0/24`, "", false},
+	} {
+		out := convert(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ingress-nginx-controller, namespace: ingress-nginx}\ndata: {"+c.data+"}\n---\n"+beside("/admin", "x: y"))
+		text := string(out.YAML())
+		if found := invalid(out); len(found) > 0 || strings.Contains(text, "trustedProxies") != (c.trusted != "") || !strings.Contains(text, c.trusted) {
+			t.Errorf("%s: %v in\n%s", c.data, found, text)
+		}
+		if told := slices.ContainsFunc(entry(out, "whitelist-source-range"), func(e Entry) bool {
+			return e.Outcome == NotTranslated && strings.Contains(e.Message, "by the address of their connection") && strings.Contains(e.Remedy, "trustedProxies")
+		}); told != c.told {
+			t.Errorf("%s: the entry of the list says by what it goes: %v, want %v: %v", c.data, told, c.told, out.Report)
+		}
+	}
+}
+
 // TestWithheldRulesKeepTheRest: where one annotation leaves rules without backends, all else that the Ingress asks for is there, so that it holds once somebody adds them.
 func TestWithheldRulesKeepTheRest(t *testing.T) {
 	for _, withheld := range []string{`auth-type: basic`, `auth-tls-secret: default/ca`, `satisfy: any`, `enable-modsecurity: "true"`, `auth-url: https://auth.example.com/check`, `denylist-source-range: nonsense`, `backend-protocol: HTTPS`,
