@@ -368,6 +368,14 @@ spec:
 	}
 }
 
+// TestHostInUpperCase: a host is the same in any case, and does not make the Gateway invalid.
+func TestHostInUpperCase(t *testing.T) {
+	out := convert(t, ingressOf("a", "one", "A.Test", "one", "")+ingressOf("a", "two", "a.test", "two", ""))
+	if found := invalid(out); len(found) > 0 || strings.Count(string(out.YAML()), "hostname: a.test\n") != 1 {
+		t.Errorf("%v in\n%s", found, out.YAML())
+	}
+}
+
 // TestTwice: an Ingress that is in the input twice is a problem, not two.
 func TestTwice(t *testing.T) {
 	in := new(Input)

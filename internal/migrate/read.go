@@ -129,6 +129,9 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
 		if i.Namespace == "" {
 			i.Namespace = "default"
 		}
+		for n := range i.Spec.Rules { // nginx compares hosts without case, and an API server has none in upper case
+			i.Spec.Rules[n].Host = strings.ToLower(i.Spec.Rules[n].Host)
+		}
 		if validation.IsDNS1123Label(i.Namespace) != nil {
 			in.problem(file, line, "metadata.namespace", "is no name of a namespace", "correct it: lower-case letters, digits and -")
 			return
