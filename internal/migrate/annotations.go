@@ -785,14 +785,23 @@ func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) 
 
 var byteSize = regexp.MustCompile(`^(\d+)([kKmMgG]?)[bB]?$`)
 
+// bytesOf reads a size as nginx writes it; false is that it is none, or more than a number holds.
+func bytesOf(v string) (int64, bool) {
+	m := byteSize.FindStringSubmatch(v)
+	if m == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[strings.ToLower(m[2])]
+	return n << shift, err == nil && n <= math.MaxInt64>>shift
+}
+
 func (r *reader) limits() {
 	if v, ok := r.take("proxy-body-size"); ok {
-		m := byteSize.FindStringSubmatch(v)
-		if m == nil {
+		if n, ok := bytesOf(v); !ok {
 			r.not(r.ing, "proxy-body-size", v+" is no size, so that bodies of up to 1 MiB are taken, as by default", "correct it, or set maxRequestBodyBytes in GatewayParameters")
 		} else {
-			n, _ := strconv.ParseInt(m[1], 10, 64)
-			r.set.body = n << map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[strings.ToLower(m[2])]
+			r.set.body = n
 			// Reported with the host, as it is set by listener.
 		}
 	}

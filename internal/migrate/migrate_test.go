@@ -376,6 +376,16 @@ func TestHostInUpperCase(t *testing.T) {
 	}
 }
 
+// TestSizeThatIsNone: a size that no number holds counts as the default, and does not become another.
+func TestSizeThatIsNone(t *testing.T) {
+	for _, size := range []string{"99999999999g", "99999999999999999999", "many"} {
+		out := convert(t, ingressOf("a", "one", "a.test", "one", `nginx.ingress.kubernetes.io/proxy-body-size: "`+size+`"`))
+		if e := entry(out, "proxy-body-size"); len(e) == 0 || e[0].Outcome != NotTranslated || strings.Count(string(out.YAML()), "maxRequestBodyBytes") != 1 {
+			t.Errorf("%s: %v\n%s", size, e, out.YAML())
+		}
+	}
+}
+
 // TestTwice: an Ingress that is in the input twice is a problem, not two.
 func TestTwice(t *testing.T) {
 	in := new(Input)
