@@ -182,7 +182,7 @@ func TestConnectHTTP2Ends(t *testing.T) {
 	b.SetLinger(0)
 	b.Close()
 	var reset http2.StreamError
-	if _, err := io.ReadAll(c); !errors.As(err, &reset) || reset.Code != http2.ErrCodeCancel {
+	if _, err := io.ReadAll(c); !errors.As(err, &reset) || reset.Code != http2.ErrCodeConnect {
 		t.Errorf("the client read up to %v", err)
 	}
 	ends("upstream_truncated")

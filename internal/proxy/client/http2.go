@@ -256,7 +256,11 @@ func (d *stream) runTunnel(extended bool) (suspended bool) {
 	}
 	outcome := d.ex.Run()
 	if d.c.tunnels.remove(d) && !outcome.Complete {
-		d.s.Reset(http2.Cancel)
+		code := http2.ConnectError
+		if extended {
+			code = http2.Cancel
+		}
+		d.s.Reset(code)
 	}
 	d.leavePlace()
 	return outcome.Suspended
