@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/accesslog"
@@ -136,7 +137,11 @@ func OpenAccessLog(destination string, stdout io.Writer, o accesslog.Options) (*
 }
 
 func openLogFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	// A named pipe that nobody reads is an error then, instead of a wait that nothing ends.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
+	if errors.Is(err, syscall.ENXIO) {
+		return nil, fmt.Errorf("--access-log: nobody reads the pipe: %w; start its reader first", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--access-log: cannot open the file: %w; say stdout, off or a path that can be written", err)
 	}

@@ -295,3 +295,36 @@ func BenchmarkAccessLog(b *testing.B) {
 	}
 	b.ReportMetric(float64(l.Dropped())/float64(b.N), "dropped/op")
 }
+
+// TestAccessLogPipe: a named pipe that nobody reads is an error, at the start and when it is opened again, and neither keeps a log from being closed.
+func TestAccessLogPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenAccessLog(path, nil, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "start its reader first") {
+		t.Fatalf("opened without a reader: %v", err)
+	}
+	opened := make(chan *os.File)
+	go func() {
+		r, _ := os.Open(path)
+		opened <- r
+	}()
+	var l *AccessLog
+	testkit.Eventually(t, "opened", func() (ok bool) {
+		var err error
+		l, err = OpenAccessLog(path, nil, accesslog.Options{})
+		return err == nil
+	})
+	reader := <-opened
+	if err := l.Reopen(); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
+	reader.Close()
+	if err := l.Reopen(); err == nil {
+		t.Error("opened again without a reader")
+	}
+	if err := l.Close(time.Minute); err != nil {
+		t.Error(err)
+	}
+}

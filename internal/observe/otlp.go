@@ -213,6 +213,7 @@ func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
 		return 0, retry{reason: DropWriteFailed}, err
 	}
 	req.Header.Set("Content-Type", "application/x-protobuf")
+	req.Header.Set("User-Agent", "moongate")
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return 0, retry{again: !sent.Load() || isDisconnect(err), reason: DropUnavailable}, err

@@ -32,7 +32,7 @@ func TestCollector(t *testing.T) {
 			var calls atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
-				if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+				if err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" || r.UserAgent() != "moongate" {
 					t.Errorf("%s %s %v %v", r.Method, r.URL, r.Header, err)
 				}
 				if calls.Add(1) == 1 {
