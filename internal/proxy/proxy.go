@@ -118,6 +118,7 @@ func New(o Options) *Proxy {
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
+	p.clients.OnExhausted(p.upstreams.EvictIdle)
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
 	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed, &p.engine.Budget)

@@ -183,9 +183,12 @@ const closeEach = 16
 
 // CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce.
 func (s *Set) CloseIdle() {
-	s.dormants.end(s, closeEach*shards, func(*dormant) bool { return true })
+	ended := 0
 	for i := range s.shards {
-		s.shards[i].end(closeEach, (*Conn).endIdle)
+		ended += s.shards[i].end(closeEach, (*Conn).endIdle)
+	}
+	if ended == 0 { // else those are left alone that hold least
+		s.dormants.endSome(s, closeEach*shards, func(*dormant) bool { return true })
 	}
 }
 
@@ -476,7 +479,7 @@ func (s *Set) makeRoom() bool {
 // endAbove ends up to most connections without a request, of clients that have more than level, and returns how many. It takes them out
 // of counts.
 func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
-	ended = s.dormants.end(s, most, func(d *dormant) bool {
+	ended = s.dormants.endSome(s, most, func(d *dormant) bool {
 		if counts[d.key] <= level {
 			return false
 		}

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"errors"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -12,51 +14,49 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/epoll"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// dormants holds the dormant connections of a Set, and watches them. Its lock comes before those of shards.
+// dormants holds the dormant connections of a Set, and watches them. Its lock comes between that of the Set and those of shards.
 type dormants struct {
 	mu    sync.Mutex
 	watch *epoll.Set // nil before the first
 	byFD  []*dormant
-	// ordered is in the order in which the connections became dormant, which is about that in which their idle times end; own holds those with timeouts of
-	// their own, in no order.
-	ordered, own dormantList
-	stalled      []*dormant   // the sweeper shall wake them; some may have ended
-	closed       bool         // none becomes dormant any more
-	notBefore    atomic.Int64 // none does until then, by the coarse clock
-	taken        atomic.Uint64
+	// ordered is in the order in which the connections became dormant, which is about that in which their idle times end; others holds those with timeouts of
+	// their own, and those that are disordered.
+	ordered, others dormantList
+	stalled         []*dormant   // they are claimed, and could not be woken
+	closed          bool         // none becomes dormant any more
+	notBefore       atomic.Int64 // none does until then, by the coarse clock
+	taken           atomic.Uint64
 }
 
 type dormantList = list[dormant, *dormant]
 
 // listOf is the list that the connection belongs to.
 func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
-	if d.timeouts != &s.timeouts {
-		return &l.own
+	if d.timeouts != &s.timeouts || d.disordered {
+		return &l.others
 	}
 	return &l.ordered
 }
 
-// goDormant has the connection, which was parked and is claimed, become dormant.
-func (c *Conn) goDormant() {
+// goDormant has the connection, which was parked and is claimed, become dormant. False is that this was in vain, and so it would be for others.
+func (c *Conn) goDormant() bool {
 	defer c.recovered()
-	c.unpark()
 	s := c.set
-	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served}
-	if err := c.detach(&d.fd); err != nil { // it was cut, or there are no descriptors
-		s.dormants.notBefore.Store(s.engine.Now() + dormantAfter.Milliseconds())
-		c.disordered = true
-		if !c.retire() {
-			go c.goOn()
-		}
-		return
+	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served, disordered: c.disordered}
+	if err := c.detach(&d.fd); err != nil {
+		c.parkAgain()
+		return !upstream.IsExhausted(err) // else it was cut
 	}
+	c.unpark()
 	d.key = c.key
 	d.counts.Store(c.counts.Load())
-	s.dormants.take(s, d)
-	c.shard.remove(c)
+	armed := s.dormants.take(s, d)
+	c.shard.remove(c) // it is nobody's any more
 	s.wakeEmpty()
+	return armed
 }
 
 // detach gives the connection another descriptor, of which nobody knows, and closes the one it has.
@@ -64,98 +64,136 @@ func (c *Conn) detach(fd *int32) error {
 	var failed error
 	err := c.raw.Control(func(own uintptr) {
 		var other int
-		if other, failed = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
-			*fd = int32(other)
-			c.set.idlePoller.Load().unwatch(int(own)) // the kernel would keep the entry for the other one
+		if other, failed = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0); failed != nil {
+			return
+		}
+		*fd = int32(other)
+		c.set.idlePoller.Load().unwatch(int(own)) // the kernel would keep the entries for the other one
+		if l := c.set.hangUps.Load(); l != nil && c.hangUpWatched.Load() {
+			l.unwatch(int(own))
+			l.unwatchHangUp(c)
 		}
 	})
-	if err == nil {
-		err = failed
-	}
-	if err == nil {
+	if err = errors.Join(err, failed); err == nil {
 		c.tcp.Close()
 	}
 	return err
 }
 
-// take holds a connection from now on, or ends it where it takes none any more.
-func (l *dormants) take(s *Set, d *dormant) {
+// take holds a connection from now on, or ends it where it takes none any more. False is that the system has no room for it, so that it goes on at once.
+func (l *dormants) take(s *Set, d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		d.close(s)
-		return
+		return true
 	}
 	if more := int(d.fd) + 1 - len(l.byFD); more > 0 {
 		l.byFD = append(l.byFD, make([]*dormant, more)...)
 	}
 	l.byFD[d.fd] = d
 	l.listOf(s, d).add(d)
-	l.taken.Add(1)
-	if l.arm(s, d) != nil { // the system has no room
-		l.wake(s, d)
+	if l.arm(s, d, unix.EPOLL_CTL_ADD) != nil {
+		d.claimed = true
+		go l.wake(s, d)
+		return false
 	}
+	l.taken.Add(1)
+	return true
 }
 
 // arm has the next event of a connection reported; mu is held.
-func (l *dormants) arm(s *Set, d *dormant) (err error) {
+func (l *dormants) arm(s *Set, d *dormant, op int) (err error) {
 	if l.watch == nil {
-		if l.watch, err = epoll.Open(func(e *unix.EpollEvent) { l.happened(s, e) }); err != nil {
+		if l.watch, err = epoll.Open(func(e *unix.EpollEvent) { l.happened(s, e.Fd) }); err != nil {
 			l.watch = nil
 			return err
 		}
 	}
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: d.fd}
-	return unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_ADD, int(d.fd), &event)
+	return unix.EpollCtl(l.watch.FD, op, int(d.fd), &event)
 }
 
-// happened goes on with a connection whose client has sent something, or closed it. The event may be of an earlier one with the same descriptor, which does no harm.
-func (l *dormants) happened(s *Set, e *unix.EpollEvent) {
+// happened goes on with a connection of which there is an event. It may be one of an earlier connection with the same descriptor.
+func (l *dormants) happened(s *Set, fd int32) {
 	defer s.recovered()
-	if l.wakeOrEnd(s, e) {
-		s.wakeEmpty()
-	}
-}
-
-// wakeOrEnd reports whether it has ended the connection.
-func (l *dormants) wakeOrEnd(s *Set, e *unix.EpollEvent) (ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch == nil || int(e.Fd) >= len(l.byFD) || l.byFD[e.Fd] == nil {
-		return false
+	if int(fd) < len(l.byFD) && l.byFD[fd] != nil && !l.byFD[fd].claimed {
+		d := l.byFD[fd]
+		d.claimed = true
+		go l.goOn(s, d)
 	}
-	d := l.byFD[e.Fd]
-	if e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 && d.atEnd() {
-		l.remove(s, d)
-		d.close(s)
-		return true
-	}
-	_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil) // else the kernel would keep it for the other descriptor
-	l.wake(s, d)
-	return false
 }
 
-// atEnd reports whether there is nothing to be read any more, now and later.
-func (d *dormant) atEnd() bool {
+// goOn goes on with a connection, which is claimed, as the client wants it.
+func (l *dormants) goOn(s *Set, d *dormant) {
+	defer s.recovered()
+	switch d.look() {
+	case atEnd:
+		l.end(s, d)
+	case asked:
+		l.wake(s, d)
+	case quiet:
+		l.restAgain(s, d)
+	}
+}
+
+// restAgain undoes a claim.
+func (l *dormants) restAgain(s *Set, d *dormant) {
+	l.mu.Lock()
+	d.claimed = false
+	wake := l.closed || l.arm(s, d, unix.EPOLL_CTL_MOD) != nil
+	d.claimed = wake
+	l.mu.Unlock()
+	if wake {
+		l.wake(s, d)
+	}
+}
+
+// What there is of a client.
+const (
+	quiet = iota
+	asked // bytes
+	atEnd // the end, or a reset
+)
+
+// look looks what there is to be read.
+func (d *dormant) look() int {
 	var b [1]byte
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-	return errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR || errno == 0 && n == 0
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return quiet
+	case errno != 0 || n == 0:
+		return atEnd
+	}
+	return asked
 }
 
-// wake makes a Conn of the connection again, or has the sweeper try that again; mu is held.
+// wake makes a Conn of a connection again, which is claimed, or has the sweeper try that again.
 func (l *dormants) wake(s *Set, d *dormant) {
 	tcp, err := d.reopen()
-	if err != nil { // there are no descriptors
-		l.stalled = append(l.stalled, d)
-		return
+	if upstream.IsExhausted(err) && s.exhausted() {
+		tcp, err = d.reopen()
 	}
-	l.remove(s, d)
-	unix.Close(int(d.fd))
-	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
-	c.setPeer(d.peer)
-	c.key, c.until, c.served = d.key, d.until, d.served
-	c.counts.Store(d.counts.Load())
-	s.begin(c, (*Conn).goOn)
+	if err == nil && !l.become(s, d, tcp) {
+		tcp.Close()
+		err = net.ErrClosed
+	}
+	if err != nil && (!upstream.IsExhausted(err) || !l.stall(d)) {
+		l.end(s, d)
+	}
+}
+
+// stall leaves a connection, which is claimed, to the sweeper; false is that all are to end.
+func (l *dormants) stall(d *dormant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.stalled = append(l.stalled, d)
+	}
+	return !l.closed
 }
 
 // reopen returns the connection as package net has it, with a descriptor of its own.
@@ -167,10 +205,39 @@ func (d *dormant) reopen() (*net.TCPConn, error) {
 	return listen.Raw{FD: fd, Peer: d.peer}.TCP()
 }
 
+// become has a Conn take the place of a connection; false is that all are to end.
+func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if l.watch != nil { // the kernel would keep the entry for the other descriptor, if there is one
+		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
+	}
+	l.remove(s, d)
+	unix.Close(int(d.fd))
+	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
+	c.setPeer(d.peer)
+	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
+	c.counts.Store(d.counts.Load())
+	s.begin(c, (*Conn).goOn)
+	return true
+}
+
 // remove takes a connection out; mu is held.
 func (l *dormants) remove(s *Set, d *dormant) {
 	l.byFD[d.fd] = nil
 	l.listOf(s, d).remove(d)
+}
+
+// end ends a connection, which is claimed.
+func (l *dormants) end(s *Set, d *dormant) {
+	l.mu.Lock()
+	l.remove(s, d)
+	d.close(s)
+	l.mu.Unlock()
+	s.wakeEmpty()
 }
 
 // close ends a connection that was taken out, or never in.
@@ -183,67 +250,105 @@ func (d *dormant) close(s *Set) {
 
 // sweep ends those whose idle time is over, and goes on with those that could not be woken.
 func (l *dormants) sweep(s *Set, t sweepTimes) {
-	l.endFrom(s, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
+	l.mu.Lock()
+	stalled := l.stalled
+	l.stalled = nil
+	due := l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
 		end = d.until <= t.idleEnd
 		return end, end
 	})
-	l.endFrom(s, &l.own, math.MaxInt, func(d *dormant) (end, more bool) {
-		return s.idleEnded(d.until, d.timeouts, t.now), true
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	stalled := l.stalled
-	l.stalled = nil
+	due = l.claim(due, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
+	l.mu.Unlock()
+	if len(stalled) > 0 {
+		go l.retry(s, stalled, t.now)
+	}
+	l.endUnlessAsked(s, due)
+}
+
+// retry goes on with connections, which are claimed, that could not be woken before, each until its idle time is over.
+func (l *dormants) retry(s *Set, stalled []*dormant, now int64) {
+	defer s.recovered()
 	for _, d := range stalled {
-		if l.byFD[d.fd] == d {
+		if now >= d.until || d.look() == atEnd {
+			l.end(s, d)
+		} else {
 			l.wake(s, d)
 		}
 	}
+}
+
+// claim claims those connections of a list that want accepts, up to so many, until it wants no more, and appends them to those; mu is held.
+func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*dormant) (claim, more bool)) []*dormant {
+	for d, more := of.first, true; d != nil && more && len(to) < most; d = d.after {
+		if d.claimed {
+			continue
+		}
+		if d.claimed, more = want(d); d.claimed {
+			to = append(to, d)
+		}
+	}
+	return to
+}
+
+// endUnlessAsked ends connections, which are claimed, but for those of which a request has come. It does not wait for that: there may be many.
+func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
+	if len(due) == 0 {
+		return
+	}
+	go func() {
+		defer s.recovered()
+		for _, d := range due {
+			if d.look() == asked {
+				s.readmit(&d.counted)
+				l.wake(s, d)
+			} else {
+				l.end(s, d)
+			}
+		}
+	}()
+}
+
+// endSome evicts and ends up to most connections that want accepts, those first that have idled for longest, and returns how many. want must not block.
+func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var due []*dormant
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} {
+		due = l.claim(due, of, most, func(d *dormant) (bool, bool) { return want(d), true })
+	}
+	for _, d := range due {
+		s.evict(&d.counted)
+	}
+	l.endUnlessAsked(s, due)
+	return len(due)
 }
 
 // cut ends all connections, and those that would become dormant from now on.
 func (l *dormants) cut(s *Set) {
 	l.mu.Lock()
 	l.closed = true
-	l.mu.Unlock()
-	l.end(s, math.MaxInt, func(*dormant) bool { return true })
-}
-
-// end ends up to most connections that want accepts, those first that have idled for longest, and returns how many. want must not block.
-func (l *dormants) end(s *Set, most int, want func(*dormant) bool) (ended int) {
-	for _, of := range [...]*dormantList{&l.ordered, &l.own} {
-		ended += l.endFrom(s, of, most-ended, func(d *dormant) (bool, bool) { return want(d), true })
+	due := slices.Clone(l.stalled)
+	l.stalled = nil
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // who has claimed one ends it
+		due = l.claim(due, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}
-	return ended
-}
-
-// endFrom ends connections of a list as want says, until that wants no more.
-func (l *dormants) endFrom(s *Set, of *dormantList, most int, want func(*dormant) (end, more bool)) (ended int) {
-	l.mu.Lock()
-	for d, more := of.first, true; d != nil && more && ended < most; {
-		next, end := d.after, false
-		if end, more = want(d); end {
-			l.remove(s, d)
-			d.close(s)
-			ended++
+	l.mu.Unlock()
+	go func() {
+		defer s.recovered()
+		for _, d := range due {
+			l.end(s, d)
 		}
-		d = next
-	}
-	l.mu.Unlock()
-	if ended > 0 {
-		s.wakeEmpty()
-	}
-	return ended
+	}()
 }
 
 // emptyWith reports whether there is no connection here, nor where others looks, between which none moves meanwhile.
 func (l *dormants) emptyWith(others func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ordered.first == nil && l.own.first == nil && others()
+	return l.ordered.first == nil && l.others.first == nil && others()
 }
 
-// close ends the goroutine that watches, when there is no connection any more.
+// close ends the goroutine that watches, when there is no connection any more. The lock of the Set is not held.
 func (l *dormants) close() {
 	l.mu.Lock()
 	watch := l.watch

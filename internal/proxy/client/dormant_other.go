@@ -10,7 +10,7 @@ type dormants struct {
 	taken     atomic.Uint64
 }
 
-func (c *Conn) goDormant() {}
+func (c *Conn) goDormant() bool { panic("nothing is parked here") }
 
 func (*dormants) sweep(*Set, sweepTimes) {}
 
@@ -18,6 +18,6 @@ func (*dormants) cut(*Set) {}
 
 func (*dormants) close() {}
 
-func (*dormants) end(*Set, int, func(*dormant) bool) int { return 0 }
+func (*dormants) endSome(*Set, int, func(*dormant) bool) int { return 0 }
 
 func (*dormants) emptyWith(others func() bool) bool { return others() }

@@ -24,7 +24,7 @@ func dormantCount(set *Set) (n int) {
 	l := &set.dormants
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, of := range [...]*dormantList{&l.ordered, &l.own} {
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} {
 		for d := of.first; d != nil; d = d.after {
 			n++
 		}
@@ -305,31 +305,164 @@ func TestDormantRaces(t *testing.T) {
 	}
 }
 
-// TestDormantCutRaces: a cut meets connections around the moment at which they become dormant or are woken. All end.
-func TestDormantCutRaces(t *testing.T) {
-	for i := range 100 {
-		set, addr := served(t)
-		a := askerOf(t, addr)
-		a.ask()
+// TestDormantAskedAtItsEnd: a connection that is to be ended, because its idle time is over or to make room, goes on if a request has come meanwhile, and counts again.
+func TestDormantAskedAtItsEnd(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	l := &set.dormants
+	for _, asks := range []bool{true, true, false} {
 		park(t, set, 1)
-		asks := i%2 == 0
+		rest(t, set, 1)
+		l.mu.Lock()
+		d := l.ordered.first
+		d.claimed = true
+		l.mu.Unlock()
+		set.evict(&d.counted)
 		if asks {
-			rest(t, set, 1)
+			io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			testkit.Eventually(t, "arrived", func() bool { return d.look() == asked })
 		}
-		var both sync.WaitGroup
-		both.Go(func() {
-			if asks {
-				io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-			} else {
-				later(set, dormantAfter-parkAfter)
+		l.endUnlessAsked(set, []*dormant{d})
+		if !asks {
+			a.ended()
+			break
+		}
+		resp, err := http.ReadResponse(a.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		if n := set.admission.open.Load(); n != 1 {
+			t.Errorf("%d connections count, want 1", n)
+		}
+	}
+	<-set.Empty()
+	if set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+		t.Error("it still counts")
+	}
+}
+
+// TestDormantDisturbed: an event that says nothing of a connection leaves it as it is.
+func TestDormantDisturbed(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	rest(t, set, 1)
+	l := &set.dormants
+	l.mu.Lock()
+	fd := l.ordered.first.fd
+	l.mu.Unlock()
+	l.happened(set, fd)
+	l.happened(set, fd+100)
+	testkit.Eventually(t, "at rest", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.ordered.first != nil && !l.ordered.first.claimed
+	})
+	a.ask()
+	a.Close()
+	<-set.Empty()
+}
+
+// TestDormantAfterLongWait: a connection of which a hang-up was watched for becomes dormant as any other, and its entry is gone.
+func TestDormantAfterLongWait(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	for range 2 {
+		a.ask()
+		testkit.Eventually(t, "idle", func() bool { return count(set, waitIdle) == 1 })
+		set.Each(func(c *Conn) {
+			c.hangUpWatched.Store(true)
+			set.openHangUps().watchHangUp(c)
+		})
+		park(t, set, 1)
+		rest(t, set, 1)
+		hangUps := set.hangUps.Load()
+		hangUps.mu.Lock()
+		for _, c := range hangUps.byFD {
+			if c != nil {
+				t.Error("its hang-up is still watched for")
 			}
+		}
+		hangUps.mu.Unlock()
+	}
+	a.Close()
+	<-set.Empty()
+}
+
+// TestDormantUnwatched: where the system has no room for another entry, connections go on as they were, and are let be for a while.
+func TestDormantUnwatched(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	rest(t, set, 1) // which makes the set of epoll
+	a.ask()
+	l := &set.dormants
+	fd, err := unix.FcntlInt(uintptr(l.watch.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), l.watch.FD, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
+		t.Fatal(err)
+	}
+	park(t, set, 1)
+	later(set, dormantAfter-parkAfter)
+	testkit.Eventually(t, "woken", func() bool { return dormantCount(set) == 0 && count(set, waitIdle) == 1 })
+	a.ask()
+	park(t, set, 1)
+	later(set, dormantAfter-parkAfter-time.Millisecond)
+	if dormantCount(set) != 0 {
+		t.Error("it was tried again at once")
+	}
+	a.ask()
+	if err := unix.Dup3(fd, l.watch.FD, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	<-set.Empty()
+}
+
+// TestDormantCutRaces: a cut, or the client, ends connections around the moment at which they become dormant or are woken, and the Set is closed behind them.
+func TestDormantCutRaces(t *testing.T) {
+	for i := range 200 {
+		t.Run("", func(t *testing.T) {
+			set, addr := served(t)
+			a := askerOf(t, addr)
+			a.ask()
+			park(t, set, 1)
+			wakes := i%2 == 0
+			if wakes {
+				rest(t, set, 1)
+			}
+			var both sync.WaitGroup
+			both.Go(func() {
+				switch {
+				case i%4 == 0:
+					a.Close()
+				case wakes:
+					io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				default:
+					later(set, dormantAfter-parkAfter)
+				}
+			})
+			both.Go(func() {
+				time.Sleep(time.Duration(i) * time.Microsecond)
+				if i%4 != 0 {
+					set.Cut()
+				}
+			})
+			<-set.Empty()
+			both.Wait()
+			a.Close()
 		})
-		both.Go(func() {
-			time.Sleep(time.Duration(i) * time.Microsecond)
-			set.Cut()
-		})
-		both.Wait()
-		<-set.Empty()
-		a.Close()
 	}
 }

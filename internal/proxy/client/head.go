@@ -82,7 +82,7 @@ func (c *Conn) waitForHead() {
 // arrived accounts for n bytes behind in[w].
 func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 {
-		c.until = 0
+		c.until, c.disordered = 0, false
 		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
 		c.http1State().ex.Begin()
 		c.fresh = true

@@ -46,6 +46,15 @@ func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 	return true
 }
 
+// parkAgain undoes the claim of a parked connection.
+func (c *Conn) parkAgain() {
+	c.unpark()
+	c.disordered = true
+	if !c.retire() {
+		go c.goOn()
+	}
+}
+
 // idleEnded reports whether the idle time of a parked connection is over, by the coarse clock.
 func (c *Conn) idleEnded(now int64) bool { return c.set.idleEnded(c.until, c.timeouts, now) }
 

@@ -94,6 +94,7 @@ type Set struct {
 	engine     *exchange.Engine
 	timeouts   Timeouts
 	plainIO    bool
+	exhausted  func() bool   // see OnExhausted
 	rest       time.Duration // how long HTTP/2 without streams has a goroutine; 0 is to its end
 	logger     *slog.Logger
 	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
@@ -114,7 +115,7 @@ type Set struct {
 // NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
 // goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
+	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard, exhausted: func() bool { return false }}
 	if !s.noPoller {
 		s.rest = parkAfter
 	}
@@ -127,13 +128,18 @@ func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
 	s.admission.limits, s.logger = l, logger
 }
 
+// OnExhausted sets what is called where there is no descriptor for a connection that has a request: it is to close what is not needed, and reports whether there was any.
+// It must be called before Serve.
+func (s *Set) OnExhausted(f func() bool) { s.exhausted = f }
+
 // Close ends what runs beside the connections. The set must be empty, and remain so.
 func (s *Set) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.noPoller = true
 	s.noHangUps = true
-	for _, l := range []*poller{s.idlePoller.Swap(nil), s.hangUps.Swap(nil)} {
+	pollers := []*poller{s.idlePoller.Swap(nil), s.hangUps.Swap(nil)}
+	s.mu.Unlock() // what is closed here may have a goroutine that has ended the last connection, and waits for it
+	for _, l := range pollers {
 		if l != nil {
 			l.close()
 		}
@@ -278,7 +284,12 @@ func (s *Set) Sweep(now int64) {
 			}
 		}
 		for _, c := range due.dormant {
-			c.goDormant()
+			if t.idledSince == 0 {
+				c.parkAgain()
+			} else if !c.goDormant() {
+				s.dormants.notBefore.Store(now + dormantAfter.Milliseconds())
+				t.idledSince = 0
+			}
 		}
 	}
 }
