@@ -50,7 +50,7 @@ type scavenger struct {
 	every     time.Duration // time between looks
 	begun     atomic.Bool   // started was called
 	unrested  time.Duration // since then, until memory was given back
-	released  uint64        // what releases had said at the last look
+	released  uint64        // what releases had said when it was last given back
 	give      func()
 	read      func() (resident, allocated uint64)
 	releases  func() uint64        // bytes that were in use for long and are garbage by now, since the start; nil where nobody counts that
@@ -100,7 +100,7 @@ func (s *scavenger) run(ctx context.Context) {
 	}
 }
 
-// look gives back where that is worth a collection, an eighth of the heap, and there has been little to do for a
+// look gives back where that is worth a collection, an eighth of the heap or what is known to be garbage, and there has been little to do for a
 // while: no more than a twentieth of it was allocated since the last look, and the processors rested. A
 // proxy at work need not allocate.
 func (s *scavenger) look() {
@@ -109,10 +109,9 @@ func (s *scavenger) look() {
 	cpu := s.used()
 	since, used := allocated-s.allocated, cpu-s.cpu
 	s.allocated, s.cpu, s.kept = allocated, cpu, min(s.kept, resident)
+	var released uint64
 	if s.releases != nil {
-		released := s.releases()
-		s.kept -= min(s.kept, released-s.released)
-		s.released = released
+		released = s.releases()
 	}
 	s.pause -= min(s.pause, s.every)
 	s.calm += s.every
@@ -125,7 +124,7 @@ func (s *scavenger) look() {
 		s.unrested += s.every
 		due = s.unrested >= startGarbage
 	}
-	if !rested && !due || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
+	if !rested && !due || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) && released < s.released+leastReturn {
 		return
 	}
 	if begun {
@@ -133,6 +132,7 @@ func (s *scavenger) look() {
 	}
 	begin := time.Now()
 	s.give()
+	s.released = released
 	s.kept, s.allocated = s.read()
 	s.cpu = s.used()
 	if s.pause = worth * (s.cpu - cpu); due { // without rest, the CPU time is that of requests, too

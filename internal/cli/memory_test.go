@@ -93,10 +93,10 @@ func TestSpareOfReleased(t *testing.T) {
 		given    int
 	}{
 		{0, 1}, // the start
-		{4 << 20, 1},
-		{4 << 20, 1},
-		{10 << 20, 2}, // an eighth
-		{10 << 20, 2},
+		{1 << 20, 1},
+		{2 << 20, 2},
+		{3 << 20, 2},
+		{4 << 20, 3},
 	} {
 		released = step.released
 		if s.look(); given != step.given {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/moongate-dev/moongate/test/bench/proc"
 	"github.com/moongate-dev/moongate/test/bench/response"
 )
 
@@ -82,7 +83,7 @@ func (b *bench) runEdits() error {
 		took = append(took, d)
 	}
 	slices.Sort(took)
-	resident, err := b.settled(c) // with the garbage of the start given back
+	resident, err := b.settled(c, proc.Resident) // with the garbage of the start given back
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const (
 	baseConnections = 200
 	// idleRounds, each with a fresh process: a second measurement in one process would find the memory of the first.
 	idleRounds = 3
-	settle     = 10 * time.Second // from the last request to the reading
+	settle     = 15 * time.Second // from the last request to the reading
 )
 
 // held is what is opened and then left idle.
@@ -47,7 +47,7 @@ func (b *bench) watches() *held {
 	return &held{"idle gRPC watch", "watch", traffic{request: callWatch, bodySize: messageSize, http2: true, exchange: load.Watch}, b.settings.watches, maxStreams}
 }
 
-// runIdle measures resident memory of what is idle.
+// runIdle measures anonymous resident memory of what is idle.
 func (b *bench) runIdle(h *held) error {
 	var all []*series
 	for _, name := range b.contenders {
@@ -82,7 +82,7 @@ func (b *bench) idleMemory(name string, h *held) (kib float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	before, err := b.settled(c)
+	before, err := b.settled(c, proc.Anonymous)
 	if err != nil {
 		return 0, err
 	}
@@ -90,7 +90,7 @@ func (b *bench) idleMemory(name string, h *held) (kib float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	after, err := b.settled(c)
+	after, err := b.settled(c, proc.Anonymous)
 	if err != nil {
 		return 0, err
 	}
@@ -118,12 +118,12 @@ func (b *bench) openIdle(c *contender, h *held, count int) (*roleProcess, error)
 	return role, role.answer(&opened)
 }
 
-// settled is the resident memory after a time of rest.
-func (b *bench) settled(c *contender) (int64, error) {
+// settled is what memory says of the contender after a time of rest.
+func (b *bench) settled(c *contender, memory func([]int) (int64, error)) (int64, error) {
 	select {
 	case <-time.After(settle):
 	case <-b.ctx.Done():
 		return 0, b.ctx.Err()
 	}
-	return proc.Resident(c.pids)
+	return memory(c.pids)
 }

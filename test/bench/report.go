@@ -97,7 +97,7 @@ func (b *bench) printDoubts(all []*series) {
 
 func (b *bench) printIdle(h *held, all []*series) {
 	fmt.Fprintf(b.out, "\n### Memory: %s\n\n", h.title)
-	fmt.Fprintf(b.out, "Resident memory that %d add, each after one answer, %d on a connection; fresh process each time.\n\n", h.count, h.per)
+	fmt.Fprintf(b.out, "Anonymous resident memory that %d add, each after one answer, %d on a connection; fresh process each time.\n\n", h.count, h.per)
 	b.tableHead("contender", "KiB per "+h.unit, "min-max", "to nginx", "to HAProxy")
 	for _, s := range all {
 		sum := s.summary()

@@ -73,20 +73,25 @@ func CPU(pids []int) (time.Duration, error) {
 }
 
 // Resident is the sum of the processes' resident memory in bytes (VmRSS of /proc/PID/status).
-func Resident(pids []int) (int64, error) {
+func Resident(pids []int) (int64, error) { return memory(pids, "VmRSS") }
+
+// Anonymous is the part of Resident that is no file (RssAnon): of programs as large as Moongate's, pages come and go that have nothing to do with what is held.
+func Anonymous(pids []int) (int64, error) { return memory(pids, "RssAnon") }
+
+func memory(pids []int, field string) (int64, error) {
 	var sum int64
 	for _, pid := range pids {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			return 0, err
 		}
-		_, rest, ok := strings.Cut(string(data), "\nVmRSS:")
+		_, rest, ok := strings.Cut(string(data), "\n"+field+":")
 		if !ok {
-			return 0, fmt.Errorf("status of process %d has no VmRSS", pid)
+			return 0, fmt.Errorf("status of process %d has no %s", pid, field)
 		}
 		kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("VmRSS of process %d: %w", pid, err)
+			return 0, fmt.Errorf("%s of process %d: %w", field, pid, err)
 		}
 		sum += kib << 10
 	}
