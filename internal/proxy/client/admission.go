@@ -181,13 +181,14 @@ func (p *clientPart) leave(k clientKey) {
 // closeEach is how many connections of a shard CloseIdle ends at most.
 const closeEach = 16
 
-// CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce.
+// CloseIdle ends connections that idle, some of those that have done so for longest, and dormant ones where there are no others, since those hold next to nothing: memory is
+// scarce.
 func (s *Set) CloseIdle() {
 	ended := 0
 	for i := range s.shards {
 		ended += s.shards[i].end(closeEach, (*Conn).endIdle)
 	}
-	if ended == 0 { // else those are left alone that hold least
+	if ended == 0 {
 		s.dormants.endSome(s, closeEach*shards, func(*dormant) bool { return true })
 	}
 }

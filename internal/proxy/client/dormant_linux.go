@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -25,6 +24,7 @@ type dormants struct {
 	// ordered is in the order in which the connections became dormant, which is about that in which their idle times end; others holds those with timeouts of
 	// their own, and those that are disordered.
 	ordered, others dormantList
+	newest          int64        // the latest end of an idle time that ordered has had, by the coarse clock
 	stalled         []*dormant   // they are claimed, and could not be woken
 	closed          bool         // none becomes dormant any more
 	notBefore       atomic.Int64 // none does until then, by the coarse clock
@@ -32,6 +32,9 @@ type dormants struct {
 }
 
 type dormantList = list[dormant, *dormant]
+
+// orderedWithin is how exact the order of ordered is, in milliseconds.
+const orderedWithin = 250
 
 // listOf is the list that the connection belongs to.
 func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
@@ -44,13 +47,13 @@ func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
 // goDormant has the connection, which was parked and is claimed, become dormant. False is that this was in vain, and so it would be for others.
 func (c *Conn) goDormant() bool {
 	defer c.recovered()
+	c.unpark()
 	s := c.set
 	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served, disordered: c.disordered}
 	if err := c.detach(&d.fd); err != nil {
-		c.parkAgain()
+		c.retireAgain()
 		return !upstream.IsExhausted(err) // else it was cut
 	}
-	c.unpark()
 	d.key = c.key
 	d.counts.Store(c.counts.Load())
 	armed := s.dormants.take(s, d)
@@ -91,11 +94,15 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 	if more := int(d.fd) + 1 - len(l.byFD); more > 0 {
 		l.byFD = append(l.byFD, make([]*dormant, more)...)
 	}
+	if d.timeouts == &s.timeouts {
+		d.disordered = d.disordered || d.until < l.newest-orderedWithin // as where none could become dormant for a while
+		l.newest = max(l.newest, d.until)
+	}
 	l.byFD[d.fd] = d
 	l.listOf(s, d).add(d)
 	if l.arm(s, d, unix.EPOLL_CTL_ADD) != nil {
 		d.claimed = true
-		go l.wake(s, d)
+		go l.goOn(s, d, l.wake)
 		return false
 	}
 	l.taken.Add(1)
@@ -122,33 +129,56 @@ func (l *dormants) happened(s *Set, fd int32) {
 	if int(fd) < len(l.byFD) && l.byFD[fd] != nil && !l.byFD[fd].claimed {
 		d := l.byFD[fd]
 		d.claimed = true
-		go l.goOn(s, d)
+		go l.goOn(s, d, l.followEvent)
 	}
 }
 
-// goOn goes on with a connection, which is claimed, as the client wants it.
-func (l *dormants) goOn(s *Set, d *dormant) {
-	defer s.recovered()
+// goOn has a function go on with a connection, which is claimed, or end it. A panic ends it, and nothing else.
+func (l *dormants) goOn(s *Set, d *dormant, with func(*Set, *dormant)) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.engine.Observer.Panicked("connection", v)
+			if l.has(d) {
+				l.end(s, d)
+			}
+		}
+	}()
+	with(s, d)
+}
+
+// has reports whether a connection is still here.
+func (l *dormants) has(d *dormant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byFD[d.fd] == d
+}
+
+// followEvent goes on with a connection as the client wants it.
+func (l *dormants) followEvent(s *Set, d *dormant) {
 	switch d.look() {
 	case atEnd:
 		l.end(s, d)
 	case asked:
-		l.wake(s, d)
+		l.answer(s, d)
 	case quiet:
-		l.restAgain(s, d)
+		if !l.restAgain(s, d) {
+			l.wake(s, d)
+		}
 	}
 }
 
-// restAgain undoes a claim.
-func (l *dormants) restAgain(s *Set, d *dormant) {
+// answer wakes a connection to which a request has come. It has the time for that which it has for the request's head, should there be no descriptors.
+func (l *dormants) answer(s *Set, d *dormant) {
+	d.until = max(d.until, s.engine.Now()+d.timeouts.Head.Milliseconds())
+	l.wake(s, d)
+}
+
+// restAgain undoes a claim; false is that it cannot.
+func (l *dormants) restAgain(s *Set, d *dormant) bool {
 	l.mu.Lock()
-	d.claimed = false
-	wake := l.closed || l.arm(s, d, unix.EPOLL_CTL_MOD) != nil
-	d.claimed = wake
-	l.mu.Unlock()
-	if wake {
-		l.wake(s, d)
-	}
+	defer l.mu.Unlock()
+	d.claimed = l.closed || l.arm(s, d, unix.EPOLL_CTL_MOD) != nil
+	return !d.claimed
 }
 
 // What there is of a client.
@@ -181,7 +211,7 @@ func (l *dormants) wake(s *Set, d *dormant) {
 		tcp.Close()
 		err = net.ErrClosed
 	}
-	if err != nil && (!upstream.IsExhausted(err) || !l.stall(d)) {
+	if err != nil && !l.stall(d) {
 		l.end(s, d)
 	}
 }
@@ -207,6 +237,18 @@ func (d *dormant) reopen() (*net.TCPConn, error) {
 
 // become has a Conn take the place of a connection; false is that all are to end.
 func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
+	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
+	c.setPeer(d.peer)
+	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
+	if !l.replace(s, d, c) {
+		return false
+	}
+	unix.Close(int(d.fd))
+	return true
+}
+
+// replace is become for a Conn, but for the descriptor.
+func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -216,10 +258,6 @@ func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
 	l.remove(s, d)
-	unix.Close(int(d.fd))
-	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
-	c.setPeer(d.peer)
-	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
 	c.counts.Store(d.counts.Load())
 	s.begin(c, (*Conn).goOn)
 	return true
@@ -233,11 +271,15 @@ func (l *dormants) remove(s *Set, d *dormant) {
 
 // end ends a connection, which is claimed.
 func (l *dormants) end(s *Set, d *dormant) {
+	l.removeClosed(s, d)
+	s.wakeEmpty()
+}
+
+func (l *dormants) removeClosed(s *Set, d *dormant) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.remove(s, d)
 	d.close(s)
-	l.mu.Unlock()
-	s.wakeEmpty()
 }
 
 // close ends a connection that was taken out, or never in.
@@ -250,30 +292,42 @@ func (d *dormant) close(s *Set) {
 
 // sweep ends those whose idle time is over, and goes on with those that could not be woken.
 func (l *dormants) sweep(s *Set, t sweepTimes) {
-	l.mu.Lock()
-	stalled := l.stalled
-	l.stalled = nil
-	due := l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
-		end = d.until <= t.idleEnd
-		return end, end
-	})
-	due = l.claim(due, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
-	l.mu.Unlock()
-	if len(stalled) > 0 {
-		go l.retry(s, stalled, t.now)
-	}
+	stalled, due := l.due(s, t)
+	l.each(s, stalled, l.retry)
 	l.endUnlessAsked(s, due)
 }
 
-// retry goes on with connections, which are claimed, that could not be woken before, each until its idle time is over.
-func (l *dormants) retry(s *Set, stalled []*dormant, now int64) {
-	defer s.recovered()
-	for _, d := range stalled {
-		if now >= d.until || d.look() == atEnd {
-			l.end(s, d)
-		} else {
-			l.wake(s, d)
-		}
+// due claims connections whose idle time is over, and returns them beside those that could not be woken.
+func (l *dormants) due(s *Set, t sweepTimes) (stalled, ended []*dormant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stalled, l.stalled = l.stalled, nil
+	ended = l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
+		end = d.until <= t.idleEnd
+		return end, end
+	})
+	ended = l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
+	return stalled, ended
+}
+
+// each has a function go on with connections, which are claimed, one after the other. It does not wait for that: there may be many.
+func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
+	if len(all) > 0 {
+		go func() {
+			for _, d := range all {
+				l.goOn(s, d, with)
+			}
+		}()
+	}
+}
+
+// retry goes on with a connection that could not be woken before, until its time is over.
+func (l *dormants) retry(s *Set, d *dormant) {
+	now, there := s.engine.Now(), d.look()
+	if there == atEnd || now >= d.until || there == quiet && s.idleEnded(d.until, d.timeouts, now) {
+		l.end(s, d)
+	} else {
+		l.wake(s, d)
 	}
 }
 
@@ -290,22 +344,16 @@ func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*do
 	return to
 }
 
-// endUnlessAsked ends connections, which are claimed, but for those of which a request has come. It does not wait for that: there may be many.
+// endUnlessAsked ends connections, which are claimed, but for those to which a request has come.
 func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
-	if len(due) == 0 {
-		return
-	}
-	go func() {
-		defer s.recovered()
-		for _, d := range due {
-			if d.look() == asked {
-				s.readmit(&d.counted)
-				l.wake(s, d)
-			} else {
-				l.end(s, d)
-			}
+	l.each(s, due, func(s *Set, d *dormant) {
+		if d.look() == asked {
+			s.readmit(&d.counted)
+			l.answer(s, d)
+		} else {
+			l.end(s, d)
 		}
-	}()
+	})
 }
 
 // endSome evicts and ends up to most connections that want accepts, those first that have idled for longest, and returns how many. want must not block.
@@ -325,20 +373,20 @@ func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
 
 // cut ends all connections, and those that would become dormant from now on.
 func (l *dormants) cut(s *Set) {
+	l.each(s, l.shut(), l.end)
+}
+
+// shut has no connection become dormant any more, nor one be woken, and claims all.
+func (l *dormants) shut() []*dormant {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.closed = true
-	due := slices.Clone(l.stalled)
+	all := l.stalled
 	l.stalled = nil
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // who has claimed one ends it
-		due = l.claim(due, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // who has claimed one already ends it
+		all = l.claim(all, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}
-	l.mu.Unlock()
-	go func() {
-		defer s.recovered()
-		for _, d := range due {
-			l.end(s, d)
-		}
-	}()
+	return all
 }
 
 // emptyWith reports whether there is no connection here, nor where others looks, between which none moves meanwhile.

@@ -431,6 +431,75 @@ func TestDormantUnwatched(t *testing.T) {
 	<-set.Empty()
 }
 
+// TestDormantOutOfOrder: where connections become dormant behind others that have idled for less, their idle times end when they should.
+func TestDormantOutOfOrder(t *testing.T) {
+	const n = 8 // in shards of which some come before and some behind those of the others
+	set, addr := served(t)
+	set.dormants.notBefore.Store(set.engine.Now() + (40 * time.Second).Milliseconds())
+	var first, second []*asker
+	for range n {
+		first = append(first, askerOf(t, addr))
+		first[len(first)-1].ask()
+	}
+	park(t, set, n)
+	later(set, 30*time.Second)
+	for range n {
+		second = append(second, askerOf(t, addr))
+		second[len(second)-1].ask()
+	}
+	idle(t, set, n, parkAfter)
+	testkit.Eventually(t, "parked", func() bool { return count(set, waitParked) == 2*n })
+	later(set, 10*time.Second)
+	if got := dormantCount(set); got != 2*n {
+		t.Fatalf("%d connections are dormant, want all", got)
+	}
+	later(set, set.timeouts.Idle-parkAfter-41*time.Second)
+	for _, a := range first {
+		a.ended()
+	}
+	for _, a := range second {
+		a.ask()
+		a.Close()
+	}
+	<-set.Empty()
+}
+
+// TestDormantPanics: a panic about one connection ends that alone.
+func TestDormantPanics(t *testing.T) {
+	set, addr := served(t)
+	a, b := askerOf(t, addr), askerOf(t, addr)
+	a.ask()
+	b.ask()
+	park(t, set, 2)
+	rest(t, set, 2)
+	l := &set.dormants
+	all := l.shut()
+	l.mu.Lock()
+	l.closed = false // they are only to be claimed
+	l.mu.Unlock()
+	first := all[0]
+	l.each(set, all, func(s *Set, d *dormant) {
+		if d == first {
+			panic("test")
+		}
+		if !l.restAgain(s, d) {
+			t.Error("does not rest again")
+		}
+	})
+	testkit.Eventually(t, "one ended", func() bool { return dormantCount(set) == 1 })
+	failed := 0
+	for _, c := range []*asker{a, b} {
+		if c.tryAsk() != nil {
+			failed++
+		}
+		c.Close()
+	}
+	if failed != 1 {
+		t.Errorf("%d connections have ended, want 1", failed)
+	}
+	<-set.Empty()
+}
+
 // TestDormantCutRaces: a cut, or the client, ends connections around the moment at which they become dormant or are woken, and the Set is closed behind them.
 func TestDormantCutRaces(t *testing.T) {
 	for i := range 200 {

@@ -49,6 +49,11 @@ func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 // parkAgain undoes the claim of a parked connection.
 func (c *Conn) parkAgain() {
 	c.unpark()
+	c.retireAgain()
+}
+
+// retireAgain parks a connection again that has had no request since it was parked before.
+func (c *Conn) retireAgain() {
 	c.disordered = true
 	if !c.retire() {
 		go c.goOn()
@@ -83,6 +88,7 @@ func (c *Conn) resume() {
 		c.runHTTP2(nil)
 		return
 	}
+	c.disordered = true // should nothing have come
 	c.serve()
 }
 
