@@ -53,7 +53,7 @@ type scavenger struct {
 	released  uint64        // what releases had said when it was last given back
 	give      func()
 	read      func() (resident, allocated uint64)
-	releases  func() uint64        // bytes that were in use for long and are garbage by now, since the start; nil where nobody counts that
+	releases  func() uint64        // bytes known to have become garbage since the start; nil where nobody counts them
 	used      func() time.Duration // cpuTime
 }
 

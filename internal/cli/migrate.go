@@ -31,8 +31,8 @@ func newMigrate(stdout, stderr io.Writer) *cobra.Command {
 
 A report says of each annotation and field whether it was translated, approximated or not translated, what differs, and what to
 do about it. What protects a backend and cannot be translated is not left out: requests are answered 500 until somebody has
-decided. Of the controller's ConfigMap three keys are reported only, with exit code 1, since they are for all requests: block-user-agents and
-block-referers refuse nobody, and with use-forwarded-headers lists of addresses go by the connection, unless proxy-real-ip-cidr names the proxies. Give the Services too where Ingresses name ports by name, and of the controller its Deployment or DaemonSet, IngressClass and
+decided. Three keys of the controller's ConfigMap are only reported, with exit code 1, because they concern all requests: block-user-agents and
+block-referers refuse nobody, and with use-forwarded-headers, address lists apply to the connection's address unless proxy-real-ip-cidr names the proxies. Give the Services too where Ingresses name ports by name, and of the controller its Deployment or DaemonSet, IngressClass and
 ConfigMaps. Of Envoy Gateway's ClientTrafficPolicy, SecurityPolicy and BackendTrafficPolicy the report says what maps where, field by field. Paths may also be given with -f; the
 path - is standard input. With --kube these objects of a cluster are read, with the age of Ingresses, which decides where two have the same
 path; of ConfigMaps only those that the controller's arguments name.

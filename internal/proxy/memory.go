@@ -147,8 +147,7 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 }
 
-// Released is how many bytes connections have given up since the start that were in use for long, so that a collection finds them. It is for who decides when one
-// is worth it.
+// Released is how many bytes connections have released since the start after they were idle for a while: garbage for the next collection.
 func (p *Proxy) Released() uint64 { return p.clients.Released() }
 
 // tellExhausted logs, now and then, that what is new is refused until garbage was collected.

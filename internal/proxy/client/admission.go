@@ -181,8 +181,8 @@ func (p *clientPart) leave(k clientKey) {
 // closeEach is how many connections of a shard CloseIdle ends at most.
 const closeEach = 16
 
-// CloseIdle ends connections that idle, some of those that have done so for longest, and dormant ones where there are no others, since those hold next to nothing: memory is
-// scarce.
+// CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce. It ends dormant ones only if there are no others, since they hold
+// next to nothing.
 func (s *Set) CloseIdle() {
 	ended := 0
 	for i := range s.shards {

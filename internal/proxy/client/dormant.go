@@ -7,31 +7,30 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// A connection of HTTP/1 without TLS that has been parked for a while becomes dormant: its Conn, and what package net has of it, are given up, and a record and
-// another descriptor of the same socket remain. When something comes, a Conn is made of them again, with two dozen system calls.
+// An HTTP/1 connection without TLS that has been parked for a while becomes dormant: its Conn and its net.TCPConn are given up, and a duplicate of its descriptor
+// and a small record remain. When the client sends something, a new Conn is made of them, which takes two dozen system calls.
 //
-// A connection is here or in a shard, never in neither: it leaves one place after it has come to the other. What comes next (bytes, the end of its idle time, a cut) claims it,
-// which only one can, and goes on with it, or ends it, outside of the lock; it stays in its list meanwhile. One that has a request, or a part of one, must never come here, and
-// one to which a request has come is not ended.
+// A connection is always in dormants or in a shard: it enters one before it leaves the other. Whoever handles what happens next (bytes arrive, the idle time ends, a cut)
+// claims the record first, which only one can, and then wakes or ends the connection without holding the lock; the record stays in its list until that is done.
+// A connection with a request, or with part of one, must not become dormant, and a dormant one must not be ended once a request has arrived.
 
-// gives is what a connection gives up for it, in bytes: a Conn (896), and its descriptor, addresses and records in package net.
-const gives = 1300
+// releasedBytes is about what a connection releases by becoming dormant: a Conn (896 bytes), and its descriptor and addresses in package net.
+const releasedBytes = 1300
 
-// Released is how many bytes connections have given up since the start by becoming dormant.
-func (s *Set) Released() uint64 { return gives * s.dormants.taken.Load() }
+// Released is how many bytes connections have released since the start by becoming dormant.
+func (s *Set) Released() uint64 { return releasedBytes * s.dormants.taken.Load() }
 
-// dormant is a connection that is nothing but a descriptor.
+// dormant is what is kept of a dormant connection.
 type dormant struct {
 	counted
 	link[dormant]
-	socket   *snapshot.Socket
-	timeouts *Timeouts
-	peer     netip.AddrPort
-	until    int64 // as Conn's
-	fd       int32
-	served   bool // as Conn's
-	// claimed: somebody goes on with it, or ends it; guarded by the lock of dormants.
-	claimed    bool
+	socket     *snapshot.Socket
+	timeouts   *Timeouts
+	peer       netip.AddrPort
+	until      int64 // as Conn's
+	fd         int32
+	served     bool // as Conn's
+	claimed    bool // somebody is about to wake or end it; guarded by the lock of dormants
 	disordered bool // as Conn's
 }
 

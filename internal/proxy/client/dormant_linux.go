@@ -24,11 +24,11 @@ type dormants struct {
 	// ordered is in the order in which the connections became dormant, which is about that in which their idle times end; others holds those with timeouts of
 	// their own, and those that are disordered.
 	ordered, others dormantList
-	newest          int64        // the latest end of an idle time that ordered has had, by the coarse clock
-	stalled         []*dormant   // they are claimed, and could not be woken
-	closed          bool         // none becomes dormant any more
-	notBefore       atomic.Int64 // none does until then, by the coarse clock
-	taken           atomic.Uint64
+	newest          int64         // the latest end of an idle time that ordered has had, by the coarse clock
+	stalled         []*dormant    // claimed, but could not be woken yet
+	closed          bool          // none becomes dormant any more
+	notBefore       atomic.Int64  // none becomes dormant until then, by the coarse clock
+	taken           atomic.Uint64 // how many have become dormant
 }
 
 type dormantList = list[dormant, *dormant]
@@ -44,7 +44,7 @@ func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
 	return &l.ordered
 }
 
-// goDormant has the connection, which was parked and is claimed, become dormant. False is that this was in vain, and so it would be for others.
+// goDormant makes the connection, which is parked and claimed, dormant. False is that the system lacks what it takes, so that it would fail for others, too.
 func (c *Conn) goDormant() bool {
 	defer c.recovered()
 	c.unpark()
@@ -57,12 +57,12 @@ func (c *Conn) goDormant() bool {
 	d.key = c.key
 	d.counts.Store(c.counts.Load())
 	armed := s.dormants.take(s, d)
-	c.shard.remove(c) // it is nobody's any more
+	c.shard.remove(c) // not Set.remove: the connection still counts
 	s.wakeEmpty()
 	return armed
 }
 
-// detach gives the connection another descriptor, of which nobody knows, and closes the one it has.
+// detach duplicates the descriptor of the connection, and closes the one that package net has.
 func (c *Conn) detach(fd *int32) error {
 	var failed error
 	err := c.raw.Control(func(own uintptr) {
@@ -71,7 +71,7 @@ func (c *Conn) detach(fd *int32) error {
 			return
 		}
 		*fd = int32(other)
-		c.set.idlePoller.Load().unwatch(int(own)) // the kernel would keep the entries for the other one
+		c.set.idlePoller.Load().unwatch(int(own)) // an entry of epoll lives as long as any descriptor of the socket
 		if l := c.set.hangUps.Load(); l != nil && c.hangUpWatched.Load() {
 			l.unwatch(int(own))
 			l.unwatchHangUp(c)
@@ -83,7 +83,7 @@ func (c *Conn) detach(fd *int32) error {
 	return err
 }
 
-// take holds a connection from now on, or ends it where it takes none any more. False is that the system has no room for it, so that it goes on at once.
+// take adds a connection, or ends it after cut. False is that the system cannot watch it, so that it is woken at once.
 func (l *dormants) take(s *Set, d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 		l.byFD = append(l.byFD, make([]*dormant, more)...)
 	}
 	if d.timeouts == &s.timeouts {
-		d.disordered = d.disordered || d.until < l.newest-orderedWithin // as where none could become dormant for a while
+		d.disordered = d.disordered || d.until < l.newest-orderedWithin // so it is after a time in which none could become dormant
 		l.newest = max(l.newest, d.until)
 	}
 	l.byFD[d.fd] = d
@@ -121,7 +121,7 @@ func (l *dormants) arm(s *Set, d *dormant, op int) (err error) {
 	return unix.EpollCtl(l.watch.FD, op, int(d.fd), &event)
 }
 
-// happened goes on with a connection of which there is an event. It may be one of an earlier connection with the same descriptor.
+// happened handles an event, which may be that of an earlier connection with the same descriptor.
 func (l *dormants) happened(s *Set, fd int32) {
 	defer s.recovered()
 	l.mu.Lock()
@@ -133,7 +133,7 @@ func (l *dormants) happened(s *Set, fd int32) {
 	}
 }
 
-// goOn has a function go on with a connection, which is claimed, or end it. A panic ends it, and nothing else.
+// goOn calls with for a connection, which is claimed. A panic ends that connection alone.
 func (l *dormants) goOn(s *Set, d *dormant, with func(*Set, *dormant)) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -153,7 +153,7 @@ func (l *dormants) has(d *dormant) bool {
 	return l.byFD[d.fd] == d
 }
 
-// followEvent goes on with a connection as the client wants it.
+// followEvent does what the client has asked for: it answers, or ends the connection. An event that concerned another one changes nothing.
 func (l *dormants) followEvent(s *Set, d *dormant) {
 	switch d.look() {
 	case atEnd:
@@ -167,13 +167,13 @@ func (l *dormants) followEvent(s *Set, d *dormant) {
 	}
 }
 
-// answer wakes a connection to which a request has come. It has the time for that which it has for the request's head, should there be no descriptors.
+// answer wakes a connection to which a request has come. Should there be no descriptors, it may try as long as the head of a request may take.
 func (l *dormants) answer(s *Set, d *dormant) {
 	d.until = max(d.until, s.engine.Now()+d.timeouts.Head.Milliseconds())
 	l.wake(s, d)
 }
 
-// restAgain undoes a claim; false is that it cannot.
+// restAgain gives a claim up; false is that the connection cannot be watched again.
 func (l *dormants) restAgain(s *Set, d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,14 +181,14 @@ func (l *dormants) restAgain(s *Set, d *dormant) bool {
 	return !d.claimed
 }
 
-// What there is of a client.
+// What a client has done.
 const (
-	quiet = iota
-	asked // bytes
-	atEnd // the end, or a reset
+	quiet = iota // nothing
+	asked        // it has sent something
+	atEnd        // it has ended or reset the connection
 )
 
-// look looks what there is to be read.
+// look reports what the client has done, and reads nothing.
 func (d *dormant) look() int {
 	var b [1]byte
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
@@ -201,7 +201,7 @@ func (d *dormant) look() int {
 	return asked
 }
 
-// wake makes a Conn of a connection again, which is claimed, or has the sweeper try that again.
+// wake makes a Conn of a connection, which is claimed, or leaves it to the sweeper to try again.
 func (l *dormants) wake(s *Set, d *dormant) {
 	tcp, err := d.reopen()
 	if upstream.IsExhausted(err) && s.exhausted() {
@@ -216,7 +216,7 @@ func (l *dormants) wake(s *Set, d *dormant) {
 	}
 }
 
-// stall leaves a connection, which is claimed, to the sweeper; false is that all are to end.
+// stall leaves a connection, which is claimed, to the sweeper; false after cut.
 func (l *dormants) stall(d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +226,7 @@ func (l *dormants) stall(d *dormant) bool {
 	return !l.closed
 }
 
-// reopen returns the connection as package net has it, with a descriptor of its own.
+// reopen returns the connection as a net.TCPConn, with a descriptor of its own.
 func (d *dormant) reopen() (*net.TCPConn, error) {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -235,7 +235,7 @@ func (d *dormant) reopen() (*net.TCPConn, error) {
 	return listen.Raw{FD: fd, Peer: d.peer}.TCP()
 }
 
-// become has a Conn take the place of a connection; false is that all are to end.
+// become replaces a connection by a Conn; false after cut.
 func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
 	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
 	c.setPeer(d.peer)
@@ -247,14 +247,14 @@ func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
 	return true
 }
 
-// replace is become for a Conn, but for the descriptor.
+// replace moves a connection to the shard of its Conn; false after cut.
 func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	if l.watch != nil { // the kernel would keep the entry for the other descriptor, if there is one
+	if l.watch != nil { // as in detach; where arm has failed there is no entry
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
 	l.remove(s, d)
@@ -297,7 +297,7 @@ func (l *dormants) sweep(s *Set, t sweepTimes) {
 	l.endUnlessAsked(s, due)
 }
 
-// due claims connections whose idle time is over, and returns them beside those that could not be woken.
+// due claims and returns connections whose idle time is over, and takes over those that could not be woken.
 func (l *dormants) due(s *Set, t sweepTimes) (stalled, ended []*dormant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,7 +310,7 @@ func (l *dormants) due(s *Set, t sweepTimes) (stalled, ended []*dormant) {
 	return stalled, ended
 }
 
-// each has a function go on with connections, which are claimed, one after the other. It does not wait for that: there may be many.
+// each is goOn for many connections, one after the other, on a goroutine of its own.
 func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
 	if len(all) > 0 {
 		go func() {
@@ -321,7 +321,7 @@ func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
 	}
 }
 
-// retry goes on with a connection that could not be woken before, until its time is over.
+// retry wakes a connection that could not be woken before, or ends it when its time is over.
 func (l *dormants) retry(s *Set, d *dormant) {
 	now, there := s.engine.Now(), d.look()
 	if there == atEnd || now >= d.until || there == quiet && s.idleEnded(d.until, d.timeouts, now) {
@@ -331,7 +331,7 @@ func (l *dormants) retry(s *Set, d *dormant) {
 	}
 }
 
-// claim claims those connections of a list that want accepts, up to so many, until it wants no more, and appends them to those; mu is held.
+// claim claims those connections of a list that want accepts, and appends them to to, until that has most elements or want no more; mu is held.
 func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*dormant) (claim, more bool)) []*dormant {
 	for d, more := of.first, true; d != nil && more && len(to) < most; d = d.after {
 		if d.claimed {
@@ -344,7 +344,7 @@ func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*do
 	return to
 }
 
-// endUnlessAsked ends connections, which are claimed, but for those to which a request has come.
+// endUnlessAsked ends connections, which are claimed, except for those to which a request has come.
 func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	l.each(s, due, func(s *Set, d *dormant) {
 		if d.look() == asked {
@@ -376,27 +376,27 @@ func (l *dormants) cut(s *Set) {
 	l.each(s, l.shut(), l.end)
 }
 
-// shut has no connection become dormant any more, nor one be woken, and claims all.
+// shut claims all connections. From then on none becomes dormant, and none is woken.
 func (l *dormants) shut() []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	all := l.stalled
 	l.stalled = nil
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // who has claimed one already ends it
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // whoever has claimed one already will end it
 		all = l.claim(all, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}
 	return all
 }
 
-// emptyWith reports whether there is no connection here, nor where others looks, between which none moves meanwhile.
+// emptyWith reports whether there is no connection here, and none by others. None moves between the two meanwhile, since that takes the lock.
 func (l *dormants) emptyWith(others func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ordered.first == nil && l.others.first == nil && others()
 }
 
-// close ends the goroutine that watches, when there is no connection any more. The lock of the Set is not held.
+// close ends the goroutine that watches. There are no connections, and the lock of the Set is not held.
 func (l *dormants) close() {
 	l.mu.Lock()
 	watch := l.watch

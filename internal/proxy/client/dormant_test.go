@@ -5,7 +5,6 @@ package client
 import (
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"runtime"
 	"sync"
@@ -106,26 +105,14 @@ func TestDormant(t *testing.T) {
 
 // TestDormantEnds: whatever ends a dormant connection, the client sees a regular end and nothing is left.
 func TestDormantEnds(t *testing.T) {
-	for name, end := range map[string]func(*Set, *asker){
-		"client":     func(_ *Set, a *asker) { a.Close() },
-		"half-close": func(_ *Set, a *asker) { a.CloseWrite(); a.ended() },
-		"reset":      func(_ *Set, a *asker) { a.SetLinger(0); a.Close() },
-		"cut":        func(set *Set, a *asker) { set.Cut(); a.ended() },
-		"drain":      func(set *Set, a *asker) { set.engine.Draining.Store(true); later(set, 0); a.ended() },
-		"drain, with a request": func(set *Set, a *asker) {
-			set.engine.Draining.Store(true)
-			a.ask() // and its response says that it is the last
-			a.ended()
-			a.Close()
-		},
+	for name, end := range endsOfIdle(map[string]func(*Set, *asker){
+		"drain": func(set *Set, a *asker) { set.engine.Draining.Store(true); later(set, 0); a.ended() },
 		"a request, and half-close": func(set *Set, a *asker) {
-			io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			a.send()
 			a.CloseWrite()
-			resp, err := http.ReadResponse(a.r, nil)
-			if err != nil {
+			if err := a.receive(); err != nil {
 				a.t.Fatal(err)
 			}
-			io.Copy(io.Discard, resp.Body)
 			testkit.Eventually(a.t, "ended", func() bool {
 				later(set, parkAfter) // the end may be noticed then only
 				return set.admission.open.Load() == 0
@@ -139,7 +126,7 @@ func TestDormantEnds(t *testing.T) {
 			}
 			a.ended()
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			for _, own := range []bool{false, true} {
 				set, addr := servedBy(t, false, nil, func(s *Set) { s.Limit(ConnectionLimits{Total: scarce}, discard) })
@@ -220,7 +207,7 @@ func TestDormantWithoutDescriptors(t *testing.T) {
 	}
 
 	none()
-	io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	a.send()
 	testkit.Eventually(t, "noticed", func() bool {
 		set.dormants.mu.Lock()
 		defer set.dormants.mu.Unlock()
@@ -232,9 +219,8 @@ func TestDormantWithoutDescriptors(t *testing.T) {
 	}
 	restore()
 	later(set, 0)
-	var got [12]byte
-	if _, err := io.ReadFull(a.r, got[:]); err != nil || string(got[:]) != "HTTP/1.1 404" {
-		t.Fatalf("got %q and %v, want the answer", got, err)
+	if err := a.receive(); err != nil {
+		t.Fatal(err)
 	}
 	a.Close()
 	<-set.Empty()
@@ -320,7 +306,7 @@ func TestDormantAskedAtItsEnd(t *testing.T) {
 		l.mu.Unlock()
 		set.evict(&d.counted)
 		if asks {
-			io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			a.send()
 			testkit.Eventually(t, "arrived", func() bool { return d.look() == asked })
 		}
 		l.endUnlessAsked(set, []*dormant{d})
@@ -328,11 +314,9 @@ func TestDormantAskedAtItsEnd(t *testing.T) {
 			a.ended()
 			break
 		}
-		resp, err := http.ReadResponse(a.r, nil)
-		if err != nil {
+		if err := a.receive(); err != nil {
 			t.Fatal(err)
 		}
-		io.Copy(io.Discard, resp.Body)
 		if n := set.admission.open.Load(); n != 1 {
 			t.Errorf("%d connections count, want 1", n)
 		}
@@ -518,7 +502,7 @@ func TestDormantCutRaces(t *testing.T) {
 				case i%4 == 0:
 					a.Close()
 				case wakes:
-					io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+					a.send()
 				default:
 					later(set, dormantAfter-parkAfter)
 				}

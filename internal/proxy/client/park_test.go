@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -49,9 +50,20 @@ func (a *asker) ask() {
 }
 
 func (a *asker) tryAsk() error {
-	if _, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+	if err := a.send(); err != nil {
 		return err
 	}
+	return a.receive()
+}
+
+// send writes a request.
+func (a *asker) send() error {
+	_, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	return err
+}
+
+// receive reads a response.
+func (a *asker) receive() error {
 	resp, err := http.ReadResponse(a.r, nil)
 	if err != nil {
 		return err
@@ -148,13 +160,27 @@ func TestParkKeepsIdleTime(t *testing.T) {
 	<-set.Empty()
 }
 
-// TestParkedEnds: whatever ends a parked connection, the client sees a regular end and nothing is left.
-func TestParkedEnds(t *testing.T) {
-	for name, end := range map[string]func(*Set, *asker){
+// endsOfIdle returns what ends a connection that idles, whatever is kept of it, and other.
+func endsOfIdle(other map[string]func(*Set, *asker)) map[string]func(*Set, *asker) {
+	ends := map[string]func(*Set, *asker){
 		"client":     func(_ *Set, a *asker) { a.Close() },
 		"half-close": func(_ *Set, a *asker) { a.CloseWrite(); a.ended() },
 		"reset":      func(_ *Set, a *asker) { a.SetLinger(0); a.Close() },
 		"cut":        func(set *Set, a *asker) { set.Cut(); a.ended() },
+		"drain, with a request": func(set *Set, a *asker) {
+			set.engine.Draining.Store(true)
+			a.ask() // and its response says that it is the last
+			a.ended()
+			a.Close()
+		},
+	}
+	maps.Copy(ends, other)
+	return ends
+}
+
+// TestParkedEnds: whatever ends a parked connection, the client sees a regular end and nothing is left.
+func TestParkedEnds(t *testing.T) {
+	for name, end := range endsOfIdle(map[string]func(*Set, *asker){
 		"drain": func(set *Set, a *asker) {
 			set.engine.Draining.Store(true)
 			now := set.engine.Now() + (drainIdle - parkAfter).Milliseconds()
@@ -165,13 +191,7 @@ func TestParkedEnds(t *testing.T) {
 			set.Sweep(now)
 			a.ended()
 		},
-		"drain, with a request": func(set *Set, a *asker) {
-			set.engine.Draining.Store(true)
-			a.ask() // and its response says that it is the last
-			a.ended()
-			a.Close()
-		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			set, addr := served(t)
 			a := askerOf(t, addr)
@@ -300,7 +320,7 @@ func TestParkTLS(t *testing.T) {
 				a.ask()
 				rest()
 				half.halt = true
-				if _, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+				if err := a.send(); err != nil {
 					t.Fatal(err)
 				}
 				testkit.Eventually(t, "half a record read", func() bool { return count(set, waitIdle) == 1 })
@@ -308,11 +328,9 @@ func TestParkTLS(t *testing.T) {
 				if _, err := a.Write(half.rest); err != nil {
 					t.Fatal(err)
 				}
-				resp, err := http.ReadResponse(a.r, nil)
-				if err != nil {
+				if err := a.receive(); err != nil {
 					t.Fatal(err)
 				}
-				io.Copy(io.Discard, resp.Body)
 			}
 			rest()
 			set.Sweep(set.engine.Now() + set.timeouts.Idle.Milliseconds())

@@ -96,9 +96,9 @@ func (l *poller) watch(raw syscall.RawConn, anew bool) error {
 	return failed
 }
 
-// unwatch takes the entry of a descriptor out that has one, which is needed where what it stands for stays open by another descriptor.
+// unwatch removes the entry of a descriptor, if it has one. Closing the descriptor would not, where another one is open for the same socket.
 func (l *poller) unwatch(fd int) {
-	_ = unix.EpollCtl(l.set.FD, unix.EPOLL_CTL_DEL, fd, nil) // it is there
+	_ = unix.EpollCtl(l.set.FD, unix.EPOLL_CTL_DEL, fd, nil) // the error is that there is none
 }
 
 // watchHangUp has l report once that the client of c hangs up, or has done so, until unwatchHangUp; it costs nothing while the

@@ -30,7 +30,7 @@ const (
 	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
 	// more often pays nothing for being parked.
 	parkAfter = time.Second
-	// dormantAfter is how long a connection has idled that becomes dormant, and dormantEach how many of a shard do at a time.
+	// dormantAfter is how long a connection idles before it becomes dormant, and dormantEach how many of a shard do so in one Sweep.
 	dormantAfter = 5 * time.Second
 	dormantEach  = 32
 	// suspendAfter is how long nothing must have moved through a tunnel before it gives up its goroutines.
@@ -101,7 +101,7 @@ type Set struct {
 	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
 	shards     [shards]shard
 	l4         l4Loops  // connections that have no Conn
-	dormants   dormants // likewise
+	dormants   dormants // idle ones, which have no Conn either
 
 	admission admission
 
@@ -128,7 +128,7 @@ func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
 	s.admission.limits, s.logger = l, logger
 }
 
-// OnExhausted sets what is called where there is no descriptor for a connection that has a request: it is to close what is not needed, and reports whether there was any.
+// OnExhausted sets what is called when there is no descriptor for a dormant connection that has a request. f closes what is not needed, and reports whether there was any.
 // It must be called before Serve.
 func (s *Set) OnExhausted(f func() bool) { s.exhausted = f }
 
@@ -138,7 +138,7 @@ func (s *Set) Close() {
 	s.noPoller = true
 	s.noHangUps = true
 	pollers := []*poller{s.idlePoller.Swap(nil), s.hangUps.Swap(nil)}
-	s.mu.Unlock() // what is closed here may have a goroutine that has ended the last connection, and waits for it
+	s.mu.Unlock() // a goroutine that is waited for below may have ended the last connection, and then takes the lock in wakeEmpty
 	for _, l := range pollers {
 		if l != nil {
 			l.close()
@@ -247,7 +247,7 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	return key, ok
 }
 
-// begin has the Set hold a connection, which run carries on.
+// begin adds a connection to the Set, and has run carry it on.
 func (s *Set) begin(c *Conn, run func(*Conn)) {
 	// The port is what differs most; connect takes the even ones first.
 	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
@@ -284,7 +284,7 @@ func (s *Set) Sweep(now int64) {
 			}
 		}
 		for _, c := range due.dormant {
-			if t.idledSince == 0 {
+			if t.idledSince == 0 { // one of the same shard has failed
 				c.parkAgain()
 			} else if !c.goDormant() {
 				s.dormants.notBefore.Store(now + dormantAfter.Milliseconds())

@@ -144,17 +144,17 @@ func (s *shard) each(f func(*Conn)) {
 	}
 }
 
-// found is what the sweeper has something to do with that it does without a shard's lock. It takes no more than there is room for.
+// found is what the sweeper deals with after it has released the shard's lock, up to the capacity of each.
 type found struct {
-	waiting []*Conn // their hang-up must be watched for
-	dormant []*Conn // they were claimed, to become dormant
+	waiting []*Conn // whose hang-up must be watched for
+	dormant []*Conn // claimed, to become dormant
 }
 
 // sweepTimes are moments by the coarse clock.
 type sweepTimes struct {
 	now        int64
 	idleEnd    int64 // parked connections with the Set's timeouts are at their end whose idle time ends then or before
-	idledSince int64 // those become dormant, if they can, that have idled since then or longer
+	idledSince int64 // connections that have idled since then or longer become dormant; 0 is that none does
 }
 
 // sweep looks at the connections.
@@ -174,7 +174,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 			}
 		}
 	}
-	for c := s.parkedPlain.first; c != nil && c.tired(t) && len(due.dormant) < cap(due.dormant); c = c.after {
+	for c := s.parkedPlain.first; c != nil && c.isDormantDue(t) && len(due.dormant) < cap(due.dormant); c = c.after {
 		if c.claim() {
 			due.dormant = append(due.dormant, c)
 		}
@@ -185,7 +185,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 			if c.claim() {
 				go c.expireParked()
 			}
-		case c.isPlain() && c.tired(t) && len(due.dormant) < cap(due.dormant):
+		case c.isPlain() && c.isDormantDue(t) && len(due.dormant) < cap(due.dormant):
 			if c.claim() {
 				due.dormant = append(due.dormant, c)
 			}
@@ -193,7 +193,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 	}
 }
 
-// tired reports whether a parked connection is to become dormant.
-func (c *Conn) tired(t sweepTimes) bool {
+// isDormantDue reports whether a parked connection has idled for so long that it is to become dormant.
+func (c *Conn) isDormantDue(t sweepTimes) bool {
 	return c.until-c.timeouts.Idle.Milliseconds() <= t.idledSince
 }
