@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,6 +77,8 @@ var ErrShutdown = errors.New("shutting down")
 // Options are what the server shows. Callbacks are called for each request, must be safe for
 // concurrent use, and may be nil.
 type Options struct {
+	// Listener is used instead of one that is bound to Address; nil is none.
+	Listener net.Listener
 	Address  string   // "" is DefaultAddress
 	Flag     string   // that the address comes from, for messages; "" is --admin-address
 	Paths    []string // what is answered, as in HealthPaths; nil is everything
@@ -117,6 +121,7 @@ type Server struct {
 	http     *http.Server
 	metrics  http.Handler
 	loopback bool // bound to loopback only
+	released atomic.Bool
 
 	explaining chan struct{} // holds one while Explain is called
 	dumping    chan struct{} // holds one while all objects, or the configuration, are printed
@@ -140,7 +145,10 @@ func Listen(o Options) (*Server, error) {
 	if o.Address == "" {
 		o.Address = DefaultAddress
 	}
-	l, err := net.Listen("tcp", o.Address)
+	l, err := o.Listener, error(nil)
+	if l == nil {
+		l, err = net.Listen("tcp", o.Address)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with %s (port 0 takes a free one)", err, cmp.Or(o.Flag, "--admin-address"))
 	}
@@ -163,6 +171,24 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
+// SyscallConn is for handing the listening socket to another process.
+func (s *Server) SyscallConn() (syscall.RawConn, error) {
+	if l, ok := s.listener.(syscall.Conn); ok {
+		return l.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// Release stops listening; requests on connections that there are, also on those that have sent nothing yet, are answered until Shutdown, which must follow.
+func (s *Server) Release() {
+	s.released.Store(true)
+	s.http.SetKeepAlivesEnabled(false)
+	s.listener.Close()
+}
+
+// Address is what Listen was given.
+func (s *Server) Address() string { return s.options.Address }
+
 // Addr is the bound address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
@@ -171,9 +197,9 @@ func (s *Server) Exposed() bool {
 	return !s.loopback && slices.ContainsFunc(s.endpoints(), func(e endpoint) bool { return !slices.Contains(HealthPaths, e.path) })
 }
 
-// Serve answers requests until Shutdown; then it returns nil.
+// Serve answers requests until Shutdown or Release; then it returns nil.
 func (s *Server) Serve() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) && !s.released.Load() {
 		return fmt.Errorf("admin server on %s: %w", s.Addr(), err)
 	}
 	return nil

@@ -13,11 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/handover"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -99,8 +102,9 @@ type engineOptions struct {
 	RequestIDs    string // "" is the default
 	Stdout        io.Writer
 	Log           *slog.Logger
-	ProcessLog    *observe.ProcessLog // what Log is written by, where that drops lines; or nil
-	Hangup        <-chan os.Signal    // each reopens the access log; nil for never
+	ProcessLog    *observe.ProcessLog   // what Log is written by, where that drops lines; or nil
+	Hangup        <-chan os.Signal      // each reopens the access log; nil for never
+	Predecessor   *handover.Predecessor // whose sockets are taken over; nil is none
 }
 
 // engine is a proxy with what stands around it wherever its configuration comes from: the
@@ -163,6 +167,7 @@ func (e *engine) listen(o admin.Options) error {
 		}
 		return e.unserved()
 	}
+	o.Listener = e.inheritAdmin(cmp.Or(o.Address, admin.DefaultAddress))
 	server, err := listenAdmin(o, e.o.Log)
 	if err != nil {
 		return err
@@ -194,22 +199,33 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers, Zone: e.o.Zone,
+	var from listen.Predecessor
+	if e.o.Predecessor != nil {
+		from = e.o.Predecessor
+	}
+	e.proxy = proxy.New(proxy.Options{Predecessor: from, Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers, Zone: e.o.Zone,
 		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient, Upstream: upstream.Options{Output: e.o.Stdout}})
 }
 
 // start serves the admin servers, and answers the context of what runs in the background, which
 // lives until close.
 func (e *engine) start() context.Context {
+	ctx, stop := context.WithCancel(context.Background())
+	e.stop = stop
 	for _, s := range e.servers {
 		e.background.Go(func() {
+			if e.o.Predecessor != nil {
+				select {
+				case <-e.o.Predecessor.Done():
+				case <-ctx.Done():
+					return
+				}
+			}
 			if err := s.Serve(); err != nil {
 				e.o.Log.Error("an admin server ended", "error", err)
 			}
 		})
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	e.stop = stop
 	e.background.Go(func() { e.reopenOnHangup(ctx) })
 	return ctx
 }
@@ -239,9 +255,15 @@ func (e *engine) ending() bool {
 // shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
 func (e *engine) shutdown() {
 	e.notReady.Store(&errStopping)
+	notifySystemd(daemon.SdNotifyStopping)
 	e.o.Log.Info("shutting down", "shutdown-delay", e.o.ShutdownDelay, "drain-timeout", e.o.DrainTimeout)
 	time.Sleep(e.o.ShutdownDelay) // a second signal ends the process meanwhile
 	e.notReady.Store(&errDraining)
+	e.drain()
+}
+
+// drain accepts nothing more, and finishes what is in flight.
+func (e *engine) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
 	defer cancel()
 	if err := e.proxy.Shutdown(ctx); err != nil {

@@ -8,9 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/explain"
+	"github.com/moongate-dev/moongate/internal/handover"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -41,6 +44,7 @@ type gateway struct {
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
 	problems         *problemLog
+	secret           []byte // what keys are derived from
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -71,14 +75,19 @@ func newGateway(o RunOptions) (*gateway, error) {
 		return nil, &exitError{exitUsage, err}
 	}
 	g.engine, err = newEngine(engineOptions{Bind: bind, AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup, Predecessor: o.Predecessor})
 	if err != nil {
 		return nil, err
 	}
-	secret, err := readSecret(o.SecretFile)
+	g.secret, err = readSecret(o.SecretFile)
 	if err != nil {
 		g.discard()
 		return nil, err
+	}
+	if o.SecretFile == "" && o.Predecessor != nil {
+		if kept := o.Predecessor.Secret(); len(kept) >= secretSize {
+			g.secret = kept
+		}
 	}
 	g.unserved = g.objects.unserved
 	g.metrics.SetSourceProblems(g.objects.problemsByKind)
@@ -102,7 +111,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 		g.discard()
 		return nil, err
 	}
-	g.tickets = reconcile.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
+	g.tickets = reconcile.Tickets{Secret: func() ([]byte, error) { return g.secret, nil }, Logger: g.log}
 	g.makeProxy()
 	g.local = deliver.NewLocal(g.proxy)
 	g.loop = reconcile.NewStandalone(reconcile.StandaloneOptions{
@@ -113,6 +122,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 			g.objects.publish(changes)
 			g.conditions.publish(changes)
 			g.announce()
+			g.tellPredecessor()
 		},
 		Bound:      g.logSockets,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
@@ -131,11 +141,20 @@ func (g *gateway) run(ctx context.Context) error {
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 
 	var err error
+	ready := make(chan *handover.Successor)
+	replacing, stopReplacing := context.WithCancel(ctx)
+	g.background.Go(func() { g.replaceOnSignal(replacing, ready) })
 	select {
+	case s := <-ready:
+		stopReplacing()
+		g.handOver(s)
+		g.close()
+		return nil
 	case <-ctx.Done():
 	case err = <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
 		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
 	}
+	stopReplacing()
 	g.shutdown()
 	g.close()
 	return err
@@ -191,6 +210,10 @@ func (g *gateway) started() {
 	}
 	g.begun.Store(true)
 	g.announce()
+	if g.o.Predecessor == nil {
+		notifySystemd(daemon.SdNotifyReady)
+	}
+	g.tellPredecessor()
 	// The scavenger gives the garbage of the start back: here, the first change would have to wait for that.
 	g.scavenger.started()
 }

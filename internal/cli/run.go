@@ -5,11 +5,14 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/handover"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 )
@@ -37,6 +40,9 @@ type RunOptions struct {
 	Stdin          io.Reader // the path "-"; nil for none
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
+	Replace        <-chan os.Signal // each has another process take over; nil for never
+	// Predecessor is the process that this one is to replace; nil for none.
+	Predecessor *handover.Predecessor
 	// Ready is called once, when everything accepted is served; nil for nobody.
 	Ready func(Running)
 	// Delivered is called with what each change of the manifests took; nil is not called.
@@ -100,7 +106,8 @@ follows every change of the files at once, without losing a request. Paths may a
 
 SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown does, too, and the gateway stops accepting,
 finishes what is in flight within --drain-timeout and exits 0. A second one exits at once.
-SIGHUP reopens the access log.`,
+SIGHUP reopens the access log. SIGUSR2 starts the program anew with the same arguments, hands its listening sockets over once the new
+process serves everything, and ends; nothing is refused meanwhile. Where the new process does not come that far the old one goes on.`,
 		Example: `  moongate run -f ./manifests
   moongate run -f gateway.yaml -f routes/ --bind 127.0.0.1 --access-log /var/log/moongate.log`,
 		ValidArgsFunction: completeManifests,
@@ -110,6 +117,13 @@ SIGHUP reopens the access log.`,
 				return err
 			}
 			o.Stdin = cmd.InOrStdin()
+			var err error
+			if o.Predecessor, err = handover.FromEnvironment(); err != nil {
+				return usage("%w", err)
+			}
+			replace := make(chan os.Signal, 1)
+			signal.Notify(replace, syscall.SIGUSR2)
+			o.Replace = replace
 			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
 				o.Stderr, o.Hangup = log, hangup
 				return Run(ctx, o)

@@ -17,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/datagram"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -52,6 +53,9 @@ type Options struct {
 	// DNSServers are asked for the addresses of external hostnames, in their order; none are those of /etc/resolv.conf.
 	DNSServers []netip.AddrPort
 
+	// Predecessor is a process whose sockets are taken over; nil is none.
+	Predecessor listen.Predecessor
+
 	memoryUsed  func() uint64 // for tests; nil asks the runtime
 	minTTL      time.Duration // for tests; 0 is resolve.Options.MinTTL's
 	sessionIdle time.Duration // for tests; 0 is datagram.DefaultIdle
@@ -66,7 +70,7 @@ const (
 // datagramOptions are those of sessions. Each has a descriptor.
 func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
 	d := datagram.Options{MaxSessions: o.MaxSessions, Clock: &e.Clock, Scarce: &e.Overloaded, Observer: e.Observer, Idle: o.sessionIdle, DrainIdle: o.sessionIdle,
-		Once: o.sessionOnce}
+		Once: o.sessionOnce, Predecessor: o.Predecessor}
 	if d.MaxSessions == 0 {
 		d.MaxSessions = max(min(datagram.DefaultMaxSessions, DefaultMaxConnections()/2, datagram.LocalPorts()*3/4), 1)
 	}

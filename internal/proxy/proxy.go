@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 	"weak"
 
@@ -57,6 +58,8 @@ type Proxy struct {
 	sockets map[listen.Addr]*snapshot.Socket
 	// datagrams are the sockets of UDP.
 	datagrams map[listen.Addr]*datagram.Socket
+	// predecessor is whose sockets are taken over; nil is none.
+	predecessor listen.Predecessor
 }
 
 // tick is the precision of the coarse clock and of the timeouts that hang on it.
@@ -79,16 +82,17 @@ func New(o Options) *Proxy {
 	o.Upstream.Resolver = resolver
 	o.Upstream.Certificate = func(key string) *cryptotls.Certificate { return p.clientCertificate(key) }
 	p = &Proxy{
-		resolver:  resolver,
-		bindTo:    o.Bind,
-		metrics:   o.Metrics,
-		logger:    o.Logger,
-		redisWait: maxRedisWait,
-		upstreams: upstream.NewSet(o.Upstream),
-		stop:      make(chan struct{}),
-		swept:     make(chan struct{}),
-		sockets:   map[listen.Addr]*snapshot.Socket{},
-		datagrams: map[listen.Addr]*datagram.Socket{},
+		resolver:    resolver,
+		bindTo:      o.Bind,
+		predecessor: o.Predecessor,
+		metrics:     o.Metrics,
+		logger:      o.Logger,
+		redisWait:   maxRedisWait,
+		upstreams:   upstream.NewSet(o.Upstream),
+		stop:        make(chan struct{}),
+		swept:       make(chan struct{}),
+		sockets:     map[listen.Addr]*snapshot.Socket{},
+		datagrams:   map[listen.Addr]*datagram.Socket{},
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
@@ -185,7 +189,7 @@ func (p *Proxy) open(addr listen.Addr, port *snapshot.Port) (*snapshot.Socket, e
 	if p.closed {
 		return nil, net.ErrClosed
 	}
-	ls, err := listen.Open(addr)
+	ls, err := listen.Open(addr, p.predecessor)
 	if err != nil {
 		return nil, err
 	}
@@ -390,6 +394,44 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 // Drain makes every response from now on end its connection (Connection: close). New
 // connections are still accepted: load balancers need a moment to look elsewhere.
 func (p *Proxy) Drain() { p.engine.Draining.Store(true) }
+
+// Socket returns what is bound to an address, for handing it to another process, or nil; see listen.Predecessor.
+func (p *Proxy) Socket(network, address string) syscall.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch network {
+	case "tcp":
+		for addr, s := range p.sockets {
+			if addr.String() == address {
+				return s
+			}
+		}
+	case "udp":
+		for addr, s := range p.datagrams {
+			if addr.String() == address {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// Release leaves all sockets to another process, which has them open, too: when it returns nothing more is accepted, and what clients are yet to send over UDP is
+// the other's. Shutdown must follow.
+func (p *Proxy) Release() {
+	p.Drain()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, s := range p.sockets {
+		p.retire(s)
+	}
+	for _, s := range p.datagrams {
+		s.Release()
+	}
+	clear(p.sockets)
+	clear(p.datagrams)
+}
 
 // retireGrace is for connections that clients have begun when Shutdown comes: a round trip over half the world.
 const retireGrace = 100 * time.Millisecond

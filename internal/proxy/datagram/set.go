@@ -39,6 +39,8 @@ type Options struct {
 	// MaxSessions bounds the sessions of all sockets together. Beyond it new ones are refused, not old ones ended: forged addresses can begin as many as
 	// they like, and must not end those of others. Listeners share them, see admit.
 	MaxSessions int
+	// Predecessor is a process whose sockets are taken over; nil is none.
+	Predecessor listen.Predecessor
 	// Clock is the coarse time in Unix milliseconds.
 	Clock *atomic.Int64
 	// Scarce says that memory is, so that no session is begun; nil is never.
@@ -81,11 +83,11 @@ func (set *Set) Sessions() int { return int(set.sessions.Load()) }
 
 // Open binds a socket; Serve starts it. The error is the system's.
 func (set *Set) Open(addr listen.Addr) (*Socket, error) {
-	conn, err := listen.OpenUDP(addr)
+	conn, turn, err := listen.OpenUDP(addr, set.options.Predecessor)
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{Addr: addr, set: set, conn: conn, sessions: map[key]*session{}}
+	s := &Socket{Addr: addr, set: set, conn: conn, turn: turn, sessions: map[key]*session{}}
 	s.v6 = conn.LocalAddr().(*net.UDPAddr).IP.To4() == nil
 	if s.raw, err = conn.SyscallConn(); err != nil {
 		conn.Close()

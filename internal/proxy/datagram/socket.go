@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type Socket struct {
 	Addr     listen.Addr
 	set      *Set
 	conn     *net.UDPConn
+	turn     listen.Turn
 	raw      syscall.RawConn
 	v6       bool // addresses of clients are given to the kernel as those of IPv6
 	listener atomic.Pointer[snapshot.Listener]
@@ -54,11 +56,22 @@ func (s *Socket) Serve() {
 	s.set.running.Go(s.receive)
 }
 
+// SyscallConn is for handing the socket to another process.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
+// Release leaves what clients send to another process that has the socket. What endpoints answer in the sessions that there are is sent on.
+func (s *Socket) Release() {
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // a closed one receives nothing
+}
+
 // Close ends the socket and all sessions on it.
 func (s *Socket) Close() { s.close(observe.ReasonSessionEnded) }
 
 func (s *Socket) close(why observe.Reason) {
 	s.mu.Lock()
+	if !s.closed {
+		s.turn.Close()
+	}
 	s.closed = true
 	s.conn.Close()
 	all := slices.Collect(maps.Values(s.sessions))
@@ -107,12 +120,13 @@ func (ses *session) idles(since moments) bool {
 	return active <= since.idle || !ses.again.Load() && (active <= since.once || ses.begun <= since.answered)
 }
 
-// receive forwards what clients send until the socket is closed.
+// receive forwards what clients send until the socket is closed or released.
 func (s *Socket) receive() {
+	s.turn.Wait()
 	in := newBatch(true)
 	for {
 		n, err := in.receive(s.raw)
-		if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
 		s.deliver(in, n)

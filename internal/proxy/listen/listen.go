@@ -34,12 +34,61 @@ func (a Addr) String() string {
 	return netip.AddrPortFrom(a.IP, a.Port).String()
 }
 
+// Predecessor is another process, whose sockets this one takes over.
+type Predecessor interface {
+	// Socket returns a socket that the process has open, to be closed by the caller, or nil. network is "tcp" or "udp", address as Addr.String has it.
+	Socket(network, address string) *os.File
+	// Done is closed when the process takes nothing from its sockets any more.
+	Done() <-chan struct{}
+}
+
+// Turn is whose turn it is to take what comes in on a socket that a Predecessor has open, too. The zero value is ours.
+type Turn struct {
+	ours   <-chan struct{} // nil where no other process has the socket
+	closed chan struct{}
+}
+
+// TurnAfter is ours when the predecessor is done.
+func TurnAfter(p Predecessor) Turn { return Turn{ours: p.Done(), closed: make(chan struct{})} }
+
+// Wait returns when it is our turn, or after Close.
+func (t Turn) Wait() {
+	if t.ours == nil {
+		return
+	}
+	select {
+	case <-t.ours:
+	case <-t.closed:
+	}
+}
+
+// Ours reports whether it is our turn.
+func (t Turn) Ours() bool {
+	if t.ours == nil {
+		return true
+	}
+	select {
+	case <-t.ours:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close ends Wait. It must be called once at most.
+func (t Turn) Close() {
+	if t.closed != nil {
+		close(t.closed)
+	}
+}
+
 // Socket is one listening socket.
 type Socket struct {
 	Addr Addr
 	// ID is a small number, unique among the sockets that are open; the owner gives it.
 	ID     int
 	ln     *net.TCPListener
+	turn   Turn
 	closed atomic.Bool
 	done   chan struct{}
 	raw    rawAccept
@@ -78,8 +127,14 @@ const (
 	keepAliveCount    = 4
 )
 
-// Open binds addr. The error is the system's, for example EADDRINUSE.
-func Open(addr Addr) (*Socket, error) {
+// Open binds addr, or takes the socket over from a process that has it open; Serve accepts nothing then until that process is done. from may be nil. The error is
+// the system's, for example EADDRINUSE.
+func Open(addr Addr, from Predecessor) (*Socket, error) {
+	if from != nil {
+		if ln := inherit(addr, from); ln != nil {
+			return &Socket{Addr: addr, ln: ln, turn: TurnAfter(from), done: make(chan struct{})}, nil
+		}
+	}
 	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
 	lc.SetMultipathTCP(false) // Linux has no filters for such sockets, see Retire
 	ln, err := lc.Listen(context.Background(), "tcp", addr.String())
@@ -88,6 +143,28 @@ func Open(addr Addr) (*Socket, error) {
 	}
 	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), done: make(chan struct{})}, nil
 }
+
+// inherit returns the socket of another process; nil where it has none that can be used.
+func inherit(addr Addr, from Predecessor) *net.TCPListener {
+	file := from.Socket("tcp", addr.String())
+	if file == nil {
+		return nil
+	}
+	defer file.Close()
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return nil
+	}
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		ln.Close()
+		return nil
+	}
+	return tcp
+}
+
+// SyscallConn is for handing the socket to another process.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.ln.SyscallConn() }
 
 // Serve accepts connections and hands each to handle until Close; it returns then.
 // handle must not block, and be safe for concurrent use. report is told of failures of accept that are not Close;
@@ -103,6 +180,7 @@ func acceptors(cores int) int { return 1 + min(cores/16, 3) }
 
 func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(error)) {
 	defer close(s.done)
+	s.turn.Wait()
 	var all sync.WaitGroup
 	more := func() { // once connections are Raw
 		for range min(runtime.GOMAXPROCS(0), mostRawAcceptors) - acceptors {
@@ -167,6 +245,7 @@ func (s *Socket) setDeadline(t time.Time) error {
 // after Serve was started.
 func (s *Socket) Close() {
 	s.closed.Store(true)
+	s.turn.Close()
 	s.ln.Close()
 	s.closeRaw()
 	<-s.done
@@ -177,9 +256,9 @@ const acceptRest = 10 * time.Millisecond
 
 // Retire is Close for a socket whose clients shall lose nothing. Where the system can, attempts to
 // connect remain unanswered for grace, so that clients repeat them by themselves, and every connection
-// that was begun before is handed on; a closed socket resets those that wait to be accepted.
+// that was begun before is handed on; a closed socket resets those that wait to be accepted. A socket that a Predecessor still serves is only closed.
 func (s *Socket) Retire(grace time.Duration) {
-	if ignoreAttempts(s.ln) == nil {
+	if s.turn.Ours() && ignoreAttempts(s.ln) == nil {
 		s.closed.Store(true)
 		if s.setDeadline(time.Now().Add(grace)) == nil {
 			<-s.done

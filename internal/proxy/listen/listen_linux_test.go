@@ -28,7 +28,7 @@ func open(t *testing.T) *Socket {
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
-	s, err := Open(Addr{IP: loopback, Port: uint16(port)})
+	s, err := Open(Addr{IP: loopback, Port: uint16(port)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestAddrString(t *testing.T) {
 func TestOpenTaken(t *testing.T) {
 	s := open(t)
 	defer s.Abandon()
-	if _, err := Open(s.Addr); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := Open(s.Addr, nil); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("%v, want that the address is in use", err)
 	}
 }
@@ -81,7 +81,7 @@ func TestServe(t *testing.T) {
 	if n := accepted.Load(); n != 10 {
 		t.Errorf("%d connections accepted, want 10", n)
 	}
-	again, err := Open(s.Addr)
+	again, err := Open(s.Addr, nil)
 	if err != nil {
 		t.Fatalf("the port is not free: %v", err)
 	}

@@ -11,8 +11,38 @@ import (
 // receiveBuffer is for the datagrams that come while others are being sent; the system may give less.
 const receiveBuffer = 4 << 20
 
-// OpenUDP binds addr for datagrams. Where it is every address, the socket tells of each datagram which one it has come to. The error is the system's.
-func OpenUDP(addr Addr) (*net.UDPConn, error) {
+// OpenUDP binds addr for datagrams, or takes the socket over from a process that has it open: nothing must be received then before the Turn that it returns. from may be
+// nil. Where it is every address, the socket tells of each datagram which one it has come to. The error is the system's.
+func OpenUDP(addr Addr, from Predecessor) (*net.UDPConn, Turn, error) {
+	if from != nil {
+		if conn := inheritUDP(addr, from); conn != nil {
+			return conn, TurnAfter(from), nil
+		}
+	}
+	conn, err := bindUDP(addr)
+	return conn, Turn{}, err
+}
+
+// inheritUDP returns the socket of another process, which has it tell what ours do; nil where it has none that can be used.
+func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
+	file := from.Socket("udp", addr.String())
+	if file == nil {
+		return nil
+	}
+	defer file.Close()
+	c, err := net.FilePacketConn(file)
+	if err != nil {
+		return nil
+	}
+	conn, ok := c.(*net.UDPConn)
+	if !ok {
+		c.Close()
+		return nil
+	}
+	return conn
+}
+
+func bindUDP(addr Addr) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // a bound, of no use to fail for

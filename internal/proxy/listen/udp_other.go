@@ -8,6 +8,6 @@ import (
 )
 
 // OpenUDP cannot be done here: which address a datagram has come to is asked for in another way on each system.
-func OpenUDP(Addr) (*net.UDPConn, error) {
-	return nil, errors.New("listeners of protocol UDP need Linux")
+func OpenUDP(Addr, Predecessor) (*net.UDPConn, Turn, error) {
+	return nil, Turn{}, errors.New("listeners of protocol UDP need Linux")
 }

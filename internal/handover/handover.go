@@ -1,0 +1,71 @@
+// Package handover replaces a process by another one of the same program, maybe of another version, that takes over its listening sockets, so that no
+// connection is refused meanwhile.
+//
+// The process starts its successor with one end of a socket pair. The successor asks over it for each socket that it is to bind, and is handed the descriptor
+// of the one that is open; it does not accept from it yet. When it has everything that it is to serve it says so. The process then stops accepting, and closes
+// its end, which is what the successor waits for to begin: exactly one of them accepts at any time, and what clients begin meanwhile waits in the kernel. A
+// process that dies closes its end, too, so that the successor serves then, whatever state it is in. A successor that dies or does not become ready is ended,
+// and nothing has changed.
+//
+// It must never know what the sockets are for.
+package handover
+
+import (
+	"os"
+	"time"
+)
+
+// Variable is the environment variable that holds the number of the descriptor by which a successor talks to its predecessor.
+const Variable = "MOONGATE_HANDOVER_FD"
+
+// Timeout is how long a successor may take to be ready.
+const Timeout = time.Minute
+
+const (
+	// maxMessage bounds a message, in bytes, and maxReason what is said of why a successor is not ready.
+	maxMessage = 16 << 10
+	maxReason  = 4 << 10
+	// descriptor is the first that a process gets by exec.Cmd.ExtraFiles.
+	descriptor = 3
+	// endTimeout is how long a successor that is not wanted may take to end by itself.
+	endTimeout = 5 * time.Second
+)
+
+// What a successor asks for; a request that is not known is answered by an empty reply, since the two may be of different versions.
+const (
+	askSocket = "socket"
+	askSecret = "secret"
+	tellState = "state" // which has no reply
+)
+
+// request is what a successor sends, as JSON in one message.
+type request struct {
+	Do      string `json:"do"`
+	Network string `json:"network,omitempty"`
+	Address string `json:"address,omitempty"`
+	// Ready is that everything is served that is to be, but for what Why says.
+	Ready bool   `json:"ready,omitempty"`
+	Why   string `json:"why,omitempty"`
+}
+
+// reply is what a predecessor sends, as JSON in one message; a socket comes beside it.
+type reply struct {
+	Found  bool   `json:"found,omitempty"`
+	Secret []byte `json:"secret,omitempty"`
+}
+
+// Reason is what Predecessor.Ready is told of an error; "" of nil.
+func Reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	return text[:min(len(text), maxReason)]
+}
+
+// inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none.
+func inheritedFrom() string {
+	text := os.Getenv(Variable)
+	os.Unsetenv(Variable)
+	return text
+}

@@ -1,0 +1,53 @@
+//go:build !linux
+
+package handover
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Predecessor is nothing: a process cannot be replaced here.
+type Predecessor struct{}
+
+// FromEnvironment returns nil.
+func FromEnvironment() (*Predecessor, error) { return nil, nil }
+
+// Done is never called.
+func (p *Predecessor) Done() <-chan struct{} { return nil }
+
+// Socket is never called.
+func (p *Predecessor) Socket(string, string) *os.File { return nil }
+
+// Secret is never called.
+func (p *Predecessor) Secret() []byte { return nil }
+
+// Ready is never called.
+func (p *Predecessor) Ready(string) {}
+
+// Options say how a successor is started.
+type Options struct {
+	Path    string
+	Args    []string
+	Socket  func(network, address string) syscall.Conn
+	Secret  []byte
+	Accept  func(why string) bool
+	Timeout time.Duration
+}
+
+// Successor is a process that is ready to take over.
+type Successor struct{ PID int }
+
+// Start fails.
+func Start(context.Context, Options) (*Successor, error) {
+	return nil, errors.New("replacing a process needs Linux")
+}
+
+// Begin is never called.
+func (s *Successor) Begin() {}
+
+// End is never called.
+func (s *Successor) End() {}

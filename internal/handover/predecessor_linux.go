@@ -1,0 +1,150 @@
+package handover
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Predecessor is the process that has started this one to be replaced by it. It is a listen.Predecessor, and safe for concurrent use.
+type Predecessor struct {
+	conn    *net.UnixConn
+	done    chan struct{}
+	replies chan answer
+
+	mu   sync.Mutex // held while a reply is awaited
+	said string     // the last state that was told, as it was sent
+}
+
+type answer struct {
+	reply
+	file *os.File // nil for none
+}
+
+// FromEnvironment returns the process whose successor this one is, nil where it was started by anything else. It must be called once, before other goroutines
+// start processes.
+func FromEnvironment() (*Predecessor, error) {
+	text := inheritedFrom()
+	if text == "" {
+		return nil, nil
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd != descriptor {
+		return nil, fmt.Errorf("%s=%q is no descriptor that this process was given; it is set by the process that is replaced alone, unset it", Variable, text)
+	}
+	unix.CloseOnExec(fd)
+	file := os.NewFile(uintptr(fd), "handover")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: descriptor %d: %w; it is set by the process that is replaced alone, unset it", Variable, fd, err)
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("%s: descriptor %d is no socket of the process that is replaced; unset it", Variable, fd)
+	}
+	return newPredecessor(conn), nil
+}
+
+func newPredecessor(conn *net.UnixConn) *Predecessor {
+	p := &Predecessor{conn: conn, done: make(chan struct{}), replies: make(chan answer, 1)}
+	go p.read()
+	return p
+}
+
+// Done is closed when the process takes nothing from its sockets any more, or has ended.
+func (p *Predecessor) Done() <-chan struct{} { return p.done }
+
+func (p *Predecessor) read() {
+	defer close(p.done)
+	defer p.conn.Close()
+	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, rightsN, _, _, err := p.conn.ReadMsgUnix(text, rights)
+		if err != nil || n == 0 {
+			return
+		}
+		a := answer{file: fileOf(rights[:rightsN])}
+		if json.Unmarshal(text[:n], &a.reply) != nil {
+			a.reply = reply{}
+		}
+		select {
+		case p.replies <- a:
+		default: // nobody has asked
+			a.close()
+		}
+	}
+}
+
+// fileOf returns the descriptor of a control message; nil for none.
+func fileOf(rights []byte) *os.File {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) == 0 {
+		return nil
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return nil
+	}
+	return os.NewFile(uintptr(fds[0]), "socket")
+}
+
+func (a *answer) close() {
+	if a.file != nil {
+		a.file.Close()
+	}
+}
+
+func (p *Predecessor) ask(r request) answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.send(r) {
+		return answer{}
+	}
+	select {
+	case a := <-p.replies:
+		return a
+	case <-p.done:
+		return answer{}
+	}
+}
+
+func (p *Predecessor) send(r request) bool {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return false
+	}
+	_, err = p.conn.Write(text)
+	return err == nil
+}
+
+// Socket returns a socket that the process has open, to be closed by the caller, or nil.
+func (p *Predecessor) Socket(network, address string) *os.File {
+	a := p.ask(request{Do: askSocket, Network: network, Address: address})
+	return a.file
+}
+
+// Secret returns what the process derives keys from; nil where it says nothing.
+func (p *Predecessor) Secret() []byte {
+	a := p.ask(request{Do: askSecret})
+	a.close()
+	return a.reply.Secret
+}
+
+// Ready tells the process that this one has all that it is to serve, but for what why says, which is made by Reason.
+func (p *Predecessor) Ready(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.said == "ready:"+why {
+		return
+	}
+	if p.send(request{Do: tellState, Ready: true, Why: why}) {
+		p.said = "ready:" + why
+	}
+}
