@@ -22,8 +22,8 @@ const Variable = "MOONGATE_HANDOVER_FD"
 const Timeout = time.Minute
 
 const (
-	// maxMessage bounds a message, in bytes, and maxReason what is said of why a successor is not ready.
-	maxMessage = 16 << 10
+	// maxMessage bounds a message, in bytes, and maxReason what is said of why a successor is not ready, each byte of which may be six of JSON.
+	maxMessage = 32 << 10
 	maxReason  = 4 << 10
 	// descriptor is the first that a process gets by exec.Cmd.ExtraFiles.
 	descriptor = 3

@@ -1,0 +1,247 @@
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// successorDoes is what this test binary does as a successor.
+const successorDoes = "MOONGATE_HANDOVER_TEST"
+
+// TestMain lets the test binary be a successor.
+func TestMain(m *testing.M) {
+	if does := os.Getenv(successorDoes); does != "" {
+		os.Exit(succeed(does))
+	}
+	os.Exit(m.Run())
+}
+
+func succeed(does string) int {
+	p, err := FromEnvironment()
+	if err != nil || p == nil || os.Getenv(Variable) != "" {
+		return 70
+	}
+	switch does {
+	case "ends":
+		return 3
+	case "waits":
+		select {}
+	case "serves less":
+		p.Ready("this and that is not served")
+		select {}
+	case "becomes ready":
+		p.Ready("this and that is not served")
+		time.Sleep(50 * time.Millisecond)
+		p.Ready("")
+	case "ends when ready":
+		p.Ready("")
+		return 3
+	case "is ready":
+		p.Ready("")
+	}
+	file := p.Socket("tcp", "a")
+	if file == nil || p.Socket("tcp", "b") != nil || p.Socket("udp", "a") != nil || string(p.Secret()) != "secret" {
+		return 71
+	}
+	if p.ask(request{Do: "what later versions ask"}).Found {
+		return 72
+	}
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return 73
+	}
+	<-p.Done()
+	if p.Socket("tcp", "a") != nil {
+		return 74
+	}
+	c, err := ln.Accept()
+	if err != nil {
+		return 75
+	}
+	io.WriteString(c, "the successor")
+	c.Close()
+	return 0
+}
+
+func options(t *testing.T, does string) (Options, *net.TCPListener) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	t.Setenv(successorDoes, does)
+	tcp := ln.(*net.TCPListener)
+	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(string) bool { return false }, Timeout: testkit.Patience,
+		Socket: func(network, address string) syscall.Conn {
+			if network == "tcp" && address == "a" {
+				return tcp
+			}
+			return nil
+		}}, tcp
+}
+
+// TestHandOver: what clients begin before the successor accepts is not lost.
+func TestHandOver(t *testing.T) {
+	for _, does := range []string{"is ready", "becomes ready"} {
+		t.Run(does, func(t *testing.T) {
+			o, ln := options(t, does)
+			s, err := Start(context.Background(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.process.Kill()
+			c, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			time.Sleep(100 * time.Millisecond) // it may ask for everything, and must not accept
+			ln.Close()
+			c.SetDeadline(time.Now().Add(50 * time.Millisecond))
+			if b, err := io.ReadAll(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%q, %v from a successor before Begin", b, err)
+			}
+			s.Begin()
+			c.SetDeadline(time.Now().Add(testkit.Patience))
+			if b, err := io.ReadAll(c); string(b) != "the successor" || err != nil {
+				t.Errorf("%q, %v", b, err)
+			}
+			if err := <-s.ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestNotReady: a successor that does not become ready has ended when Start returns, and Start says why.
+func TestNotReady(t *testing.T) {
+	for _, tc := range []struct{ does, want string }{
+		{"ends", "exit status 3"},
+		{"waits", "it was not ready within 200ms: it has not read its configuration"},
+		{"serves less", "it was not ready within 200ms: this and that is not served"},
+	} {
+		t.Run(tc.does, func(t *testing.T) {
+			o, _ := options(t, tc.does)
+			if tc.does != "ends" {
+				o.Timeout = 200 * time.Millisecond
+			}
+			s, err := Start(context.Background(), o)
+			if s != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if children := childrenOf(t); children != "" {
+				t.Errorf("processes %s are left", children)
+			}
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		o, _ := options(t, "waits")
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := Start(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if children := childrenOf(t); children != "" {
+			t.Errorf("processes %s are left", children)
+		}
+	})
+	t.Run("not there", func(t *testing.T) {
+		o, _ := options(t, "waits")
+		o.Path = "/nowhere"
+		if _, err := Start(context.Background(), o); !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	t.Run("accepted with less", func(t *testing.T) {
+		o, _ := options(t, "serves less")
+		o.Accept = func(why string) bool { return why == "this and that is not served" }
+		s, err := Start(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.End()
+		if children := childrenOf(t); children != "" {
+			t.Errorf("processes %s are left", children)
+		}
+	})
+}
+
+// childrenOf lists the processes that this one has started and not waited for.
+func childrenOf(t *testing.T) string {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, thread := range threads {
+		b, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/children") // the thread may have ended
+		all.Write(b)
+	}
+	return all.String()
+}
+
+// TestPredecessorGone: the end of a process ends what its successor waits for, whatever that is.
+func TestPredecessorGone(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	c, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPredecessor(c.(*net.UnixConn))
+	asked := make(chan *os.File)
+	go func() { asked <- p.Socket("tcp", "a") }() // which nobody answers
+	time.Sleep(20 * time.Millisecond)
+	ours.Close()
+	if file := <-asked; file != nil {
+		t.Error("a socket of nobody")
+	}
+	<-p.Done()
+	p.Ready("")
+	if p.Secret() != nil {
+		t.Error("a secret of nobody")
+	}
+}
+
+// TestFromEnvironment: a variable that something else has set is an error that tells what to do.
+func TestFromEnvironment(t *testing.T) {
+	for _, text := range []string{"x", "-1", "2", "70000"} {
+		t.Setenv(Variable, text)
+		if p, err := FromEnvironment(); p != nil || err == nil || !strings.Contains(err.Error(), "unset it") {
+			t.Errorf("%q: %v, %v", text, p, err)
+		}
+		if _, ok := os.LookupEnv(Variable); ok {
+			t.Errorf("%q is handed down", text)
+		}
+	}
+	if p, err := FromEnvironment(); p != nil || err != nil {
+		t.Error(p, err)
+	}
+}
+
+// TestReason: what is told fits into a message whatever it says.
+func TestReason(t *testing.T) {
+	if got := Reason(nil); got != "" {
+		t.Errorf("%q", got)
+	}
+	text, err := json.Marshal(request{Do: tellState, Ready: true, Why: Reason(errors.New(strings.Repeat("\x00", 1<<20)))})
+	if len(text) > maxMessage || err != nil {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
