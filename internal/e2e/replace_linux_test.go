@@ -349,12 +349,14 @@ func TestReplaceKilled(t *testing.T) {
 	r := startReplaced(t, os.Args[0], "-f", dir, "--admin-address", "127.0.0.1:0")
 	syscall.Kill(r.pid, syscall.SIGUSR2)
 	r.sees("starting a process to take over", 1)
-	var child int
+	var successor int
 	testkit.Eventually(t, "a successor", func() bool {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.pid))
-		for _, path := range threads {
-			if b, err := os.ReadFile(path); err == nil && len(strings.Fields(string(b))) > 0 {
-				child, _ = strconv.Atoi(strings.Fields(string(b))[0])
+		all, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, path := range all {
+			env, _ := os.ReadFile(path) // of one that has ended this moment
+			args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			if bytes.Contains(env, []byte("MOONGATE_HANDOVER_SUCCESSOR=")) && bytes.Contains(args, []byte(dir)) {
+				successor, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
 				return true
 			}
 		}
@@ -362,7 +364,7 @@ func TestReplaceKilled(t *testing.T) {
 	})
 	syscall.Kill(r.pid, syscall.SIGKILL)
 	<-r.end
-	defer syscall.Kill(child, syscall.SIGKILL)
+	defer syscall.Kill(successor, syscall.SIGKILL)
 	if n := len(r.successors()); n != 0 {
 		t.Fatalf("killed too late: %d successors", n)
 	}

@@ -7,6 +7,9 @@
 // process that dies closes its end, too, so that the successor serves then, whatever state it is in. A successor that dies or does not become ready is ended,
 // and nothing has changed.
 //
+// The process that is started starts the successor and ends, so that the successor is a child of what supervises both, such as systemd: that does not wait for a
+// service to end which was another's child when it became the service's main process.
+//
 // It must never know what the sockets are for.
 package handover
 
@@ -17,6 +20,9 @@ import (
 
 // Variable is the environment variable that holds the number of the descriptor by which a successor talks to its predecessor.
 const Variable = "MOONGATE_HANDOVER_FD"
+
+// stageVariable is set for the successor, and not for the process that starts it.
+const stageVariable = "MOONGATE_HANDOVER_SUCCESSOR"
 
 // Timeout is how long a successor may take to be ready.
 const Timeout = time.Minute
@@ -35,7 +41,8 @@ const (
 const (
 	askSocket = "socket"
 	askSecret = "secret"
-	tellState = "state" // which has no reply
+	tellState = "state" // which has no reply, as tellPID
+	tellPID   = "pid"
 )
 
 // request is what a successor sends, as JSON in one message.
@@ -46,6 +53,8 @@ type request struct {
 	// Ready is that everything is served that is to be, but for what Why says.
 	Ready bool   `json:"ready,omitempty"`
 	Why   string `json:"why,omitempty"`
+	// PID is the successor's, which the process that has started it tells.
+	PID int `json:"pid,omitempty"`
 }
 
 // reply is what a predecessor sends, as JSON in one message; a socket comes beside it.
@@ -63,9 +72,11 @@ func Reason(err error) string {
 	return text[:min(len(text), maxReason)]
 }
 
-// inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none.
-func inheritedFrom() string {
-	text := os.Getenv(Variable)
+// inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none. It reports whether
+// this process is the successor, and not the one that is to start it.
+func inheritedFrom() (text string, successor bool) {
+	text, successor = os.Getenv(Variable), os.Getenv(stageVariable) != ""
 	os.Unsetenv(Variable)
-	return text
+	os.Unsetenv(stageVariable)
+	return text, successor
 }

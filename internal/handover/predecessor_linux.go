@@ -26,10 +26,10 @@ type answer struct {
 	file *os.File // nil for none
 }
 
-// FromEnvironment returns the process whose successor this one is, nil where it was started by anything else. It must be called once, before other goroutines
-// start processes.
+// FromEnvironment returns the process whose successor this one is, nil where it was started by anything else. Where this process is to start the successor it does so,
+// and ends. It must be called once, before other goroutines start processes.
 func FromEnvironment() (*Predecessor, error) {
-	text := inheritedFrom()
+	text, successor := inheritedFrom()
 	if text == "" {
 		return nil, nil
 	}
@@ -49,7 +49,34 @@ func FromEnvironment() (*Predecessor, error) {
 		c.Close()
 		return nil, fmt.Errorf("%s: descriptor %d is no socket of the process that is replaced; unset it", Variable, fd)
 	}
+	if !successor {
+		if err := startSuccessor(conn, file); err != nil {
+			return nil, err
+		}
+		os.Exit(0)
+	}
 	return newPredecessor(conn), nil
+}
+
+// startSuccessor starts this program anew, with its end of the socket pair, and tells which process that is.
+func startSuccessor(conn *net.UnixConn, file *os.File) error {
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := command(path, os.Args, file)
+	cmd.Env = append(cmd.Env, stageVariable+"=1")
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(request{Do: tellPID, PID: cmd.Process.Pid})
+	if err == nil {
+		_, err = conn.Write(text)
+	}
+	if err != nil { // there is nobody to take over from
+		_ = cmd.Process.Kill()
+	}
+	return err
 }
 
 func newPredecessor(conn *net.UnixConn) *Predecessor {

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ type Options struct {
 type Successor struct {
 	PID     int
 	process *os.Process
-	ended   <-chan error
+	gone    <-chan struct{} // closed when it has ended
 	conn    *net.UnixConn
 }
 
@@ -43,73 +44,104 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := &exec.Cmd{Path: o.Path, Args: o.Args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", Variable, descriptor)),
-		Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs}}
+	cmd := command(o.Path, o.Args, theirs)
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("it cannot be started: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	states := make(chan string)
-	stop := make(chan struct{})
-	defer close(stop)
-	go serve(ours, o, states, stop)
-
-	err = await(ctx, o, states, ended)
-	if err == nil {
-		return &Successor{PID: cmd.Process.Pid, process: cmd.Process, ended: ended, conn: ours}, nil
+	o.Timeout = cmp.Or(o.Timeout, Timeout)
+	limit := time.NewTimer(o.Timeout)
+	defer limit.Stop()
+	w := &waiter{said: make(chan request), gone: make(chan struct{}), stop: make(chan struct{})}
+	go w.serve(ours, o)
+	starter := make(chan error, 1)
+	go func() { starter <- cmd.Wait() }()
+	s := &Successor{gone: w.gone, conn: ours}
+	if err := s.await(ctx, o, w, starter, limit.C); err != nil {
+		if s.process == nil { // the starter has told nothing, and starts nothing any more
+			_ = cmd.Process.Kill() // one that has ended is what is wanted
+		}
+		close(w.stop)
+		s.End()
+		return nil, err
 	}
-	var gone *goneError
-	if !errors.As(err, &gone) {
-		end(cmd.Process, ended)
-	}
-	ours.Close() // not before it has ended: it would serve
-	return nil, err
+	close(w.stop)
+	return s, nil
 }
 
-// goneError is that the successor has ended.
-type goneError struct{ error }
-
-// await returns when a successor is ready, or why it will not be.
-func await(ctx context.Context, o Options, states <-chan string, ended <-chan error) error {
-	timeout := o.Timeout
-	if timeout == 0 {
-		timeout = Timeout
-	}
-	limit := time.NewTimer(timeout)
-	defer limit.Stop()
+// await returns when the successor is ready, or why it will not be. It does not return while it is not known which process that is, and may become so.
+func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-chan error, limit <-chan time.Time) error {
 	why := "it has not read its configuration"
+	var state *request
+	var failed error
 	for {
 		select {
-		case why = <-states:
-			if why == "" || o.Accept(why) {
-				return nil
+		case r := <-w.said:
+			if r.Do == tellPID {
+				s.PID = r.PID
+				s.process, _ = os.FindProcess(r.PID) // which does not fail on Linux
+			} else {
+				state, why = &r, r.Why
 			}
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("exit status 0")
+		case err := <-starter:
+			if err != nil {
+				return fmt.Errorf("it ended: %w", err)
 			}
-			return &goneError{fmt.Errorf("it ended: %w", err)}
+			starter = nil
+		case <-w.gone:
+			if starter != nil {
+				if err := <-starter; err != nil {
+					return fmt.Errorf("it ended: %w", err)
+				}
+			}
+			return errors.New("it ended; what it has logged may say why")
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-limit.C:
-			return fmt.Errorf("it was not ready within %v: %s", timeout, why)
+			ctx = context.WithoutCancel(ctx)
+			failed = context.Canceled
+			limit = time.After(endTimeout)
+		case <-limit:
+			if failed == nil {
+				failed = fmt.Errorf("it was not ready within %v: %s", o.Timeout, why)
+				limit = time.After(endTimeout)
+				break
+			}
+			return failed
+		}
+		switch {
+		case s.process == nil:
+		case failed != nil:
+			return failed
+		case state != nil && (why == "" || o.Accept(why)):
+			return nil
 		}
 	}
 }
 
-// end ends a process that is not wanted.
-func end(p *os.Process, ended <-chan error) {
-	_ = p.Signal(syscall.SIGTERM) // one that has ended is what is wanted
-	select {
-	case <-ended:
-	case <-time.After(endTimeout):
-		_ = p.Kill()
-		<-ended
+// command is a program with one end of the socket pair.
+func command(path string, args []string, end *os.File) *exec.Cmd {
+	return &exec.Cmd{Path: path, Args: args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", Variable, descriptor)), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{end}}
+}
+
+// Begin has the successor take what comes in on the sockets from now on: nothing must be taken from them here any more.
+func (s *Successor) Begin() { s.conn.Close() }
+
+// End ends the successor, in the place of Begin, and returns when it has ended.
+func (s *Successor) End() {
+	if s.process != nil {
+		_ = s.process.Signal(syscall.SIGTERM) // one that has ended is what is wanted
+		select {
+		case <-s.gone:
+		case <-time.After(endTimeout):
+			_ = s.process.Kill()
+		}
 	}
+	select {
+	case <-s.gone: // not before it has ended: it would serve
+	case <-time.After(endTimeout): // something else has the socket pair
+	}
+	s.conn.Close()
 }
 
 // pair returns two ends of which messages keep their boundaries.
@@ -129,8 +161,16 @@ func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// serve answers what the successor asks until either has ended.
-func serve(conn *net.UnixConn, o Options, states chan<- string, stop <-chan struct{}) {
+// waiter is told what a successor says, until stop is closed.
+type waiter struct {
+	said chan request
+	gone chan struct{} // closed when the successor has ended
+	stop chan struct{}
+}
+
+// serve answers what the successor asks until it has ended, or conn is closed.
+func (w *waiter) serve(conn *net.UnixConn, o Options) {
+	defer close(w.gone)
 	text := make([]byte, maxMessage)
 	for {
 		n, err := conn.Read(text)
@@ -142,13 +182,10 @@ func serve(conn *net.UnixConn, o Options, states chan<- string, stop <-chan stru
 			r = request{}
 		}
 		switch r.Do {
-		case tellState:
-			if !r.Ready {
-				continue
-			}
+		case tellPID, tellState:
 			select {
-			case states <- r.Why:
-			case <-stop: // it has been decided
+			case w.said <- r:
+			case <-w.stop: // it has been decided
 			}
 			continue
 		case askSocket:
@@ -158,7 +195,7 @@ func serve(conn *net.UnixConn, o Options, states chan<- string, stop <-chan stru
 		default:
 			err = send(conn, reply{}, nil)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, syscall.EPIPE) { // the end of the successor is what Read tells
 			return
 		}
 	}
@@ -186,13 +223,4 @@ func send(conn *net.UnixConn, r reply, rights []byte) error {
 	}
 	_, _, err = conn.WriteMsgUnix(text, rights, nil)
 	return err
-}
-
-// Begin has the successor take what comes in on the sockets from now on: nothing must be taken from them here any more.
-func (s *Successor) Begin() { s.conn.Close() }
-
-// End ends the successor, in the place of Begin.
-func (s *Successor) End() {
-	end(s.process, s.ended)
-	s.conn.Close() // not before it has ended: it would serve
 }
