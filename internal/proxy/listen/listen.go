@@ -144,7 +144,8 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), done: make(chan struct{})}, nil
 }
 
-// inherit returns the socket of another process; nil where it has none that can be used.
+// inherit returns the socket of another process; nil where it has none that can be used. Package net cannot be told to leave alone what its connections have from such a
+// socket: it sets its own keep-alive, of 15 s, at each accept, by four system calls.
 func inherit(addr Addr, from Predecessor) *net.TCPListener {
 	file := from.Socket("tcp", addr.String())
 	if file == nil {
