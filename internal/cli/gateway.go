@@ -44,7 +44,8 @@ type gateway struct {
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
 	problems         *problemLog
-	secret           []byte // what keys are derived from
+	secret           []byte      // what keys are derived from
+	handedOver       atomic.Bool // another process has taken over, and follows the manifests
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -162,6 +163,9 @@ func (g *gateway) run(ctx context.Context) error {
 
 // change carries one change of the manifests through; the source calls it for one at a time.
 func (g *gateway) change(c files.Change) {
+	if g.handedOver.Load() {
+		return
+	}
 	if g.o.Class != "" {
 		c = takeClassOf(c, g.o.Class)
 	}
@@ -187,6 +191,8 @@ func (g *gateway) change(c files.Change) {
 	}
 	if c.Full && g.ready() {
 		g.started()
+	} else if c.ProblemsChanged {
+		g.tellPredecessor()
 	}
 }
 
@@ -270,7 +276,9 @@ func (g *gateway) retry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			g.loop.Retry()
+			if !g.handedOver.Load() {
+				g.loop.Retry()
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -72,10 +73,23 @@ func (g *gateway) replaceable() error {
 	return nil
 }
 
-// acceptable reports whether a successor may take over that serves all but what why says: where this process does not serve that either.
+// acceptable reports whether a successor may take over that serves all but what why says: where this process does not serve that either, and nothing else.
 func (g *gateway) acceptable(why string) bool {
-	err := g.unserved()
-	return err != nil && handover.Reason(err) == why
+	return g.replaceable() == nil && (why == "" || why == g.lacks())
+}
+
+// lacks says what is not served of what there is, and which objects cannot be used; "" for none.
+func (g *gateway) lacks() string {
+	var lines []string
+	if err := g.unserved(); err != nil {
+		lines = append(lines, err.Error())
+	}
+	for _, p := range g.objects.status().Problems {
+		if !p.Ignored {
+			lines = append(lines, problemLine(p))
+		}
+	}
+	return handover.Reason(strings.Join(lines, "\n"))
 }
 
 // socket returns what a successor asks for, or nil.
@@ -94,6 +108,7 @@ func (g *gateway) socket(network, address string) syscall.Conn {
 // handOver leaves the sockets to a successor, and finishes what is in flight.
 func (g *gateway) handOver(s *handover.Successor) {
 	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
+	g.handedOver.Store(true)
 	notifySystemd(fmt.Sprintf("MAINPID=%d", s.PID))
 	for _, server := range g.servers {
 		server.Release()
@@ -105,8 +120,13 @@ func (g *gateway) handOver(s *handover.Successor) {
 
 // tellPredecessor tells the process that this one replaces, if any, what is not served of what there is.
 func (g *gateway) tellPredecessor() {
-	if g.o.Predecessor != nil && g.begun.Load() {
-		g.o.Predecessor.Ready(handover.Reason(g.unserved()))
+	if g.o.Predecessor == nil || !g.begun.Load() {
+		return
+	}
+	select {
+	case <-g.o.Predecessor.Done(): // it has left
+	default:
+		g.o.Predecessor.Ready(g.lacks())
 	}
 }
 

@@ -56,7 +56,7 @@ func startReplaced(t *testing.T, program string, args ...string) *replaced {
 			t.Logf("log of moongate:\n%s", r.text())
 		}
 	})
-	r.sees("msg=ready", 1)
+	r.sees("ready", 1)
 	return r
 }
 
@@ -284,6 +284,17 @@ func TestReplaceUpgrades(t *testing.T) {
 		return os.WriteFile(path, b, 0o755)
 	}
 	install(self)
+	// What no process can serve is no reason to refuse another one.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	blocked := strings.TrimPrefix(gatewayWith(httpListener("only", taken.Addr().(*net.TCPAddr).Port, "")), class)
+	more := strings.Replace(blocked, "name: gw", "name: blocked", 1) + route("broken", "  rules: [{backendRefs: [{name: 7}]}]")
+	if err := os.WriteFile(filepath.Join(dir, "more.yaml"), []byte(more), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	r := startReplaced(t, program, "-f", dir, "--admin-address", "127.0.0.1:0")
 	install(func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\nexit 3\n"), 0o755) })
 	syscall.Kill(r.pid, syscall.SIGUSR2)
@@ -297,6 +308,9 @@ func TestReplaceUpgrades(t *testing.T) {
 	}
 	install(self)
 	r.replace()
+	if !strings.Contains(r.text(), "not ready") {
+		t.Error("the port that is taken is served")
+	}
 	if err := <-r.end; err != nil {
 		t.Errorf("the first process: %v", err)
 	}

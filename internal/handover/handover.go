@@ -14,6 +14,8 @@
 package handover
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"time"
 )
@@ -63,13 +65,13 @@ type reply struct {
 	Secret []byte `json:"secret,omitempty"`
 }
 
-// Reason is what Predecessor.Ready is told of an error; "" of nil.
-func Reason(err error) string {
-	if err == nil {
-		return ""
+// Reason is what Predecessor.Ready is told of a text: itself, or where that is too long a part by which it differs from others. "" is "".
+func Reason(text string) string {
+	if len(text) <= maxReason {
+		return text
 	}
-	text := err.Error()
-	return text[:min(len(text), maxReason)]
+	tail := fmt.Sprintf("... (SHA-256 of all %x)", sha256.Sum256([]byte(text)))
+	return text[:maxReason-len(tail)] + tail
 }
 
 // inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none. It reports whether

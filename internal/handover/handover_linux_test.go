@@ -87,7 +87,7 @@ func options(t *testing.T, does string) (Options, *net.TCPListener) {
 	t.Cleanup(func() { ln.Close() })
 	t.Setenv(successorDoes, does)
 	tcp := ln.(*net.TCPListener)
-	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(string) bool { return false }, Timeout: testkit.Patience,
+	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(why string) bool { return why == "" }, Timeout: testkit.Patience,
 		Socket: func(network, address string) syscall.Conn {
 			if network == "tcp" && address == "a" {
 				return tcp
@@ -243,10 +243,16 @@ func TestFromEnvironment(t *testing.T) {
 
 // TestReason: what is told fits into a message whatever it says.
 func TestReason(t *testing.T) {
-	if got := Reason(nil); got != "" {
-		t.Errorf("%q", got)
+	long := strings.Repeat("x", 1<<20)
+	if a, b := Reason(long+"a"), Reason(long+"b"); a == b || len(a) > maxReason {
+		t.Errorf("%q\n%q", a, b)
 	}
-	text, err := json.Marshal(request{Do: tellState, Ready: true, Why: Reason(errors.New(strings.Repeat("\x00", 1<<20)))})
+	for _, same := range []string{"", "a", long[:maxReason]} {
+		if got := Reason(same); got != same {
+			t.Errorf("%q", got)
+		}
+	}
+	text, err := json.Marshal(request{Do: tellState, Ready: true, Why: Reason(strings.Repeat("\x00", 1<<20))})
 	if len(text) > maxMessage || err != nil {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}

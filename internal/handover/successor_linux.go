@@ -24,7 +24,7 @@ type Options struct {
 	Socket func(network, address string) syscall.Conn
 	// Secret returns what keys are derived from.
 	Secret []byte
-	// Accept reports whether a successor may take over that has all that it is to serve but for what why says.
+	// Accept reports whether a successor may take over that has all that it is to serve but for what why says, "" for nothing.
 	Accept func(why string) bool
 	// Timeout is how long it may take; 0 is the constant Timeout.
 	Timeout time.Duration
@@ -113,7 +113,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 		case s.process == nil:
 		case failed != nil:
 			return failed
-		case state != nil && (why == "" || o.Accept(why)):
+		case state != nil && o.Accept(why):
 			return nil
 		}
 	}
