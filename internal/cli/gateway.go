@@ -44,7 +44,8 @@ type gateway struct {
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
 	problems         *problemLog
-	secret           []byte      // what keys are derived from
+	secret           []byte // what keys are derived from
+	handed           handedSockets
 	handedOver       atomic.Bool // another process has taken over, and follows the manifests
 }
 
@@ -125,7 +126,10 @@ func newGateway(o RunOptions) (*gateway, error) {
 			g.announce()
 			g.tellPredecessor()
 		},
-		Bound:      g.logSockets,
+		Bound: func() {
+			g.logSockets()
+			g.tellPredecessor()
+		},
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
 	})
@@ -141,24 +145,32 @@ func (g *gateway) run(ctx context.Context) error {
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 
-	var err error
 	ready := make(chan *handover.Successor)
 	replacing, stopReplacing := context.WithCancel(ctx)
 	g.background.Go(func() { g.replaceOnSignal(replacing, ready) })
-	select {
-	case s := <-ready:
-		stopReplacing()
-		g.handOver(s)
-		g.close()
-		return nil
-	case <-ctx.Done():
-	case err = <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
-		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
-	}
+	handedOver, err := g.untilEnd(ctx, ready, sourceEnded)
 	stopReplacing()
-	g.shutdown()
+	if !handedOver {
+		g.shutdown()
+	}
 	g.close()
 	return err
+}
+
+// untilEnd returns when the gateway is to end, and whether another process has taken over.
+func (g *gateway) untilEnd(ctx context.Context, ready <-chan *handover.Successor, sourceEnded <-chan error) (handedOver bool, _ error) {
+	for {
+		select {
+		case s := <-ready:
+			if g.handOver(s) {
+				return true, nil
+			}
+		case <-ctx.Done():
+			return false, nil
+		case err := <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
+			return false, &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
+		}
+	}
 }
 
 // change carries one change of the manifests through; the source calls it for one at a time.

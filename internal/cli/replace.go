@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -18,7 +21,7 @@ import (
 // adminSocket is the network by which a successor asks for the socket of an admin server.
 const adminSocket = "admin"
 
-// replaceOnSignal starts a successor at each SIGUSR2, until one is ready to take over or ctx ends.
+// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over or ctx ends.
 func (g *gateway) replaceOnSignal(ctx context.Context, ready chan<- *handover.Successor) {
 	for {
 		select {
@@ -27,18 +30,22 @@ func (g *gateway) replaceOnSignal(ctx context.Context, ready chan<- *handover.Su
 		case <-g.o.Replace:
 		}
 		s, err := g.startSuccessor(ctx)
-		switch {
-		case err == nil:
-			select {
-			case ready <- s:
-			case <-ctx.Done(): // an end was asked for, not another process
-				s.End()
+		if err != nil {
+			if ctx.Err() == nil {
+				g.goesOn(err)
 			}
-			return
-		case ctx.Err() == nil:
-			g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(err.Error()))
+			continue
+		}
+		select {
+		case ready <- s:
+		case <-ctx.Done(): // an end was asked for, not another process
+			s.End()
 		}
 	}
+}
+
+func (g *gateway) goesOn(why error) {
+	g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(why.Error()))
 }
 
 // startSuccessor starts the program anew, as it lies there now, with the arguments of this process, and returns when it serves all that this one does.
@@ -46,12 +53,9 @@ func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, erro
 	if err := g.replaceable(); err != nil {
 		return nil, err
 	}
-	path, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	g.log.Info("starting a process to take over", "program", path)
-	return handover.Start(ctx, handover.Options{Path: path, Args: os.Args, Socket: g.socket, Secret: g.secret, Accept: g.acceptable})
+	g.log.Info("starting a process to take over", "program", g.o.Program)
+	g.handed.clear()
+	return handover.Start(ctx, handover.Options{Path: g.o.Program, Args: os.Args, Socket: g.socket, Secret: g.secret, Accept: g.acceptable})
 }
 
 // replaceable says what another process could not take over.
@@ -62,8 +66,11 @@ func (g *gateway) replaceable() error {
 	if !g.begun.Load() {
 		return errors.New("it has not read all of its manifests yet; try again once it is ready")
 	}
-	if slices.Contains(g.o.Files, "-") {
-		return errors.New("standard input, which it has read manifests from, cannot be read again; put them into a file")
+	if g.succeeds() {
+		return errors.New("it has not taken over yet itself; try again once the process before it accepts nothing more")
+	}
+	if g.source.Streams() {
+		return errors.New("manifests that it has read from standard input or a pipe cannot be read again; put them into a file")
 	}
 	for _, p := range g.objects.status().Problems {
 		if p.Kept {
@@ -73,60 +80,134 @@ func (g *gateway) replaceable() error {
 	return nil
 }
 
-// acceptable reports whether a successor may take over that serves all but what why says: where this process does not serve that either, and nothing else.
-func (g *gateway) acceptable(why string) bool {
-	return g.replaceable() == nil && (why == "" || why == g.lacks())
+// succeeds reports whether this process is a successor whose predecessor serves.
+func (g *gateway) succeeds() bool {
+	if g.o.Predecessor == nil {
+		return false
+	}
+	select {
+	case <-g.o.Predecessor.Done():
+		return false
+	default:
+		return true
+	}
 }
 
-// lacks says what is not served of what there is, and which objects cannot be used; "" for none.
-func (g *gateway) lacks() string {
+// acceptable says what a successor would take away that this process serves.
+func (g *gateway) acceptable(s handover.State) error {
+	if err := g.replaceable(); err != nil {
+		return err
+	}
+	ours := g.serves()
+	switch {
+	case s.Lacks != "" && s.Lacks != ours.Lacks:
+		return errors.New(s.Lacks)
+	case s.Listeners != ours.Listeners:
+		return errors.New("it serves other listeners, or at other addresses, than this process; moongate check tells why one is not served")
+	case s.Routes < ours.Routes:
+		return fmt.Errorf("its listeners have %d routes, those of this process %d; moongate check tells why one is not served", s.Routes, ours.Routes)
+	case !g.proxy.Has(g.handed.has):
+		return errors.New("it has not been handed every socket")
+	}
+	return nil
+}
+
+// serves says what this process serves.
+func (g *gateway) serves() handover.State {
+	var s handover.State
 	var lines []string
 	if err := g.unserved(); err != nil {
 		lines = append(lines, err.Error())
 	}
 	for _, p := range g.objects.status().Problems {
-		if !p.Ignored {
+		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
 			lines = append(lines, problemLine(p))
 		}
 	}
-	return handover.Reason(strings.Join(lines, "\n"))
+	s.Lacks = handover.Reason(strings.Join(lines, "\n"))
+	names := sha256.New()
+	for _, l := range g.proxy.Bound() {
+		s.Routes += l.Routes
+		fmt.Fprintf(names, "%q %q\n", l.Key, slices.Sorted(slices.Values(l.Addresses)))
+	}
+	s.Listeners = hex.EncodeToString(names.Sum(nil))
+	return s
+}
+
+// handedSockets are those that a successor was handed. It is safe for concurrent use.
+type handedSockets struct {
+	mu    sync.Mutex
+	names map[[2]string]bool
+}
+
+func (h *handedSockets) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.names = map[[2]string]bool{}
+}
+
+func (h *handedSockets) add(network, address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.names[[2]string{network, address}] = true
+}
+
+func (h *handedSockets) has(network, address string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.names[[2]string{network, address}]
 }
 
 // socket returns what a successor asks for, or nil.
 func (g *gateway) socket(network, address string) syscall.Conn {
-	if network != adminSocket {
-		return g.proxy.Socket(network, address)
-	}
-	for _, s := range g.servers {
-		if s.Address() == address {
-			return s
+	if network == adminSocket {
+		for _, s := range g.servers {
+			if s.Address() == address {
+				return s
+			}
 		}
+		return nil
 	}
-	return nil
+	s := g.proxy.Socket(network, address)
+	if s != nil {
+		g.handed.add(network, address)
+	}
+	return s
 }
 
-// handOver leaves the sockets to a successor, and finishes what is in flight.
-func (g *gateway) handOver(s *handover.Successor) {
-	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
+// handOver leaves the sockets to a successor, and finishes what is in flight. It does nothing and answers false where the successor cannot take over any more.
+func (g *gateway) handOver(s *handover.Successor) bool {
+	if err := g.release(s); err != nil {
+		s.End()
+		g.goesOn(err)
+		return false
+	}
 	g.handedOver.Store(true)
-	notifySystemd(fmt.Sprintf("MAINPID=%d", s.PID))
 	for _, server := range g.servers {
 		server.Release()
 	}
-	g.proxy.Release()
 	s.Begin()
+	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
 	g.drain()
+	return true
 }
 
-// tellPredecessor tells the process that this one replaces, if any, what is not served of what there is.
-func (g *gateway) tellPredecessor() {
-	if g.o.Predecessor == nil || !g.begun.Load() {
-		return
+// release has this process accept nothing more.
+func (g *gateway) release(s *handover.Successor) error {
+	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
+		return fmt.Errorf("systemd, which would take the end of this process for that of the service, cannot be told: %w", err)
 	}
-	select {
-	case <-g.o.Predecessor.Done(): // it has left
-	default:
-		g.o.Predecessor.Ready(g.lacks())
+	if s.Alive() && g.proxy.Release(func(network, address string) bool { return s.Alive() && g.handed.has(network, address) }) {
+		return nil
+	}
+	notifySystemd(fmt.Sprintf("MAINPID=%d", os.Getpid()))
+	return errors.New("the process that was to take over has ended, or does not have every socket; try again")
+}
+
+// tellPredecessor tells the process that this one replaces, if any, what is served.
+func (g *gateway) tellPredecessor() {
+	if g.begun.Load() && g.succeeds() {
+		g.o.Predecessor.Ready(g.serves())
 	}
 }
 

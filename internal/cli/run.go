@@ -41,6 +41,7 @@ type RunOptions struct {
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
 	Replace        <-chan os.Signal // each has another process take over; nil for never
+	Program        string           // what is started to take over
 	// Predecessor is the process that this one is to replace; nil for none.
 	Predecessor *handover.Predecessor
 	// Ready is called once, when everything accepted is served; nil for nobody.
@@ -118,6 +119,9 @@ process serves everything, and ends; nothing is refused meanwhile. Where the new
 			}
 			o.Stdin = cmd.InOrStdin()
 			var err error
+			if o.Program, err = handover.Program(); err != nil {
+				return err
+			}
 			if o.Predecessor, err = handover.FromEnvironment(); err != nil {
 				return usage("%w", err)
 			}

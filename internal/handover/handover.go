@@ -17,6 +17,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -47,31 +49,64 @@ const (
 	tellPID   = "pid"
 )
 
+// State is what a process serves.
+type State struct {
+	// Lacks says what is not served of what there is, by Reason; "" is nothing.
+	Lacks string `json:"lacks,omitempty"`
+	// Listeners tells sets of listeners that serve apart.
+	Listeners string `json:"listeners,omitempty"`
+	// Routes is how many routes these have.
+	Routes int `json:"routes,omitempty"`
+}
+
 // request is what a successor sends, as JSON in one message.
 type request struct {
+	// ID is repeated by the reply.
+	ID      int    `json:"id,omitempty"`
 	Do      string `json:"do"`
 	Network string `json:"network,omitempty"`
 	Address string `json:"address,omitempty"`
-	// Ready is that everything is served that is to be, but for what Why says.
-	Ready bool   `json:"ready,omitempty"`
-	Why   string `json:"why,omitempty"`
+	State   *State `json:"state,omitempty"`
 	// PID is the successor's, which the process that has started it tells.
 	PID int `json:"pid,omitempty"`
 }
 
 // reply is what a predecessor sends, as JSON in one message; a socket comes beside it.
 type reply struct {
+	ID     int    `json:"id,omitempty"`
 	Found  bool   `json:"found,omitempty"`
 	Secret []byte `json:"secret,omitempty"`
 }
 
-// Reason is what Predecessor.Ready is told of a text: itself, or where that is too long a part by which it differs from others. "" is "".
+// Reason is what State.Lacks says of a text: itself, or where that is too long a part by which it differs from others. "" is "".
 func Reason(text string) string {
 	if len(text) <= maxReason {
 		return text
 	}
 	tail := fmt.Sprintf("... (SHA-256 of all %x)", sha256.Sum256([]byte(text)))
 	return text[:maxReason-len(tail)] + tail
+}
+
+// Program returns the path of this program as it was started by: what is installed there later is what a successor is to be, also where symbolic links lead to it. Call it
+// at the start.
+func Program() (string, error) {
+	running, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	named, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return running, nil
+	}
+	if named, err = filepath.Abs(named); err != nil {
+		return running, nil
+	}
+	a, errA := os.Stat(running)
+	b, errB := os.Stat(named)
+	if errA != nil || errB != nil || !os.SameFile(a, b) { // the name is not what it was started by
+		return running, nil
+	}
+	return named, nil
 }
 
 // inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none. It reports whether

@@ -42,17 +42,17 @@ func succeed(does string) int {
 	case "waits":
 		select {}
 	case "serves less":
-		p.Ready("this and that is not served")
+		p.Ready(State{Lacks: "this and that"})
 		select {}
 	case "becomes ready":
-		p.Ready("this and that is not served")
+		p.Ready(State{Lacks: "this and that"})
 		time.Sleep(50 * time.Millisecond)
-		p.Ready("")
+		p.Ready(State{})
 	case "ends when ready":
-		p.Ready("")
+		p.Ready(State{})
 		return 3
 	case "is ready":
-		p.Ready("")
+		p.Ready(State{})
 	}
 	file := p.Socket("tcp", "a")
 	if file == nil || p.Socket("tcp", "b") != nil || p.Socket("udp", "a") != nil || string(p.Secret()) != "secret" {
@@ -87,7 +87,12 @@ func options(t *testing.T, does string) (Options, *net.TCPListener) {
 	t.Cleanup(func() { ln.Close() })
 	t.Setenv(successorDoes, does)
 	tcp := ln.(*net.TCPListener)
-	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(why string) bool { return why == "" }, Timeout: testkit.Patience,
+	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(s State) error {
+		if s.Lacks == "" {
+			return nil
+		}
+		return errors.New(s.Lacks + " is not served")
+	}, Timeout: testkit.Patience,
 		Socket: func(network, address string) syscall.Conn {
 			if network == "tcp" && address == "a" {
 				return tcp
@@ -169,12 +174,24 @@ func TestNotReady(t *testing.T) {
 	})
 	t.Run("accepted with less", func(t *testing.T) {
 		o, _ := options(t, "serves less")
-		o.Accept = func(why string) bool { return why == "this and that is not served" }
+		asked := 0
+		o.Accept = func(State) error { // as when the process comes to lack the same
+			if asked++; asked < 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		}
 		s, err := Start(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !s.Alive() {
+			t.Error("it has ended")
+		}
 		s.End()
+		if s.Alive() {
+			t.Error("it has not ended")
+		}
 		if children := left(t, "serves less"); children != "" {
 			t.Errorf("processes %s are left", children)
 		}
@@ -219,7 +236,7 @@ func TestPredecessorGone(t *testing.T) {
 		t.Error("a socket of nobody")
 	}
 	<-p.Done()
-	p.Ready("")
+	p.Ready(State{})
 	if p.Secret() != nil {
 		t.Error("a secret of nobody")
 	}
@@ -252,7 +269,7 @@ func TestReason(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	text, err := json.Marshal(request{Do: tellState, Ready: true, Why: Reason(strings.Repeat("\x00", 1<<20))})
+	text, err := json.Marshal(request{Do: tellState, State: &State{Lacks: Reason(strings.Repeat("\x00", 1<<20))}})
 	if len(text) > maxMessage || err != nil {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}

@@ -26,7 +26,7 @@ func (p *Predecessor) Socket(string, string) *os.File { return nil }
 func (p *Predecessor) Secret() []byte { return nil }
 
 // Ready is never called.
-func (p *Predecessor) Ready(string) {}
+func (p *Predecessor) Ready(State) {}
 
 // Options say how a successor is started.
 type Options struct {
@@ -34,7 +34,7 @@ type Options struct {
 	Args    []string
 	Socket  func(network, address string) syscall.Conn
 	Secret  []byte
-	Accept  func(why string) bool
+	Accept  func(State) error
 	Timeout time.Duration
 }
 
@@ -45,6 +45,9 @@ type Successor struct{ PID int }
 func Start(context.Context, Options) (*Successor, error) {
 	return nil, errors.New("replacing a process needs Linux")
 }
+
+// Alive is never called.
+func (s *Successor) Alive() bool { return false }
 
 // Begin is never called.
 func (s *Successor) Begin() {}

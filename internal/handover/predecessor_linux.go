@@ -18,7 +18,9 @@ type Predecessor struct {
 	replies chan answer
 
 	mu   sync.Mutex // held while a reply is awaited
-	said string     // the last state that was told, as it was sent
+	said State      // the last one that was told
+	told bool       // that there is one
+	last int        // request.ID
 }
 
 type answer struct {
@@ -131,14 +133,26 @@ func (a *answer) close() {
 func (p *Predecessor) ask(r request) answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.last++
+	r.ID = p.last
 	if !p.send(r) {
 		return answer{}
 	}
-	select {
-	case a := <-p.replies:
-		return a
-	case <-p.done:
-		return answer{}
+	for {
+		var a answer
+		select {
+		case a = <-p.replies:
+		case <-p.done:
+			select {
+			case a = <-p.replies: // it came before the end
+			default:
+				return answer{}
+			}
+		}
+		if a.ID == r.ID {
+			return a
+		}
+		a.close() // of what nobody has asked for
 	}
 }
 
@@ -164,14 +178,14 @@ func (p *Predecessor) Secret() []byte {
 	return a.reply.Secret
 }
 
-// Ready tells the process that this one has all that it is to serve, but for what why says, which is made by Reason.
-func (p *Predecessor) Ready(why string) {
+// Ready tells the process that this one has read all that it is to serve, and what it serves.
+func (p *Predecessor) Ready(s State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.said == "ready:"+why {
+	if p.told && p.said == s {
 		return
 	}
-	if p.send(request{Do: tellState, Ready: true, Why: why}) {
-		p.said = "ready:" + why
+	if p.send(request{Do: tellState, State: &s}) {
+		p.said, p.told = s, true
 	}
 }

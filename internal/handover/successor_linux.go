@@ -24,8 +24,9 @@ type Options struct {
 	Socket func(network, address string) syscall.Conn
 	// Secret returns what keys are derived from.
 	Secret []byte
-	// Accept reports whether a successor may take over that has all that it is to serve but for what why says, "" for nothing.
-	Accept func(why string) bool
+	// Accept says why a successor may not take over yet that has read all that it is to serve, or nil. It is asked again when the successor serves something else, and
+	// each second.
+	Accept func(State) error
 	// Timeout is how long it may take; 0 is the constant Timeout.
 	Timeout time.Duration
 }
@@ -73,18 +74,21 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 
 // await returns when the successor is ready, or why it will not be. It does not return while it is not known which process that is, and may become so.
 func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-chan error, limit <-chan time.Time) error {
-	why := "it has not read its configuration"
-	var state *request
+	why := errors.New("it has not read its configuration")
+	var state *State
 	var failed error
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	for {
 		select {
 		case r := <-w.said:
 			if r.Do == tellPID {
 				s.PID = r.PID
 				s.process, _ = os.FindProcess(r.PID) // which does not fail on Linux
-			} else {
-				state, why = &r, r.Why
+			} else if r.State != nil {
+				state = r.State
 			}
+		case <-again.C: // what the process itself serves may have changed
 		case err := <-starter:
 			if err != nil {
 				return fmt.Errorf("it ended: %w", err)
@@ -103,7 +107,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 			limit = time.After(endTimeout)
 		case <-limit:
 			if failed == nil {
-				failed = fmt.Errorf("it was not ready within %v: %s", o.Timeout, why)
+				failed = fmt.Errorf("it was not ready within %v: %w", o.Timeout, why)
 				limit = time.After(endTimeout)
 				break
 			}
@@ -113,8 +117,10 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 		case s.process == nil:
 		case failed != nil:
 			return failed
-		case state != nil && o.Accept(why):
-			return nil
+		case state != nil:
+			if why = o.Accept(*state); why == nil {
+				return nil
+			}
 		}
 	}
 }
@@ -122,6 +128,16 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 // command is a program with one end of the socket pair.
 func command(path string, args []string, end *os.File) *exec.Cmd {
 	return &exec.Cmd{Path: path, Args: args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", Variable, descriptor)), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{end}}
+}
+
+// Alive reports whether it has not ended.
+func (s *Successor) Alive() bool {
+	select {
+	case <-s.gone:
+		return false
+	default:
+		return true
+	}
 }
 
 // Begin has the successor take what comes in on the sockets from now on: nothing must be taken from them here any more.
@@ -189,11 +205,11 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			}
 			continue
 		case askSocket:
-			err = sendSocket(conn, o.Socket(r.Network, r.Address))
+			err = sendSocket(conn, r.ID, o.Socket(r.Network, r.Address))
 		case askSecret:
-			err = send(conn, reply{Found: true, Secret: o.Secret}, nil)
+			err = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
-			err = send(conn, reply{}, nil)
+			err = send(conn, reply{ID: r.ID}, nil)
 		}
 		if err != nil && !errors.Is(err, syscall.EPIPE) { // the end of the successor is what Read tells
 			return
@@ -201,17 +217,17 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 	}
 }
 
-func sendSocket(conn *net.UnixConn, s syscall.Conn) error {
+func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) error {
 	if s == nil {
-		return send(conn, reply{}, nil)
+		return send(conn, reply{ID: id}, nil)
 	}
 	rc, err := s.SyscallConn()
 	var sent error
 	if err == nil {
-		err = rc.Control(func(fd uintptr) { sent = send(conn, reply{Found: true}, unix.UnixRights(int(fd))) })
+		err = rc.Control(func(fd uintptr) { sent = send(conn, reply{ID: id, Found: true}, unix.UnixRights(int(fd))) })
 	}
 	if err != nil { // it was closed this moment
-		return send(conn, reply{}, nil)
+		return send(conn, reply{ID: id}, nil)
 	}
 	return sent
 }

@@ -395,7 +395,9 @@ func (p *Proxy) relisten(generation uint64) {
 	for addr, s := range p.sockets {
 		if wanted.ports[addr] == nil {
 			delete(p.sockets, addr)
-			p.retire(s)
+			if !p.closed { // else it was retired, and is here for its connections
+				p.retire(s)
+			}
 		}
 	}
 }

@@ -416,12 +416,15 @@ func (p *Proxy) Socket(network, address string) syscall.Conn {
 	return nil
 }
 
-// Release leaves all sockets to another process, which has them open, too: when it returns nothing more is accepted, and what clients are yet to send over UDP is
-// the other's. Shutdown must follow.
-func (p *Proxy) Release() {
-	p.Drain()
+// Release leaves all sockets to another process, which has them open, too: when it returns true nothing more is accepted, and what clients are yet to send over UDP is
+// the other's. Shutdown must follow then. It asks first whether the other one has each socket, and does nothing where one is missing.
+func (p *Proxy) Release(has func(network, address string) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.all(has) {
+		return false
+	}
+	p.Drain()
 	p.closed = true
 	for _, s := range p.sockets {
 		p.retire(s)
@@ -429,8 +432,28 @@ func (p *Proxy) Release() {
 	for _, s := range p.datagrams {
 		s.Release()
 	}
-	clear(p.sockets)
-	clear(p.datagrams)
+	return true
+}
+
+// Has reports whether it holds for each socket, as Release asks.
+func (p *Proxy) Has(has func(network, address string) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all(has)
+}
+
+func (p *Proxy) all(has func(network, address string) bool) bool {
+	for addr := range p.sockets {
+		if !has("tcp", addr.String()) {
+			return false
+		}
+	}
+	for addr := range p.datagrams {
+		if !has("udp", addr.String()) {
+			return false
+		}
+	}
+	return true
 }
 
 // retireGrace is for connections that clients have begun when Shutdown comes: a round trip over half the world.
@@ -444,17 +467,17 @@ const flushTimeout = 2 * time.Second
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.Drain()
 	p.mu.Lock()
-	p.closed = true
-	var retired sync.WaitGroup
-	for _, s := range p.sockets {
-		retired.Go(func() { s.Retire(retireGrace) })
+	if !p.closed {
+		p.closed = true
+		var retired sync.WaitGroup
+		for _, s := range p.sockets {
+			retired.Go(func() { s.Retire(retireGrace) })
+		}
+		retired.Wait()
+		for _, s := range p.sockets {
+			s.Stats.Release()
+		}
 	}
-	retired.Wait()
-	for _, s := range p.sockets {
-		s.Stats.Release()
-	}
-	clear(p.sockets)
-	clear(p.datagrams)
 	p.mu.Unlock()
 	err := p.drainAll(ctx)
 	p.clients.Close()

@@ -87,7 +87,7 @@ func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{Addr: addr, set: set, conn: conn, turn: turn, sessions: map[key]*session{}}
+	s := &Socket{Addr: addr, set: set, conn: conn, turn: turn, received: make(chan struct{}), sessions: map[key]*session{}}
 	s.v6 = conn.LocalAddr().(*net.UDPAddr).IP.To4() == nil
 	if s.raw, err = conn.SyscallConn(); err != nil {
 		conn.Close()

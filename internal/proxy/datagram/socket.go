@@ -32,6 +32,7 @@ type Socket struct {
 	set      *Set
 	conn     *net.UDPConn
 	turn     listen.Turn
+	received chan struct{} // closed when nothing is received any more
 	raw      syscall.RawConn
 	v6       bool // addresses of clients are given to the kernel as those of IPv6
 	listener atomic.Pointer[snapshot.Listener]
@@ -59,9 +60,10 @@ func (s *Socket) Serve() {
 // SyscallConn is for handing the socket to another process.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
-// Release leaves what clients send to another process that has the socket. What endpoints answer in the sessions that there are is sent on.
+// Release leaves what clients send to another process that has the socket; what was received by then is forwarded when it returns. It must follow Serve. What endpoints answer in the sessions that there are is sent on.
 func (s *Socket) Release() {
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // a closed one receives nothing
+	<-s.received
 }
 
 // Close ends the socket and all sessions on it.
@@ -122,7 +124,10 @@ func (ses *session) idles(since moments) bool {
 
 // receive forwards what clients send until the socket is closed or released.
 func (s *Socket) receive() {
-	s.turn.Wait()
+	defer close(s.received)
+	if s.turn.Wait(); !s.turn.Ours() {
+		return // what comes in is the predecessor's, also while the socket is being closed
+	}
 	in := newBatch(true)
 	for {
 		n, err := in.receive(s.raw)

@@ -181,7 +181,9 @@ func acceptors(cores int) int { return 1 + min(cores/16, 3) }
 
 func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(error)) {
 	defer close(s.done)
-	s.turn.Wait()
+	if s.turn.Wait(); !s.turn.Ours() {
+		return // what comes in is the predecessor's, also while the socket is being closed
+	}
 	var all sync.WaitGroup
 	more := func() { // once connections are Raw
 		for range min(runtime.GOMAXPROCS(0), mostRawAcceptors) - acceptors {

@@ -158,6 +158,9 @@ func (s *Source) readStream(path string) error {
 	return nil
 }
 
+// Streams reports whether there are paths that can be read but once, such as standard input.
+func (s *Source) Streams() bool { return len(s.streams) > 0 }
+
 // Text is what the file of a position says now; false is that it cannot be read.
 func (s *Source) Text(path string) ([]byte, bool) {
 	if text, ok := s.streams[path]; ok {
