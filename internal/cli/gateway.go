@@ -13,7 +13,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/explain"
-	"github.com/moongate-dev/moongate/internal/handover"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -145,32 +144,25 @@ func (g *gateway) run(ctx context.Context) error {
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 
-	ready := make(chan *handover.Successor)
+	handedOver := make(chan struct{})
 	replacing, stopReplacing := context.WithCancel(ctx)
-	g.background.Go(func() { g.replaceOnSignal(replacing, ready) })
-	handedOver, err := g.untilEnd(ctx, ready, sourceEnded)
-	stopReplacing()
-	if !handedOver {
-		g.shutdown()
+	g.background.Go(func() { g.replaceOnSignal(replacing, handedOver) })
+
+	var err error
+	select {
+	case <-handedOver:
+		stopReplacing()
+		g.drain()
+		g.close()
+		return nil
+	case <-ctx.Done():
+	case err = <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
+		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
 	}
+	stopReplacing()
+	g.shutdown()
 	g.close()
 	return err
-}
-
-// untilEnd returns when the gateway is to end, and whether another process has taken over.
-func (g *gateway) untilEnd(ctx context.Context, ready <-chan *handover.Successor, sourceEnded <-chan error) (handedOver bool, _ error) {
-	for {
-		select {
-		case s := <-ready:
-			if g.handOver(s) {
-				return true, nil
-			}
-		case <-ctx.Done():
-			return false, nil
-		case err := <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
-			return false, &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
-		}
-	}
 }
 
 // change carries one change of the manifests through; the source calls it for one at a time.

@@ -21,8 +21,8 @@ import (
 // adminSocket is the network by which a successor asks for the socket of an admin server.
 const adminSocket = "admin"
 
-// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over or ctx ends.
-func (g *gateway) replaceOnSignal(ctx context.Context, ready chan<- *handover.Successor) {
+// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over, which done is closed for, or ctx ends.
+func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -30,22 +30,17 @@ func (g *gateway) replaceOnSignal(ctx context.Context, ready chan<- *handover.Su
 		case <-g.o.Replace:
 		}
 		s, err := g.startSuccessor(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				g.goesOn(err)
-			}
-			continue
+		if err == nil {
+			err = g.handOver(ctx, s)
 		}
-		select {
-		case ready <- s:
-		case <-ctx.Done(): // an end was asked for, not another process
-			s.End()
+		switch {
+		case err == nil:
+			close(done)
+			return
+		case ctx.Err() == nil:
+			g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(err.Error()))
 		}
 	}
-}
-
-func (g *gateway) goesOn(why error) {
-	g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(why.Error()))
 }
 
 // startSuccessor starts the program anew, as it lies there now, with the arguments of this process, and returns when it serves all that this one does.
@@ -175,12 +170,15 @@ func (g *gateway) socket(network, address string) syscall.Conn {
 	return s
 }
 
-// handOver leaves the sockets to a successor, and finishes what is in flight. It does nothing and answers false where the successor cannot take over any more.
-func (g *gateway) handOver(s *handover.Successor) bool {
-	if err := g.release(s); err != nil {
+// handOver leaves the sockets to a successor; draining must follow. Where the successor cannot take over any more it is ended, and nothing has changed.
+func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
+	err := ctx.Err() // an end was asked for, not another process
+	if err == nil {
+		err = g.release(s)
+	}
+	if err != nil {
 		s.End()
-		g.goesOn(err)
-		return false
+		return err
 	}
 	g.handedOver.Store(true)
 	for _, server := range g.servers {
@@ -188,8 +186,7 @@ func (g *gateway) handOver(s *handover.Successor) bool {
 	}
 	s.Begin()
 	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
-	g.drain()
-	return true
+	return nil
 }
 
 // release has this process accept nothing more.

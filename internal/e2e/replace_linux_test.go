@@ -346,6 +346,9 @@ func TestReplaceLosesNothing(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		return len(r.successors()) == 1
 	})
+	if n := strings.Count(r.text(), "starting a process"); n != 1 {
+		t.Errorf("%d processes were started", n)
+	}
 }
 
 // TestReplaceKilled kills the process that is replaced before its successor is ready, which serves then.
