@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +67,11 @@ func (g *gateway) crowd(n int) (all []net.Conn) {
 	g.t.Helper()
 	for range n {
 		c, err := net.Dial("tcp", g.addr())
-		if err != nil { // it was refused so soon
+		if errors.Is(err, syscall.ECONNRESET) { // it was refused so soon
+			continue
+		}
+		if err != nil {
+			g.t.Errorf("connecting: %v", err)
 			continue
 		}
 		g.t.Cleanup(func() { c.Close() })

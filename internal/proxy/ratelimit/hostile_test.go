@@ -372,6 +372,9 @@ func TestWaitIsBounded(t *testing.T) {
 			if n := s.asked.Load(); n > maxAsked || decided.Load() != 0 {
 				t.Errorf("Redis was asked %d times, and %d are decided", n, decided.Load())
 			}
+			if away := redis.client.Load() != &client; away && c.timeout == time.Hour {
+				t.Error("Redis counts as away, because requests had no time")
+			}
 			close(s.answer)
 			testkit.Eventually(t, "all have been asked", func() bool { return len(redis.asked) == 0 })
 		})

@@ -393,7 +393,9 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	select {
 	case r.asked <- struct{}{}:
 	case <-timer.C:
-		r.failed(late)
+		if late == errLate { // else nothing is known of Redis: it may have had no time
+			r.failed(late)
+		}
 		return late
 	case <-w.done:
 		return errGone
@@ -407,7 +409,9 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	select {
 	case result = <-answer:
 	case <-timer.C:
-		r.failed(late)
+		if late == errLate { // else nothing is known of Redis: it may have had no time
+			r.failed(late)
+		}
 		return late
 	case <-w.done:
 		return errGone
