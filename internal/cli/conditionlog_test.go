@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,12 +15,7 @@ import (
 // TestConditionLog: run logs what turns bad, with where it is written, once, and that it is over.
 func TestConditionLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "all.yaml")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
+	port := fmt.Sprint(freePort(t))
 	write := func(backend string) {
 		text := `apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass

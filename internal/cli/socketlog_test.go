@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,25 +117,14 @@ func TestProxyWarnsOfNoListener(t *testing.T) {
 // freePort is a port of TCP that nobody has for now.
 func freePort(t *testing.T) uint32 {
 	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint32(l.Addr().(*net.TCPAddr).Port)
+	return uint32(ports.Free(t))
 }
+
+var ports = testkit.Ports{Low: 6500, High: 8000}
 
 // TestRunFollowsListeners: run logs which listeners are served and no longer served at any time, and that a document can be used again.
 func TestRunFollowsListeners(t *testing.T) {
-	port := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		return port
-	}
+	port := func() string { return fmt.Sprint(freePort(t)) }
 	path := filepath.Join(t.TempDir(), "all.yaml")
 	write := func(listeners ...string) {
 		text := `apiVersion: gateway.networking.k8s.io/v1

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -209,12 +209,7 @@ func TestStatusWatchOfNothing(t *testing.T) {
 
 // TestStatusOfRefused: what refers to a Service or a ConfigMap that was refused is not told that it does not exist, by no verb and not in the log, nor to mean that very name.
 func TestStatusOfRefused(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
+	port := fmt.Sprint(freePort(t))
 	path := testkit.WriteFile(t, "all.yaml", []byte(`apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: moongate}
