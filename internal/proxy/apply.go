@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -376,6 +377,9 @@ func (p *Proxy) relisten(generation uint64) {
 		for _, l := range port.Listeners.All() {
 			ls := p.state.listeners[l.Config.Key]
 			ls.placed, ls.bound = append(ls.placed, s), append(ls.bound, addr)
+			if p.closed { // it goes on for the connections that there are
+				ls.err = &BindError{Address: addr.String(), Err: net.ErrClosed}
+			}
 		}
 	}
 	p.relistenUDP(wanted.datagrams)

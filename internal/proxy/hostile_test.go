@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestLimitBeyondBuffer: a limit that no buffer can hold still ends in an answer.
@@ -189,5 +191,70 @@ func TestShutdownSeesAll(t *testing.T) {
 		g.clients.Each(func(*client.Conn) { t.Error("a connection is left") })
 		close(stop)
 		<-dialled
+	}
+}
+
+// TestApplyWhileDraining: configuration that comes while a proxy drains, as an endpoint that has moved, does not break the connections that it has.
+func TestApplyWhileDraining(t *testing.T) {
+	t.Parallel()
+	for _, released := range []bool{false, true} {
+		t.Run(fmt.Sprint(released), func(t *testing.T) {
+			t.Parallel()
+			begun, goOn := make(chan struct{}), make(chan struct{})
+			web := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					close(begun)
+					<-goOn
+				}
+			})
+			g := startGateway(t, Timeouts{})
+			g.serve(web, nil)
+			slow, kept := g.dial(), g.dial()
+			if _, err := speakHTTP(kept); err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+			<-begun
+			if released && !g.Release(func(string, string) bool { return true }) {
+				t.Fatal("not released")
+			}
+			ended := make(chan error)
+			go func() { ended <- g.Shutdown(context.Background()) }()
+			testkit.Eventually(t, "nothing is accepted", func() bool {
+				c, err := net.Dial("tcp", g.addr())
+				if err == nil {
+					c.Close()
+				}
+				return err != nil
+			})
+			g.Apply(&config.Update{Generation: 9, Upserts: []*config.Resource{g.httpListener("http", "")}})
+			g.Rebind()
+			io.WriteString(kept, "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n")
+			if resp, err := http.ReadResponse(bufio.NewReader(kept), nil); err != nil || resp.StatusCode != 200 {
+				t.Errorf("a connection that was there: %v %v", resp, err)
+			}
+			close(goOn)
+			if resp, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || resp.StatusCode != 200 {
+				t.Errorf("a request in flight: %v %v", resp, err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestReleaseAsks: where another process lacks a socket nothing is released.
+func TestReleaseAsks(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	if g.Release(func(network, address string) bool {
+		return network != "tcp" || address != g.addr() && address != strings.TrimPrefix(g.addr(), "127.0.0.1")
+	}) {
+		t.Error("released")
+	}
+	if status, err := get(g.dial()); status != 200 || err != nil {
+		t.Errorf("%d, %v", status, err)
 	}
 }
