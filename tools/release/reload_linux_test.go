@@ -16,9 +16,9 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/system /run/user
 ip link set lo up
 export XDG_RUNTIME_DIR=/run/user SYSTEMD_UNIT_PATH=$1/units
-timeout 60 /lib/systemd/systemd --user --unit=basic.target >$1/systemd.log 2>&1 &
+/lib/systemd/systemd --user --unit=basic.target >$1/systemd.log 2>&1 &
 manager=$!
-trap 'kill $manager' EXIT
+trap 'kill -KILL $manager' EXIT # it has no unit by which it would end at SIGTERM
 for i in $(seq 100); do
 	[ -S /run/user/systemd/private ] && break
 	sleep 0.1
