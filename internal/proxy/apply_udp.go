@@ -45,6 +45,9 @@ func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 			s.Serve()
 		}
 		ls.bound = append(ls.bound, addr)
+		if p.closed {
+			ls.err = &BindError{Address: addr.String(), Err: net.ErrClosed}
+		}
 	}
 }
 

@@ -52,9 +52,10 @@ type Proxy struct {
 	swept    chan struct{}      // closed when it has ended
 	stopOnce sync.Once
 
-	mu      sync.Mutex // guards what follows; held by Apply and the like
-	closed  bool       // by Shutdown: no socket is opened any more
-	state   state
+	mu     sync.Mutex // guards what follows; held by Apply and the like
+	closed bool       // by Shutdown or Release: no socket is opened any more
+	state  state
+	// sockets are those of TCP. When closed is set they are closed, and remain for the connections that they have accepted.
 	sockets map[listen.Addr]*snapshot.Socket
 	// datagrams are the sockets of UDP.
 	datagrams map[listen.Addr]*datagram.Socket
@@ -416,12 +417,12 @@ func (p *Proxy) Socket(network, address string) syscall.Conn {
 	return nil
 }
 
-// Release leaves all sockets to another process, which has them open, too: when it returns true nothing more is accepted, and what clients are yet to send over UDP is
-// the other's. Shutdown must follow then. It asks first whether the other one has each socket, and does nothing where one is missing.
+// Release leaves all sockets to another process, which has them open, too. When it returns true nothing more is accepted or received over UDP here, and Shutdown must
+// follow. Where has is not true for each socket it does nothing and returns false.
 func (p *Proxy) Release(has func(network, address string) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.all(has) {
+	if !p.allSockets(has) {
 		return false
 	}
 	p.Drain()
@@ -435,14 +436,14 @@ func (p *Proxy) Release(has func(network, address string) bool) bool {
 	return true
 }
 
-// Has reports whether it holds for each socket, as Release asks.
-func (p *Proxy) Has(has func(network, address string) bool) bool {
+// AllSockets reports whether has is true for each open socket.
+func (p *Proxy) AllSockets(has func(network, address string) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.all(has)
+	return p.allSockets(has)
 }
 
-func (p *Proxy) all(has func(network, address string) bool) bool {
+func (p *Proxy) allSockets(has func(network, address string) bool) bool {
 	for addr := range p.sockets {
 		if !has("tcp", addr.String()) {
 			return false

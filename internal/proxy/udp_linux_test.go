@@ -402,6 +402,46 @@ func TestUDPShutdown(t *testing.T) {
 	}
 }
 
+// TestUDPRelease: what an endpoint answers in a session is sent on when another process receives what clients send.
+func TestUDPRelease(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	endpoint, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endpoint.Close()
+	g := startGateway(t, Timeouts{})
+	g.serveUDP(endpoint.LocalAddr())
+	c, b := g.sender(), make([]byte, 10)
+	c.Write([]byte("1"))
+	endpoint.SetDeadline(time.Now().Add(testkit.Patience))
+	_, session, err := endpoint.ReadFromUDPAddrPort(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !g.Release(func(network, _ string) bool { return network == "udp" }) {
+		t.Fatal("not released")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- g.Shutdown(ctx) }()
+	endpoint.WriteToUDPAddrPort([]byte("answer"), session)
+	c.SetDeadline(time.Now().Add(testkit.Patience))
+	if n, err := c.Read(b); string(b[:n]) != "answer" || err != nil {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	c.Write([]byte("2"))
+	endpoint.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if n, _, err := endpoint.ReadFromUDPAddrPort(b); !os.IsTimeout(err) {
+		t.Errorf("%q, %v: it is for the other process", b[:n], err)
+	}
+	cancel()
+	if err := <-ended; err != nil && err != context.Canceled {
+		t.Error(err)
+	}
+}
+
 // TestUDPEdits: an edit of the route is in force for the next session, and so is its end.
 func TestUDPEdits(t *testing.T) {
 	t.Parallel()

@@ -154,7 +154,7 @@ func inherit(addr Addr, from Predecessor) *net.TCPListener {
 	defer file.Close()
 	ln, err := net.FileListener(file)
 	if err != nil {
-		return nil
+		return nil // binding the address tells what is wrong
 	}
 	tcp, ok := ln.(*net.TCPListener)
 	if !ok {

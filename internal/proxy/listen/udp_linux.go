@@ -23,7 +23,7 @@ func OpenUDP(addr Addr, from Predecessor) (*net.UDPConn, Turn, error) {
 	return conn, Turn{}, err
 }
 
-// inheritUDP returns the socket of another process, which has it tell what ours do; nil where it has none that can be used.
+// inheritUDP returns the socket of another process, whose options it keeps; nil where it has none that can be used.
 func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
 	file := from.Socket("udp", addr.String())
 	if file == nil {
@@ -32,7 +32,7 @@ func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
 	defer file.Close()
 	c, err := net.FilePacketConn(file)
 	if err != nil {
-		return nil
+		return nil // binding the address tells what is wrong
 	}
 	conn, ok := c.(*net.UDPConn)
 	if !ok {
