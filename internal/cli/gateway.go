@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,9 +44,8 @@ type gateway struct {
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
 	problems         *problemLog
-	secret           []byte // what keys are derived from
-	handed           handedSockets
-	handedOver       atomic.Bool // another process has taken over, and follows the manifests
+	secret           []byte   // what keys are derived from
+	handedSockets    sync.Map // what a successor was handed: [2]string{network, address}
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -137,12 +137,14 @@ func newGateway(o RunOptions) (*gateway, error) {
 
 func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
-	g.background.Go(func() { g.retry(inner) })
-	g.background.Go(func() { g.tickets.Run(inner, g.loop.Update) })
+	following, stopFollowing := context.WithCancel(inner)
+	defer stopFollowing()
+	g.background.Go(func() { g.retry(following) })
+	g.background.Go(func() { g.tickets.Run(following, g.loop.Update) })
 	g.scavenger.releases = g.proxy.Released
 	g.background.Go(func() { g.scavenger.run(inner) })
 	sourceEnded := make(chan error, 1)
-	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
+	g.background.Go(func() { sourceEnded <- g.source.Run(following, g.change) })
 
 	handedOver := make(chan struct{})
 	replacing, stopReplacing := context.WithCancel(ctx)
@@ -150,7 +152,8 @@ func (g *gateway) run(ctx context.Context) error {
 
 	var err error
 	select {
-	case <-handedOver:
+	case <-handedOver: // the other process follows the manifests
+		stopFollowing()
 		stopReplacing()
 		g.drain()
 		g.close()
@@ -167,9 +170,6 @@ func (g *gateway) run(ctx context.Context) error {
 
 // change carries one change of the manifests through; the source calls it for one at a time.
 func (g *gateway) change(c files.Change) {
-	if g.handedOver.Load() {
-		return
-	}
 	if g.o.Class != "" {
 		c = takeClassOf(c, g.o.Class)
 	}
@@ -280,9 +280,7 @@ func (g *gateway) retry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if !g.handedOver.Load() {
-				g.loop.Retry()
-			}
+			g.loop.Retry()
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -18,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/handover"
 )
 
-// adminSocket is the network by which a successor asks for the socket of an admin server.
+// adminSocket stands in the place of the network where a successor asks for the socket of an admin server.
 const adminSocket = "admin"
 
 // replaceOnSignal starts a successor at each SIGUSR2, until one has taken over, which done is closed for, or ctx ends.
@@ -49,11 +48,11 @@ func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, erro
 		return nil, err
 	}
 	g.log.Info("starting a process to take over", "program", g.o.Program)
-	g.handed.clear()
+	g.handedSockets.Clear()
 	return handover.Start(ctx, handover.Options{Path: g.o.Program, Args: os.Args, Socket: g.socket, Secret: g.secret, Accept: g.acceptable})
 }
 
-// replaceable says what another process could not take over.
+// replaceable says why no other process can take over; nil is that one can.
 func (g *gateway) replaceable() error {
 	if os.Getpid() == 1 {
 		return errors.New("it is the first of its container or machine, which ends with it; replace the container")
@@ -88,7 +87,7 @@ func (g *gateway) succeeds() bool {
 	}
 }
 
-// acceptable says what a successor would take away that this process serves.
+// acceptable says what this process serves and a successor does not; nil is nothing.
 func (g *gateway) acceptable(s handover.State) error {
 	if err := g.replaceable(); err != nil {
 		return err
@@ -101,7 +100,7 @@ func (g *gateway) acceptable(s handover.State) error {
 		return errors.New("it serves other listeners, or at other addresses, than this process; moongate check tells why one is not served")
 	case s.Routes < ours.Routes:
 		return fmt.Errorf("its listeners have %d routes, those of this process %d; moongate check tells why one is not served", s.Routes, ours.Routes)
-	case !g.proxy.Has(g.handed.has):
+	case !g.proxy.AllSockets(g.handed):
 		return errors.New("it has not been handed every socket")
 	}
 	return nil
@@ -119,7 +118,7 @@ func (g *gateway) serves() handover.State {
 			lines = append(lines, problemLine(p))
 		}
 	}
-	s.Lacks = handover.Reason(strings.Join(lines, "\n"))
+	s.Lacks = handover.Summary(strings.Join(lines, "\n"))
 	names := sha256.New()
 	for _, l := range g.proxy.Bound() {
 		s.Routes += l.Routes
@@ -129,28 +128,10 @@ func (g *gateway) serves() handover.State {
 	return s
 }
 
-// handedSockets are those that a successor was handed. It is safe for concurrent use.
-type handedSockets struct {
-	mu    sync.Mutex
-	names map[[2]string]bool
-}
-
-func (h *handedSockets) clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.names = map[[2]string]bool{}
-}
-
-func (h *handedSockets) add(network, address string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.names[[2]string{network, address}] = true
-}
-
-func (h *handedSockets) has(network, address string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.names[[2]string{network, address}]
+// handed reports whether a successor was handed a socket.
+func (g *gateway) handed(network, address string) bool {
+	_, ok := g.handedSockets.Load([2]string{network, address})
+	return ok
 }
 
 // socket returns what a successor asks for, or nil.
@@ -165,7 +146,7 @@ func (g *gateway) socket(network, address string) syscall.Conn {
 	}
 	s := g.proxy.Socket(network, address)
 	if s != nil {
-		g.handed.add(network, address)
+		g.handedSockets.Store([2]string{network, address}, nil)
 	}
 	return s
 }
@@ -180,7 +161,6 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 		s.End()
 		return err
 	}
-	g.handedOver.Store(true)
 	for _, server := range g.servers {
 		server.Release()
 	}
@@ -191,14 +171,14 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 
 // release has this process accept nothing more.
 func (g *gateway) release(s *handover.Successor) error {
+	if !g.proxy.Release(func(network, address string) bool { return s.Alive() && g.handed(network, address) }) {
+		return errors.New("the process that was to take over has ended, or does not have every socket; try again")
+	}
+	// Not before: a process that is not the main one any more cannot tell systemd that it is after all.
 	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
-		return fmt.Errorf("systemd, which would take the end of this process for that of the service, cannot be told: %w", err)
+		g.log.Error("systemd cannot be told which process serves, and will end it", "pid", s.PID, "error", err)
 	}
-	if s.Alive() && g.proxy.Release(func(network, address string) bool { return s.Alive() && g.handed.has(network, address) }) {
-		return nil
-	}
-	notifySystemd(fmt.Sprintf("MAINPID=%d", os.Getpid()))
-	return errors.New("the process that was to take over has ended, or does not have every socket; try again")
+	return nil
 }
 
 // tellPredecessor tells the process that this one replaces, if any, what is served.
@@ -220,12 +200,12 @@ func (e *engine) inheritAdmin(address string) net.Listener {
 	defer file.Close()
 	l, err := net.FileListener(file)
 	if err != nil {
-		return nil // listening says why it cannot
+		return nil // binding the address tells what is wrong
 	}
 	return l
 }
 
-// notifySystemd tells systemd, where it has started this process with Type=notify, what the process is doing.
+// notifySystemd tells systemd, where that has started this process as of Type=notify, what the process does; see sd_notify(3).
 func notifySystemd(state string) {
-	_, _ = daemon.SdNotify(false, state) // it is told at the next occasion, and nothing depends on it here
+	_, _ = daemon.SdNotify(false, state) // systemd itself ends a service that does not tell what it must
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -120,22 +121,16 @@ func (l *traffic) end() {
 	l.all.Wait()
 }
 
-// get is a request whose answer must be whole.
-func get(c *http.Client, method, url string, body []byte) error {
-	req, err := http.NewRequest(method, url, bytes.NewReader(body))
-	if err != nil {
+// answers is a request that must be answered by 200, and by a backend with the body that it got.
+func answers(a ask) error {
+	got, err := a.try()
+	switch {
+	case err != nil:
 		return err
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return err
-	}
-	if resp.StatusCode != 200 {
-		return fmt.Errorf("status %d", resp.StatusCode)
+	case got.StatusCode != 200:
+		return errors.New(got.Status)
+	case len(got.echo.Body) != len(a.body):
+		return fmt.Errorf("%d bytes of %d reached the backend", len(got.echo.Body), len(a.body))
 	}
 	return nil
 }
@@ -176,17 +171,18 @@ func TestReplace(t *testing.T) {
 
 	url := local(port, "/")
 	var l traffic
+	body := strings.Repeat("x", 5000)
 	for range 2 {
 		kept, multiplexed := &http.Client{Transport: &http.Transport{}}, overHTTP2()
-		l.run("HTTP/1.1", func() error { return get(kept, "GET", url, nil) })
-		l.run("a body", func() error { return get(kept, "PUT", url, make([]byte, 100_000)) })
-		l.run("HTTP/2", func() error { return get(multiplexed, "GET", url, nil) })
+		l.run("HTTP/1.1", func() error { return answers(ask{url: url, client: kept}) })
+		l.run("a body", func() error { return answers(ask{method: "PUT", url: url, body: body, client: kept}) })
+		l.run("HTTP/2", func() error { return answers(ask{url: url, client: multiplexed}) })
 	}
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	l.run("new connections", func() error { time.Sleep(time.Millisecond); return get(fresh, "GET", url, nil) })
+	l.run("new connections", func() error { time.Sleep(time.Millisecond); return answers(ask{url: url, client: fresh}) })
 	l.run("admin", func() error {
 		time.Sleep(time.Millisecond)
-		return get(fresh, "GET", local(adminPort, "/readyz"), nil)
+		return answers(ask{url: local(adminPort, "/readyz"), client: fresh})
 	})
 	l.run("TCP", func() error { time.Sleep(time.Millisecond); return echoes(tcp) })
 	l.run("UDP", func() error {
@@ -216,6 +212,9 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	l.end()
+	if l.sent.Load() < 100 {
+		t.Errorf("only %d requests: that is no load", l.sent.Load())
+	}
 	if failed := l.failures.String(); failed != "" {
 		t.Errorf("of %d requests failed:\n%s", l.sent.Load(), failed)
 	}
@@ -396,4 +395,29 @@ func TestReplaceKilled(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode == 200
 	})
+}
+
+// TestReplaceKeepsSessions: another process understands the cookies of persistent sessions of the one before.
+func TestReplaceKeepsSessions(t *testing.T) {
+	t.Parallel()
+	a, b := newBackend(t, "a", nil), newBackend(t, "b", nil)
+	dir, port := t.TempDir(), freePort(t)
+	text := gatewayWith(httpListener("http", port, "")) + service("default", "shop", a, b) +
+		route("r", "  rules: [{backendRefs: [{name: shop, port: 80}], sessionPersistence: {cookie: {name: cart}}}]")
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := startReplaced(t, os.Args[0], "-f", dir, "--admin-address", "127.0.0.1:0")
+	first := ask{url: local(port, "/")}.do(t)
+	cookies := first.Cookies()
+	if len(cookies) != 1 {
+		t.Fatalf("cookies %v", cookies)
+	}
+	r.replace()
+	field := map[string]string{"Cookie": cookies[0].Name + "=" + cookies[0].Value}
+	for range 20 {
+		if got := (ask{url: local(port, "/"), header: field}).do(t); got.echo.Backend != first.echo.Backend || len(got.Cookies()) != 0 {
+			t.Fatalf("from %s to %s, cookies %v", first.echo.Backend, got.echo.Backend, got.Cookies())
+		}
+	}
 }

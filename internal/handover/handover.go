@@ -7,8 +7,8 @@
 // process that dies closes its end, too, so that the successor serves then, whatever state it is in. A successor that dies or does not become ready is ended,
 // and nothing has changed.
 //
-// The process that is started starts the successor and ends, so that the successor is a child of what supervises both, such as systemd: that does not wait for a
-// service to end which was another's child when it became the service's main process.
+// What the process starts starts the successor and ends, so that the successor becomes a child of what supervises both. systemd sends SIGKILL at once, instead of waiting
+// for the end, to a service whose main process was another's child when it became that.
 //
 // It must never know what the sockets are for.
 package handover
@@ -19,41 +19,59 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
-// Variable is the environment variable that holds the number of the descriptor by which a successor talks to its predecessor.
-const Variable = "MOONGATE_HANDOVER_FD"
-
-// stageVariable is set for the successor, and not for the process that starts it.
-const stageVariable = "MOONGATE_HANDOVER_SUCCESSOR"
-
-// Timeout is how long a successor may take to be ready.
-const Timeout = time.Minute
+const (
+	// descriptorVariable is the environment variable that holds the number of the descriptor by which a successor talks to its predecessor.
+	descriptorVariable = "MOONGATE_HANDOVER_FD"
+	// successorVariable is set for the successor, and not for the process that starts it.
+	successorVariable = "MOONGATE_HANDOVER_SUCCESSOR"
+)
 
 const (
-	// maxMessage bounds a message, in bytes, and maxReason what is said of why a successor is not ready, each byte of which may be six of JSON.
+	// defaultTimeout is that of Options.
+	defaultTimeout = time.Minute
+	// maxMessage bounds a message, and maxSummary State.Lacks, each byte of which may be six of JSON; both in bytes.
 	maxMessage = 32 << 10
-	maxReason  = 4 << 10
+	maxSummary = 4 << 10
 	// descriptor is the first that a process gets by exec.Cmd.ExtraFiles.
 	descriptor = 3
 	// endTimeout is how long a successor that is not wanted may take to end by itself.
 	endTimeout = 5 * time.Second
 )
 
-// What a successor asks for; a request that is not known is answered by an empty reply, since the two may be of different versions.
+// What a request is for. One that is not known is answered by an empty reply, since the two processes may be of different versions.
 const (
 	askSocket = "socket"
 	askSecret = "secret"
-	tellState = "state" // which has no reply, as tellPID
+	// These have no reply.
+	tellState = "state"
 	tellPID   = "pid"
 )
 
-// State is what a process serves.
+// Options say how a successor is started, and what it is given.
+type Options struct {
+	// Path is the program, Args its arguments with its name first.
+	Path string
+	Args []string
+	// Socket returns an open socket, or nil; network and address are what the successor asks for. It is called by another goroutine than Start's.
+	Socket func(network, address string) syscall.Conn
+	// Secret is what keys are derived from.
+	Secret []byte
+	// Accept says why a successor that has read all that it is to serve may not take over yet; nil is that it may. It is asked again when the successor serves
+	// something else, and each second.
+	Accept func(State) error
+	// Timeout is how long the successor may take; 0 is a minute.
+	Timeout time.Duration
+}
+
+// State is what a process serves. Two processes that serve the same have equal ones.
 type State struct {
-	// Lacks says what is not served of what there is, by Reason; "" is nothing.
+	// Lacks says what is not served of what there is, shortened by Summary; "" is nothing.
 	Lacks string `json:"lacks,omitempty"`
-	// Listeners tells sets of listeners that serve apart.
+	// Listeners is a digest of the listeners that serve and of their addresses.
 	Listeners string `json:"listeners,omitempty"`
 	// Routes is how many routes these have.
 	Routes int `json:"routes,omitempty"`
@@ -78,42 +96,43 @@ type reply struct {
 	Secret []byte `json:"secret,omitempty"`
 }
 
-// Reason is what State.Lacks says of a text: itself, or where that is too long a part by which it differs from others. "" is "".
-func Reason(text string) string {
-	if len(text) <= maxReason {
+// Summary shortens a text for State.Lacks. Texts that differ have summaries that do.
+func Summary(text string) string {
+	if len(text) <= maxSummary {
 		return text
 	}
 	tail := fmt.Sprintf("... (SHA-256 of all %x)", sha256.Sum256([]byte(text)))
-	return text[:maxReason-len(tail)] + tail
+	return text[:maxSummary-len(tail)] + tail
 }
 
-// Program returns the path of this program as it was started by: what is installed there later is what a successor is to be, also where symbolic links lead to it. Call it
-// at the start.
+// Program returns the path by which this program was started, with its symbolic links: whatever is installed there by then is what a successor is to run. Call it at the
+// start, since the path may lead to another program later.
 func Program() (string, error) {
 	running, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
 	named, err := exec.LookPath(os.Args[0])
-	if err != nil {
-		return running, nil
+	if err == nil {
+		named, err = filepath.Abs(named)
 	}
-	if named, err = filepath.Abs(named); err != nil {
-		return running, nil
-	}
-	a, errA := os.Stat(running)
-	b, errB := os.Stat(named)
-	if errA != nil || errB != nil || !os.SameFile(a, b) { // the name is not what it was started by
+	if err != nil || !sameFile(running, named) { // the first argument may be anything
 		return running, nil
 	}
 	return named, nil
 }
 
+func sameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
 // inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none. It reports whether
 // this process is the successor, and not the one that is to start it.
 func inheritedFrom() (text string, successor bool) {
-	text, successor = os.Getenv(Variable), os.Getenv(stageVariable) != ""
-	os.Unsetenv(Variable)
-	os.Unsetenv(stageVariable)
+	text, successor = os.Getenv(descriptorVariable), os.Getenv(successorVariable) != ""
+	os.Unsetenv(descriptorVariable)
+	os.Unsetenv(successorVariable)
 	return text, successor
 }

@@ -33,7 +33,7 @@ func succeed(does string) int {
 		return 70
 	}
 	p, err := FromEnvironment()
-	if err != nil || p == nil || os.Getenv(Variable) != "" {
+	if err != nil || p == nil || os.Getenv(descriptorVariable) != "" {
 		return 70
 	}
 	switch does {
@@ -158,7 +158,7 @@ func TestNotReady(t *testing.T) {
 		o, _ := options(t, "waits")
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := Start(ctx, o); !errors.Is(err, context.Canceled) {
+		if _, err := Start(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		if children := left(t, "waits"); children != "" {
@@ -208,7 +208,7 @@ func left(t *testing.T, does string) string {
 	var of []string
 	for _, path := range all {
 		b, _ := os.ReadFile(path) // of one that has ended this moment
-		if bytes.Contains(b, []byte(successorDoes+"="+does+"\x00")) && bytes.Contains(b, []byte(Variable)) {
+		if bytes.Contains(b, []byte(successorDoes+"="+does+"\x00")) && bytes.Contains(b, []byte(descriptorVariable)) {
 			of = append(of, path)
 		}
 	}
@@ -245,11 +245,11 @@ func TestPredecessorGone(t *testing.T) {
 // TestFromEnvironment: a variable that something else has set is an error that tells what to do.
 func TestFromEnvironment(t *testing.T) {
 	for _, text := range []string{"x", "-1", "2", "70000"} {
-		t.Setenv(Variable, text)
+		t.Setenv(descriptorVariable, text)
 		if p, err := FromEnvironment(); p != nil || err == nil || !strings.Contains(err.Error(), "unset it") {
 			t.Errorf("%q: %v, %v", text, p, err)
 		}
-		if _, ok := os.LookupEnv(Variable); ok {
+		if _, ok := os.LookupEnv(descriptorVariable); ok {
 			t.Errorf("%q is handed down", text)
 		}
 	}
@@ -258,18 +258,18 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-// TestReason: what is told fits into a message whatever it says.
-func TestReason(t *testing.T) {
+// TestSummary: what is told fits into a message whatever it says.
+func TestSummary(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	if a, b := Reason(long+"a"), Reason(long+"b"); a == b || len(a) > maxReason {
+	if a, b := Summary(long+"a"), Summary(long+"b"); a == b || len(a) > maxSummary {
 		t.Errorf("%q\n%q", a, b)
 	}
-	for _, same := range []string{"", "a", long[:maxReason]} {
-		if got := Reason(same); got != same {
+	for _, same := range []string{"", "a", long[:maxSummary]} {
+		if got := Summary(same); got != same {
 			t.Errorf("%q", got)
 		}
 	}
-	text, err := json.Marshal(request{Do: tellState, State: &State{Lacks: Reason(strings.Repeat("\x00", 1<<20))}})
+	text, err := json.Marshal(request{Do: tellState, State: &State{Lacks: Summary(strings.Repeat("\x00", 1<<20))}})
 	if len(text) > maxMessage || err != nil {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}

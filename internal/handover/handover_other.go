@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"syscall"
-	"time"
 )
 
 // Predecessor is nothing: a process cannot be replaced here.
@@ -27,16 +25,6 @@ func (p *Predecessor) Secret() []byte { return nil }
 
 // Ready is never called.
 func (p *Predecessor) Ready(State) {}
-
-// Options say how a successor is started.
-type Options struct {
-	Path    string
-	Args    []string
-	Socket  func(network, address string) syscall.Conn
-	Secret  []byte
-	Accept  func(State) error
-	Timeout time.Duration
-}
 
 // Successor is a process that is ready to take over.
 type Successor struct{ PID int }

@@ -37,19 +37,19 @@ func FromEnvironment() (*Predecessor, error) {
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd != descriptor {
-		return nil, fmt.Errorf("%s=%q is no descriptor that this process was given; it is set by the process that is replaced alone, unset it", Variable, text)
+		return nil, fmt.Errorf("%s=%q is no descriptor that this process was given; only a process that is being replaced sets it, so unset it", descriptorVariable, text)
 	}
 	unix.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), "handover")
 	defer file.Close()
 	c, err := net.FileConn(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: descriptor %d: %w; it is set by the process that is replaced alone, unset it", Variable, fd, err)
+		return nil, fmt.Errorf("%s: descriptor %d: %w; only a process that is being replaced sets it, so unset it", descriptorVariable, fd, err)
 	}
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("%s: descriptor %d is no socket of the process that is replaced; unset it", Variable, fd)
+		return nil, fmt.Errorf("%s: descriptor %d is no socket of a process that is being replaced; unset it", descriptorVariable, fd)
 	}
 	if !successor {
 		if err := startSuccessor(conn, file); err != nil {
@@ -67,7 +67,7 @@ func startSuccessor(conn *net.UnixConn, file *os.File) error {
 		return err
 	}
 	cmd := command(path, os.Args, file)
-	cmd.Env = append(cmd.Env, stageVariable+"=1")
+	cmd.Env = append(cmd.Env, successorVariable+"=1")
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -15,26 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say how a successor is started, and what it is given.
-type Options struct {
-	// Path is the program, Args its arguments with its name first.
-	Path string
-	Args []string
-	// Socket returns an open socket, or nil; network and address are what the successor asks for.
-	Socket func(network, address string) syscall.Conn
-	// Secret returns what keys are derived from.
-	Secret []byte
-	// Accept says why a successor may not take over yet that has read all that it is to serve, or nil. It is asked again when the successor serves something else, and
-	// each second.
-	Accept func(State) error
-	// Timeout is how long it may take; 0 is the constant Timeout.
-	Timeout time.Duration
-}
-
 // Successor is a process that is ready to take over.
 type Successor struct {
 	PID     int
-	process *os.Process
+	process *os.Process     // nil while it is not known
 	gone    <-chan struct{} // closed when it has ended
 	conn    *net.UnixConn
 }
@@ -52,7 +36,7 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 		ours.Close()
 		return nil, fmt.Errorf("it cannot be started: %w", err)
 	}
-	o.Timeout = cmp.Or(o.Timeout, Timeout)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	limit := time.NewTimer(o.Timeout)
 	defer limit.Stop()
 	w := &waiter{said: make(chan request), gone: make(chan struct{}), stop: make(chan struct{})}
@@ -72,7 +56,8 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	return s, nil
 }
 
-// await returns when the successor is ready, or why it will not be. It does not return while it is not known which process that is, and may become so.
+// await returns when the successor is ready, or why it will not be. Where that comes before it is known which process the successor is, it waits for that a little longer, so
+// that End can end it.
 func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-chan error, limit <-chan time.Time) error {
 	why := errors.New("it has not read its configuration")
 	var state *State
@@ -102,8 +87,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 			}
 			return errors.New("it ended; what it has logged may say why")
 		case <-ctx.Done():
-			ctx = context.WithoutCancel(ctx)
-			failed = context.Canceled
+			failed, ctx = ctx.Err(), context.WithoutCancel(ctx) // once is enough
 			limit = time.After(endTimeout)
 		case <-limit:
 			if failed == nil {
@@ -127,7 +111,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 
 // command is a program with one end of the socket pair.
 func command(path string, args []string, end *os.File) *exec.Cmd {
-	return &exec.Cmd{Path: path, Args: args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", Variable, descriptor)), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{end}}
+	return &exec.Cmd{Path: path, Args: args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", descriptorVariable, descriptor)), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{end}}
 }
 
 // Alive reports whether it has not ended.
