@@ -1,6 +1,9 @@
 package incremental
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // Map declares a collection with at most one value per key of source: fn's,
 // unless it returns false. A nil equal takes every run for a change.
@@ -59,25 +62,41 @@ func (u *union[K, V]) update() {
 	u.sortChanges()
 }
 
-// Keys declares a collection of the index keys that have members. A FlatMap that returns the same keys for each member would have to
-// remember for each of them whose they are.
-func Keys[IK Key[IK], K Key[K], V any](ix *Index[IK, K, V], name string) *Collection[IK, struct{}] {
-	m := &keySet[IK, K, V]{newCollection[IK](ix.engine, name, func(_, _ struct{}) bool { return true }), ix}
-	m.level = ix.engine.declare(m)
+// Keys declares a collection of the index keys that have members, of several indexes those that have some in any. A FlatMap that returns the same keys
+// for each member would have to remember for each of them whose they are.
+func Keys[IK Key[IK]](ix Grouped[IK], name string, more ...Grouped[IK]) *Collection[IK, struct{}] {
+	e, _, _ := ix.node()
+	m := &keySet[IK]{newCollection[IK](e, name, func(_, _ struct{}) bool { return true }), append(more, ix)}
+	m.level = e.declare(m)
+	view := View{engine: e, level: m.level, name: name}
+	for _, each := range m.indexes {
+		view.check(each.node())
+	}
 	return m.Collection
 }
 
-type keySet[IK Key[IK], K Key[K], V any] struct {
-	*Collection[IK, struct{}]
-	index *Index[IK, K, V]
+// Grouped is an Index, whatever it is of.
+type Grouped[IK comparable] interface {
+	node() (e *Engine, level int, name string)
+	// has reports whether an index key has members.
+	has(IK) bool
+	// changed yields the index keys whose members the last Commit has changed.
+	changed() iter.Seq[IK]
 }
 
-func (m *keySet[IK, K, V]) update() {
-	for _, b := range m.index.touched {
-		if len(b.members) > 0 {
-			m.put(b.key, struct{}{})
-		} else {
-			m.remove(b.key)
+type keySet[IK Key[IK]] struct {
+	*Collection[IK, struct{}]
+	indexes []Grouped[IK]
+}
+
+func (m *keySet[IK]) update() {
+	for _, ix := range m.indexes {
+		for k := range ix.changed() {
+			if slices.ContainsFunc(m.indexes, func(ix Grouped[IK]) bool { return ix.has(k) }) {
+				m.put(k, struct{}{})
+			} else {
+				m.remove(k)
+			}
 		}
 	}
 	m.sortChanges()

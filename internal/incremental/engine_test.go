@@ -210,6 +210,29 @@ func TestKeys(t *testing.T) {
 	expectRuns(t, e.Commit(), map[string]int{})
 }
 
+// TestKeysOfSeveral checks that a key of several indexes is there as long as it has members in one of them.
+func TestKeysOfSeveral(t *testing.T) {
+	e := incremental.New()
+	words, numbers := incremental.NewInput[key](e, "words", same[string]), incremental.NewInput[key](e, "numbers", same[int])
+	byWord := incremental.NewIndex(words.Collection, "by word", func(_ key, s string) []key { return []key{key(s)} })
+	byNumber := incremental.NewIndex(numbers.Collection, "by number", func(_ key, n int) []key { return []key{key(fmt.Sprint(n))} })
+	lengths := incremental.Map(e, "lengths", incremental.Keys(byWord, "keys", byNumber), func(_ *incremental.View, k key, _ struct{}) (int, bool) { return len(k), true }, same[int])
+	words.Set("a", "red")
+	words.Set("b", "10")
+	numbers.Set("a", 10)
+	numbers.Set("b", 7)
+	expectRuns(t, e.Commit(), map[string]int{"lengths": 3})
+	expect(t, "lengths", entries(lengths), "10=2 7=1 red=3")
+	words.Delete("b")
+	words.Set("a", "7")
+	expectRuns(t, e.Commit(), map[string]int{})
+	expect(t, "lengths", entries(lengths), "10=2 7=1")
+	numbers.Delete("a")
+	numbers.Delete("b")
+	e.Commit()
+	expect(t, "lengths", entries(lengths), "7=1")
+}
+
 func TestIndexOverDerived(t *testing.T) {
 	e := incremental.New()
 	in := incremental.NewInput[key](e, "in", same[int])

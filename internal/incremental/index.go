@@ -1,6 +1,9 @@
 package incremental
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // Index groups the keys of a collection by what keysOf derives from each entry.
 // A change of membership under one index key wakes only that key's readers.
@@ -75,6 +78,20 @@ func (ix *Index[IK, K, V]) Get(ik IK) []K {
 		return b.members
 	}
 	return nil
+}
+
+func (ix *Index[IK, K, V]) node() (*Engine, int, string) { return ix.engine, ix.level, ix.name }
+
+func (ix *Index[IK, K, V]) has(ik IK) bool { return len(ix.Get(ik)) > 0 }
+
+func (ix *Index[IK, K, V]) changed() iter.Seq[IK] {
+	return func(yield func(IK) bool) {
+		for _, b := range ix.touched {
+			if !yield(b.key) {
+				return
+			}
+		}
+	}
 }
 
 func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {

@@ -94,7 +94,13 @@ func newGraph(seed uint64) *graph {
 			index := incremental.NewIndex(source, "index by keys of "+name, func(_ key, n int) []key {
 				return []key{key(fmt.Sprint(n % 5)), key(fmt.Sprint(n % 3)), key(fmt.Sprint(n % 5))}[n%2:]
 			})
-			g.all = append(g.all, incremental.Map(g.engine, name, incremental.Keys(index, "keys of "+name), func(v *incremental.View, k key, _ struct{}) (int, bool) {
+			var more []incremental.Grouped[key]
+			if r.IntN(2) == 0 {
+				more = append(more, incremental.NewIndex(g.all[r.IntN(len(g.all))], "index of others by keys of "+name, func(_ key, n int) []key {
+					return []key{key(fmt.Sprint(n % 4))}
+				}))
+			}
+			g.all = append(g.all, incremental.Map(g.engine, name, incremental.Keys(index, "keys of "+name, more...), func(v *incremental.View, k key, _ struct{}) (int, bool) {
 				return read(v, len(incremental.Lookup(v, index, k))), true
 			}, same[int]))
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
+
+	"github.com/moongate-dev/moongate/internal/intern"
 )
 
 // builtin adds a kind that every cluster has, in version v1; clear is nil for one without a status.
@@ -61,10 +64,39 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 		spec, _ := parts(o.(O))
 		return spec.UseDefaultGateways
 	}
-	return custom(k, list, func(o O) *gwv1.RouteStatus {
+	typed := custom(k, list, func(o O) *gwv1.RouteStatus {
 		_, status := parts(o)
 		return status
 	})
+	typed.keep = func(o runtime.Object) metav1.Object {
+		// A list that was decoded has room for four, and most have one.
+		kept := keepCustom(O(o.DeepCopyObject().(O)))
+		ofRoutes.share(parts(kept.(O)))
+		return kept
+	}
+	return typed
+}
+
+// routeSharing makes what thousands of routes have in common one in memory.
+type routeSharing struct {
+	mu          sync.Mutex
+	parents     intern.Values[[]gwv1.ParentReference]
+	conditions  intern.Values[[]metav1.Condition]
+	refs        intern.Values[*gwv1.ParentReference]
+	controllers intern.Values[gwv1.GatewayController]
+}
+
+var ofRoutes routeSharing
+
+func (s *routeSharing) share(spec *gwv1.CommonRouteSpec, status *gwv1.RouteStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	spec.ParentRefs = s.parents.Of(spec.ParentRefs)
+	for i := range status.Parents {
+		p := &status.Parents[i]
+		p.ParentRef, p.ControllerName = *s.refs.Of(&p.ParentRef), s.controllers.Of(p.ControllerName)
+		p.Conditions = s.conditions.Of(p.Conditions)
+	}
 }
 
 // policy adds a kind of policy.

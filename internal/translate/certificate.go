@@ -21,7 +21,7 @@ func newCertificates(e *incremental.Engine, secrets *secrets, listenerStates *li
 			}
 			return l.ServerCertificates()
 		})
-	byBackend := incremental.NewIndex(backends.all, "backends by certificate", func(_ backendKey, b *config.Backend) []string {
+	byBackend := incremental.NewIndex(backends.all, "backends by certificate", func(_ backendID, b *config.Backend) []string {
 		if key := b.GetTls().GetCertificate(); key != "" {
 			return []string{key}
 		}

@@ -28,16 +28,17 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 			return nil
 		})
 	bs.endpoints = incremental.Map(e, "endpoints", bs.all,
-		func(v *incremental.View, k backendKey, b *config.Backend) (*config.Endpoints, bool) {
+		func(v *incremental.View, id backendID, b *config.Backend) (*config.Endpoints, bool) {
 			if b.ExternalHostname != nil {
 				return nil, false
 			}
-			return bs.endpointsOf(v, k), true
+			return bs.endpointsOf(v, id), true
 		}, sameMessage[*config.Endpoints])
 }
 
 // endpointsOf gathers the endpoints of a Service's port, or of the pods that an XBackend selects, from all their EndpointSlices.
-func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
+func (bs *backends) endpointsOf(v *incremental.View, id backendID) *config.Endpoints {
+	k := parseBackendKey(id)
 	var found map[netip.AddrPort]behind
 	if k.XBackend {
 		selected := incremental.Lookup(v, bs.labelled, name{k.Name.Namespace, v1alpha1.XBackendLabel(k.Name.Name)})
@@ -55,7 +56,7 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 			found = ofOneFamily(found, svc.Family)
 		}
 	}
-	out := &config.Endpoints{Key: k.String()}
+	out := &config.Endpoints{Key: string(id)}
 	zones := false
 	if k.Policy != "" {
 		found, zones = bs.asPolicy(v, k, found)

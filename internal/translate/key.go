@@ -117,11 +117,6 @@ func (k backendKey) transport() corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-func (k backendKey) Compare(o backendKey) int {
-	return cmp.Or(k.Name.Compare(o.Name), compareBool(k.XBackend, o.XBackend), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2),
-		compareBool(k.Passthrough, o.Passthrough), compareBool(k.UDP, o.UDP), cmp.Compare(k.Policy, o.Policy))
-}
-
 func (k backendKey) String() string {
 	if k.Policy != "" {
 		policies := k.Policy
@@ -141,6 +136,28 @@ func (k backendKey) String() string {
 		return config.PassedThrough(key)
 	}
 	return key
+}
+
+// parseBackendKey undoes String.
+func parseBackendKey(id backendID) (k backendKey) {
+	base, policies := config.SplitPolicy(string(id))
+	parts := strings.SplitN(base, "/", 5) // the names have no slash
+	if len(parts) < 4 {
+		return k
+	}
+	port, _ := strconv.ParseInt(parts[3], 10, 32)
+	k = backendKey{Name: name{parts[1], parts[2]}, XBackend: parts[0] == string(KindXBackend), Port: int32(port), Policy: policies}
+	if len(parts) == 5 {
+		switch spoken := "/" + parts[4]; spoken {
+		case config.OfUDP(""):
+			k.UDP = true
+		case config.OverHTTP2(""):
+			k.HTTP2 = true
+		case config.PassedThrough(""):
+			k.Passthrough = true
+		}
+	}
+	return k
 }
 
 // target is the object, as policies name it.

@@ -56,6 +56,13 @@ func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *increme
 		}, same[name])
 }
 
+// winnerNamespaces are the namespaces with targets of policies in force. Who asks for each Service and each of its ports whether a policy is in force asks for its namespace
+// first, so that nothing has to be remembered of Services without any: there are thousands.
+func winnerNamespaces(k *kind.Kind, winners *incremental.Collection[policy.Target, name]) *incremental.Collection[name, struct{}] {
+	byNamespace := incremental.NewIndex(winners, k.Name+" in force by namespace", func(t policy.Target, _ name) []name { return []name{{Namespace: t.Namespace}} })
+	return incremental.Keys(byNamespace, "namespaces with "+k.Name+" in force")
+}
+
 // targetRoute is a route, or a Gateway by one of its listeners or by the XTelemetryPolicy for it, that refers to an object as a backend.
 type targetRoute struct {
 	Target policy.Target

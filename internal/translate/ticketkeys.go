@@ -78,12 +78,12 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 		return nil
 	})
 	// An edit of a route that leaves alone where it is attached, and which backends it has, is no matter to either of these.
-	used := incremental.FlatMap(e, "routes to a backend with sessions", backends.all, func(v *incremental.View, k backendKey, b *config.Backend) (all []incremental.Entry[sessionRoute, struct{}]) {
+	used := incremental.FlatMap(e, "routes to a backend with sessions", backends.all, func(v *incremental.View, id backendID, b *config.Backend) (all []incremental.Entry[sessionRoute, struct{}]) {
 		if b.SessionPersistence == nil {
 			return nil
 		}
-		for _, part := range incremental.Lookup(v, backends.users, backendID(b.Key)) {
-			all = append(all, incremental.Entry[sessionRoute, struct{}]{Key: sessionRoute{k, part.Route}})
+		for _, part := range incremental.Lookup(v, backends.users, id) {
+			all = append(all, incremental.Entry[sessionRoute, struct{}]{Key: sessionRoute{id, part.Route}})
 		}
 		return slices.CompactFunc(all, func(a, b incremental.Entry[sessionRoute, struct{}]) bool { return a.Key == b.Key })
 	}, same[struct{}])
@@ -103,7 +103,7 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 
 // sessionRoute is a route to a backend that has sessions persist.
 type sessionRoute struct {
-	Backend backendKey
+	Backend backendID
 	Route   kindName
 }
 

@@ -15,7 +15,7 @@ type trustedAuthorities struct {
 // newTrustedAuthorities makes one resource of the authorities that Backends and Listeners name, however many objects have them.
 func newTrustedAuthorities(e *incremental.Engine, authorities *authorities,
 	backends *backends, listenerStates *listenerStates) *trustedAuthorities {
-	ofBackends := incremental.Keys(incremental.NewIndex(backends.all, "backends by authorities", func(_ backendKey, b *config.Backend) []authoritiesKey {
+	ofBackends := incremental.Keys(incremental.NewIndex(backends.all, "backends by authorities", func(_ backendID, b *config.Backend) []authoritiesKey {
 		return authoritiesKeys(b.GetTls().GetAuthorities())
 	}), "authorities of backends")
 	ofListeners := incremental.Keys(incremental.NewIndex(listenerStates.serving, "listeners by authorities", func(_ listenerKey, l *config.Listener) []authoritiesKey {
