@@ -136,13 +136,24 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 	if p == nil {
 		svc, _ := incremental.Fetch(v, br.services.all, key.Name)
 		port, _ := svc.port(key.Port, key.transport())
-		key.HTTP2 = port.unspoken() && (rk.http2 || http2)
-		if protocol, _ := config.BackendProtocolOf(port.AppProtocol); http2 && !key.HTTP2 && !protocol.Info().HTTP2 && !port.needsTLS() {
+		over2 := rk.http2 || http2
+		key.HTTP2 = port.unspoken() && over2
+		if over2 && !key.HTTP2 && !br.canHTTP2(v, key.Name, &port) {
 			p = condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use kubernetes.io/h2c",
 				"gRPC needs HTTP/2, and port %d of Service %s has appProtocol %s", key.Port, key.Name, port.AppProtocol)
 		}
 	}
 	return key, true, p
+}
+
+// canHTTP2 reports whether a Service's port is spoken to in HTTP/2, or may choose it.
+func (br *backendRefs) canHTTP2(v *incremental.View, svc name, port *servicePort) bool {
+	protocol, _ := config.BackendProtocolOf(port.AppProtocol)
+	if protocol != config.BackendProtocol_BACKEND_PROTOCOL_HTTP || port.needsTLS() {
+		return protocol.Info().HTTP2 || protocol == config.BackendProtocol_BACKEND_PROTOCOL_HTTP
+	}
+	_, overTLS, _ := br.backendTLSPolicies.inForce(v, svc, port.Name, "")
+	return overTLS
 }
 
 // named is a backend as rules know it.
