@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// listenerOverlaps tells which HTTPS listeners on a Gateway's port have hosts in common, its own and those of ListenerSets, so that a client may use
+// listenerOverlaps tells which listeners that terminate TLS on a Gateway's port have hosts in common, its own and those of ListenerSets, so that a client may use
 // a connection to one for requests to the other (RFC 9113 section 9.1.1).
 type listenerOverlaps struct {
 	certificates *certificateOverlaps
@@ -70,17 +68,17 @@ func firstListeners(users []listenerKey) []listenerKey {
 
 // certificateOverlaps are the overlaps of what certificates of listeners have.
 type certificateOverlaps struct {
-	names  *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
+	names  *incremental.Collection[listenerKey, *listener.CertificateNames] // of listeners with a certificate
 	byHost *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
 	first  *incremental.Collection[certificateHost, []listenerKey] // of those in byHost
 }
 
-// newCertificateOverlaps tells of each HTTPS listener what its certificates have, apart from what else there is to them.
+// newCertificateOverlaps tells of each listener that terminates TLS what its certificates have, apart from what else there is to them.
 func newCertificateOverlaps(e *incremental.Engine, listeners *listeners, certificates *listenerCertificates) *certificateOverlaps {
 	co := &certificateOverlaps{}
 	co.names = incremental.Map(e, "certificate names", listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
-			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
+			if !hasHosts(l) {
 				return nil, false
 			}
 			var names [][]string
@@ -159,7 +157,7 @@ func (k portHostnameKey) Compare(o portHostnameKey) int {
 
 func newHostnameOverlaps(e *incremental.Engine, listeners *listeners) *hostnameOverlaps {
 	ho := &hostnameOverlaps{}
-	ho.byKey = incremental.NewIndex(listeners.all, "HTTPS listeners by keys of hostnames",
+	ho.byKey = incremental.NewIndex(listeners.all, "listeners with certificates by keys of hostnames",
 		func(k listenerKey, l *listener.Listener) (keys []portHostnameKey) {
 			if !hasHosts(l) {
 				return nil
@@ -173,7 +171,7 @@ func newHostnameOverlaps(e *incremental.Engine, listeners *listeners) *hostnameO
 }
 
 // hasHosts reports whether hosts of the listener may be those of another one, too.
-func hasHosts(l *listener.Listener) bool { return l.Protocol == gwv1.HTTPSProtocolType && l.Valid() }
+func hasHosts(l *listener.Listener) bool { return l.Terminates() && l.Valid() }
 
 // of returns listeners that share hosts with one by their hostnames.
 func (ho *hostnameOverlaps) of(v *incremental.View, k listenerKey, l *listener.Listener) (others []listenerKey) {
