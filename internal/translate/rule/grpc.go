@@ -56,11 +56,11 @@ func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Matc
 		}
 	}
 	for i, h := range spec.Headers {
-		v, p := s.headerMatch(string(h.Name), h.Value, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		var p *condition.Problem
+		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
 		if p != nil {
 			return nil, p
 		}
-		m.Headers = appendFirst(m.Headers, v)
 	}
 	return m, nil
 }

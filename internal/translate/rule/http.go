@@ -35,19 +35,21 @@ func (s *scope) httpMatch(spec *gwv1.HTTPRouteMatch, field string) (*config.Matc
 		}
 	}
 	for i, h := range spec.Headers {
-		v, p := s.headerMatch(string(h.Name), h.Value, string(value(h.Type, gwv1.HeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(value(h.Type, gwv1.HeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
 		if p != nil {
 			return nil, p
 		}
-		m.Headers = appendFirst(m.Headers, v)
 	}
 	for i, q := range spec.QueryParams {
 		v := &config.ValueMatch{Name: string(q.Name), Value: q.Value}
+		if repeats(m.QueryParams, v.Name) {
+			continue
+		}
 		f := fmt.Sprintf("%s.queryParams[%d]", field, i)
 		if p := s.valueMatch(v, string(value(q.Type, gwv1.QueryParamMatchExact)), f); p != nil {
 			return nil, p
 		}
-		m.QueryParams = appendFirst(m.QueryParams, v)
+		m.QueryParams = append(m.QueryParams, v)
 	}
 	return m, nil
 }

@@ -26,9 +26,14 @@ func matches[M any](s *scope, specs []M, compile func(spec *M, field string) (*c
 	return nil
 }
 
-// appendFirst ignores a second match of the same name, as the specification asks.
+// repeats reports whether a match is the second one of its name, which the specification has ignored, whatever it says.
+func repeats(list []*config.ValueMatch, name string) bool {
+	return slices.ContainsFunc(list, func(known *config.ValueMatch) bool { return known.Name == name })
+}
+
+// appendFirst ignores a second match of the same name.
 func appendFirst(list []*config.ValueMatch, v *config.ValueMatch) []*config.ValueMatch {
-	if slices.ContainsFunc(list, func(known *config.ValueMatch) bool { return known.Name == v.Name }) {
+	if repeats(list, v.Name) {
 		return list
 	}
 	return append(list, v)
@@ -39,14 +44,26 @@ var unmatchable = []string{
 	"connection", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "transfer-encoding",
 }
 
-// headerMatch compiles a match of a header; field is its path.
-func (s *scope) headerMatch(name, value, kind, field string) (*config.ValueMatch, *condition.Problem) {
+// ownField reports whether the data plane writes a field itself before it matches a request, in the place of what the client says.
+func ownField(name string) bool {
+	return name == "forwarded" || name == "x-real-ip" || name == "x-request-id" || name == "x-forwarded" || strings.HasPrefix(name, "x-forwarded-")
+}
+
+// appendHeaderMatch compiles a match of a header; field is its path.
+func (s *scope) appendHeaderMatch(list []*config.ValueMatch, name, value, kind, field string) ([]*config.ValueMatch, *condition.Problem) {
 	v := &config.ValueMatch{Name: strings.ToLower(name), Value: value}
-	if slices.Contains(unmatchable, v.Name) {
+	if repeats(list, v.Name) {
+		return list, nil
+	}
+	switch {
+	case slices.Contains(unmatchable, v.Name):
 		s.notes = append(s.notes, condition.NewProblem("", field+".name", "match another header",
 			"it matches no request: %s belongs to the connection, not to the message, and is removed before requests are matched", name))
+	case ownField(v.Name):
+		s.notes = append(s.notes, condition.NewProblem("", field+".name", "match another header, unless what the gateway says is meant",
+			"it is not matched against what clients send: the gateway sets or removes %s itself before requests are matched, unless it was told to trust the client", name))
 	}
-	return v, s.valueMatch(v, kind, field)
+	return append(list, v), s.valueMatch(v, kind, field)
 }
 
 // valueMatch completes v; both kinds of value match have the same two types.
