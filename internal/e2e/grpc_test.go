@@ -193,6 +193,31 @@ func TestGRPC(t *testing.T) {
 	})
 }
 
+// TestGRPCBesideHTTP checks that a GRPCRoute and an HTTPRoute for everything on one hostname share it: calls are the one's, other requests the other's, whichever is
+// older and more specific.
+func TestGRPCBesideHTTP(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	calls, web := newGRPCBackend(t, "calls"), newBackend(t, "web", nil)
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "calls", calls) + service("default", "web", web) +
+		grpcRoute("b", "  hostnames: [a.test]\n  rules: [{backendRefs: [{name: calls, port: 80}]}]\n") +
+		grpcRoute("alone", "  hostnames: [calls.test]\n  rules: [{backendRefs: [{name: calls, port: 80}]}]\n") +
+		route("a", "  hostnames: [a.test]\n  rules: [{backendRefs: [{name: web, port: 80}]}]\n") +
+		route("c", "  hostnames: [a.test]\n  rules: [{matches: [{path: {type: Exact, value: /grpc.testing.TestService/EmptyCall}}], backendRefs: [{name: web, port: 80}]}]\n")})
+	g.waitCondition("GRPCRoute", "b", "ResolvedRefs=True/ResolvedRefs")
+	for _, host := range []string{"a.test", "calls.test"} {
+		var header metadata.MD
+		if _, err := dialGRPC(t, port, host, false).EmptyCall(t.Context(), &grpc_testing.Empty{}, grpc.Header(&header)); err != nil || strings.Join(header.Get("x-backend"), "") != "calls" {
+			t.Errorf("a call to %s: %v, %v", host, header, err)
+		}
+	}
+	for _, path := range []string{"/", "/grpc.testing.TestService/EmptyCall"} {
+		if got := (ask{url: local(port, path), host: "a.test"}).do(t); got.StatusCode != 200 || got.echo.Backend != "web" {
+			t.Errorf("GET %s: %d from %q", path, got.StatusCode, got.echo.Backend)
+		}
+	}
+}
+
 // checkGRPC makes every kind of call.
 func checkGRPC(t *testing.T, ctx context.Context, client grpc_testing.TestServiceClient) {
 	version := func(v string) context.Context { return metadata.AppendToOutgoingContext(ctx, "version", v) }

@@ -14,14 +14,16 @@
 //
 //  1. effective hostname (of the attachment): exact, longest wildcard, none
 //  2. original hostname (of the route): the same order
-//  3. path: Exact; then RegularExpression, longer pattern first; then
+//  3. for a gRPC call, which its content type tells, those of GRPCRoutes, and for any other request those of HTTPRoutes: matches of both kinds are not
+//     merged (GRPCRouteRule, "matches")
+//  4. path: Exact; then RegularExpression, longer pattern first; then
 //     PathPrefix, longer first
-//  4. a method match
-//  5. more header matches
-//  6. more query parameter matches
-//  7. older route; a route without creation time is the oldest
-//  8. "namespace/name", bytewise
-//  9. position of the rule, then of the match
+//  5. a method match
+//  6. more header matches
+//  7. more query parameter matches
+//  8. older route; a route without creation time is the oldest
+//  9. "namespace/name", bytewise
+//  10. position of the rule, then of the match
 //
 // A request that no match of a hostname fits is tried against less specific
 // hostnames of the same listener. A rule that has a Failure or no backendRefs

@@ -71,9 +71,9 @@ func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
 	}
 	f(next)
 	switch {
-	case next.matches == 0 && !found:
+	case next.empty() && !found:
 		return
-	case next.matches == 0:
+	case next.empty():
 		groups = removed(groups, i)
 	case found:
 		groups = replaced(groups, i, next)
@@ -87,27 +87,47 @@ func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
 	e.t.hosts = *e.t.hosts.With(h.Effective, groups)
 }
 
-func (g *group[V]) add(m *match[V]) {
-	g.matches++
-	switch m.path.kind {
-	case exactPath:
-		g.exact = withMatch(g.exact, m)
-	case regexPath:
-		g.regex = g.regex.with(m)
-	case prefixPath:
-		g.prefix = g.prefix.with(m)
+func (g *group[V]) add(m *match[V]) { g.edit(m, (*paths[V]).add) }
+
+func (g *group[V]) remove(m *match[V]) { g.edit(m, (*paths[V]).remove) }
+
+// edit applies f to what m is in, or is to be in.
+func (g *group[V]) edit(m *match[V], f func(*paths[V], *match[V])) {
+	if !m.call {
+		f(&g.requests, m)
+		return
+	}
+	var calls paths[V]
+	if g.calls != nil {
+		calls = *g.calls
+	}
+	f(&calls, m)
+	if g.calls = &calls; calls.n == 0 {
+		g.calls = nil
 	}
 }
 
-func (g *group[V]) remove(m *match[V]) {
-	g.matches--
+func (p *paths[V]) add(m *match[V]) {
+	p.n++
 	switch m.path.kind {
 	case exactPath:
-		g.exact = withoutMatch(g.exact, m)
+		p.exact = withMatch(p.exact, m)
 	case regexPath:
-		g.regex = g.regex.without(m)
+		p.regex = p.regex.with(m)
 	case prefixPath:
-		g.prefix = g.prefix.without(m)
+		p.prefix = p.prefix.with(m)
+	}
+}
+
+func (p *paths[V]) remove(m *match[V]) {
+	p.n--
+	switch m.path.kind {
+	case exactPath:
+		p.exact = withoutMatch(p.exact, m)
+	case regexPath:
+		p.regex = p.regex.without(m)
+	case prefixPath:
+		p.prefix = p.prefix.without(m)
 	}
 }
 

@@ -82,7 +82,7 @@ func (t *Table[V]) consider(req *message.Request) []considered[V] {
 	hosts := t.hosts.fitting(req.MatchHost)
 	for groups := hosts.next(); groups != nil; groups = hosts.next() {
 		for _, g := range *groups {
-			for _, m := range g.sorted() {
+			for _, m := range g.sorted(req) {
 				if seen[m] {
 					continue
 				}
@@ -102,13 +102,21 @@ func (t *Table[V]) consider(req *message.Request) []considered[V] {
 	return list
 }
 
-// sorted returns all matches of the group.
-func (g *group[V]) sorted() []*match[V] {
-	list := g.prefix.root.appendTo(g.regex.appendTo(nil))
-	for _, c := range g.exact.all() {
+// sorted returns all matches of the group in the order of precedence for the request.
+func (g *group[V]) sorted(req *message.Request) []*match[V] {
+	if g.calls == nil {
+		return g.requests.sorted()
+	}
+	first, second := g.inOrder(req)
+	return append(first.sorted(), second.sorted()...)
+}
+
+func (p *paths[V]) sorted() []*match[V] {
+	list := p.prefix.root.appendTo(p.regex.appendTo(nil))
+	for _, c := range p.exact.all() {
 		list = c.appendTo(list)
 	}
-	for _, c := range g.prefix.keys.all() {
+	for _, c := range p.prefix.keys.all() {
 		list = c.appendTo(list)
 	}
 	slices.SortFunc(list, func(a, b *match[V]) int {
@@ -133,6 +141,10 @@ func lostTo[V any](c, winner *considered[V]) string {
 		return byEffectiveHostname.lost()
 	case c.group.original != winner.group.original:
 		return byOriginalHostname.lost()
+	case winner.match.call && !c.match.call:
+		return "HTTPRoutes come after GRPCRoutes for gRPC calls"
+	case c.match.call && !winner.match.call:
+		return "GRPCRoutes come after HTTPRoutes for requests that are no gRPC calls"
 	}
 	_, by := compareMatches(winner.match, c.match)
 	switch {

@@ -37,7 +37,7 @@ func (n naive) fitting(req *message.Request) []found {
 			for _, rule := range a.route.Rules {
 				for i, m := range rule.Matches {
 					if naiveFits(m, req) {
-						all = append(all, found{naiveOrder(a.route, h, rule, i), where(a.route, rule, i)})
+						all = append(all, found{naiveOrder(req, a.route, h, rule, i), where(a.route, rule, i)})
 					}
 				}
 			}
@@ -65,7 +65,7 @@ func whereRule(r *Rule[string]) string {
 	return where(r.Route, r.Config, slices.Index(r.Config.Matches, r.Match))
 }
 
-func naiveOrder(route *config.Route, h *config.Hostname, rule *config.Rule, match int) string {
+func naiveOrder(req *message.Request, route *config.Route, h *config.Hostname, rule *config.Rule, match int) string {
 	m := rule.Matches[match]
 	path := "9"
 	switch m.Path.Type {
@@ -80,9 +80,22 @@ func naiveOrder(route *config.Route, h *config.Hostname, rule *config.Rule, matc
 	if m.Method != "" {
 		method = "with"
 	}
-	return fmt.Sprintf("%s|%s|%s|%7s|%04d|%04d|%020d|%s/%s\x00|%s|%04d|%04d",
-		naiveHostOrder(h.Effective), naiveHostOrder(h.Original), path, method, 9999-len(m.Headers), 9999-len(m.QueryParams),
+	kind := "another"
+	if strings.HasPrefix(route.Key, "GRPCRoute") == naiveCall(req) {
+		kind = "a kind for it"
+	}
+	return fmt.Sprintf("%s|%s|%s|%s|%7s|%04d|%04d|%020d|%s/%s\x00|%s|%04d|%04d",
+		naiveHostOrder(h.Effective), naiveHostOrder(h.Original), kind, path, method, 9999-len(m.Headers), 9999-len(m.QueryParams),
 		route.CreatedUnixNano, route.Namespace, route.Name, route.Key, rule.Index, match)
+}
+
+func naiveCall(req *message.Request) bool {
+	for i := range req.Header.Len() {
+		if f := req.Header.At(i); strings.EqualFold(string(f.Name), "content-type") {
+			return string(req.Method) == "POST" && regexp.MustCompile(`^application/grpc([-+;].*)?$`).Match(f.Value)
+		}
+	}
+	return false
 }
 
 func naiveHostOrder(hostname string) string {
@@ -315,6 +328,9 @@ func (c *chooser) request() *message.Request {
 		Host:      []byte(host + pick(c, "", ":80")),
 		Path:      []byte(pick(c, "/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d/e", "/a/b/c/d/e/f/g", "/ab", "/abc/d", "/caf%C3%A9", "/caf%C3%A9/x/y", "/a%20b/c", "/%2F", "/a//b", "//", "*", "/b/x")),
 		Query:     []byte(pick(c, "", "q=1", "q=2&q=1", "a+b=x%20y", "a%20b=1&q=2", "q", "q=%zz", "%71=%C3%A4", "&&q=1&", "Q=1", "a%2=1&q=%4&q=1", "q=1=2", "q=x+y")),
+	}
+	if c.below(3) == 1 {
+		req.Header.Add([]byte("content-type"), []byte(pick(c, "application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpcx", "application/json")))
 	}
 	for range c.below(4) {
 		req.Header.Add([]byte(pick(c, "X-A", "x-a", "X-B", "Host", "X-AA")), []byte(pick(c, "1", "2", "1,2", "")))

@@ -19,7 +19,6 @@ const (
 	byQueryParams
 	byAge
 	byName
-	byKey
 	byRule
 	byMatch
 )
@@ -34,13 +33,12 @@ func (c criterion) lost() string {
 		byQueryParams:       "fewer query parameter matches",
 		byAge:               "newer route",
 		byName:              "later in namespace/name order",
-		byKey:               "later kind of route",
 		byRule:              "later rule of the route",
 		byMatch:             "later match of the rule",
 	}[c]
 }
 
-// compareMatches orders matches of one hostname: negative where a goes before b.
+// compareMatches orders matches of one hostname and of one kind of route: negative where a goes before b.
 func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	if c := cmp.Compare(a.path.kind, b.path.kind); c != 0 {
 		return c, byPathType
@@ -76,10 +74,7 @@ func compareRoutes[V any](a, b *Route[V]) (int, criterion) {
 	if c := cmp.Compare(a.Config.CreatedUnixNano, b.Config.CreatedUnixNano); c != 0 {
 		return c, byAge
 	}
-	if c := strings.Compare(a.name, b.name); c != 0 {
-		return c, byName
-	}
-	return strings.Compare(a.Config.Key, b.Config.Key), byKey
+	return strings.Compare(a.name, b.name), byName
 }
 
 // compareHostnames is negative where a is more specific than b: exact before

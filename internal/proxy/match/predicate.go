@@ -36,6 +36,21 @@ func (p *pathMatch) fits(path []byte, b *stepsLeft) bool {
 	return len(path) >= n && string(path[:n]) == p.value && (len(path) == n || path[n] == '/')
 }
 
+// isCall reports whether a request is a gRPC call by its content type, in any of the protocol's forms (grpc/grpc, doc/PROTOCOL-HTTP2.md and doc/PROTOCOL-WEB.md).
+func isCall(req *message.Request) bool {
+	if string(req.Method) != "POST" {
+		return false
+	}
+	line := nextLine(&req.Header, 0, "content-type")
+	if line < 0 {
+		return false
+	}
+	rest, ok := bytes.CutPrefix(req.Header.At(line).Value, grpcType)
+	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';' || rest[0] == '-')
+}
+
+var grpcType = []byte("application/grpc")
+
 // valueMatch is a condition on one header or query parameter.
 type valueMatch struct {
 	name  string // header names in lower case

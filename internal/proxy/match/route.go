@@ -34,6 +34,7 @@ type match[V any] struct {
 	query   []valueMatch
 	rule    uint32 // config.Rule.Index
 	index   int    // in config.Rule.Matches
+	call    bool   // of a GRPCRoute
 }
 
 // Compile prepares route for tables. It calls values once for every rule. An
@@ -42,6 +43,7 @@ type match[V any] struct {
 // them through. A match without path fits every path.
 func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Route[V], error) {
 	r := &Route[V]{Config: route, name: route.Namespace + "/" + route.Name}
+	call := strings.HasPrefix(route.Key, "GRPCRoute/")
 	for _, rule := range route.Rules {
 		value := values(rule)
 		for i, cm := range rule.Matches {
@@ -50,7 +52,7 @@ func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Rou
 				return nil, fmt.Errorf("route %s: rules[%d].matches[%d].%w", route.Key, rule.Index, i, err)
 			}
 			m.Rule = Rule[V]{Route: route, Config: rule, Match: cm, Value: value}
-			m.route, m.rule, m.index = r, rule.Index, i
+			m.route, m.rule, m.index, m.call = r, rule.Index, i, call
 			r.matches = append(r.matches, m)
 		}
 	}

@@ -390,7 +390,7 @@ func TestExplainIsBounded(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	table := build(t, entry{"a/a", "", 0, one("/a/b/c")}, entry{"a/b", "", 0, one("/a")})
 	groups, _ := table.hosts.Get("")
-	w := groups[0].prefix.fitting([]byte(repeat("/a", 4000)))
+	w := groups[0].requests.prefix.fitting([]byte(repeat("/a", 4000)))
 	if w.depth != 3 || len(w.path) != 6 {
 		t.Errorf("the walk begins at depth %d with %q", w.depth, w.path)
 	}
@@ -404,7 +404,7 @@ func TestProbesAreBounded(t *testing.T) {
 	edit := table.Edit()
 	edit.Remove("HTTPRoute/a/a")
 	groups, _ = edit.Table().hosts.Get("")
-	if d := groups[0].prefix.segments.deepest(); d != 1 {
+	if d := groups[0].requests.prefix.segments.deepest(); d != 1 {
 		t.Errorf("after the deep route left, the bound is %d", d)
 	}
 }

@@ -24,10 +24,16 @@ type placed[V any] struct {
 // few groups: originals are the effective hostname, or cover it.
 type group[V any] struct {
 	effective, original string
-	exact               pmap[candidates[V]]
-	regex               candidates[V]
-	prefix              prefixMap[V]
-	matches             int // in all three
+	requests            paths[V]  // of HTTPRoutes
+	calls               *paths[V] // of GRPCRoutes; nil without any
+}
+
+// paths holds matches by their paths.
+type paths[V any] struct {
+	exact  pmap[candidates[V]]
+	regex  candidates[V]
+	prefix prefixMap[V]
+	n      int // in all three
 }
 
 // Lookup returns the rule that takes the request, or nil. It reads Method, Host,
@@ -53,15 +59,36 @@ func (t *Table[V]) Lookup(req *message.Request) (*Rule[V], error) {
 }
 
 func (g *group[V]) lookup(req *message.Request, b *stepsLeft) *match[V] {
-	if c := g.exact.find(req.Path); c != nil {
+	if g.calls == nil {
+		return g.requests.lookup(req, b)
+	}
+	first, second := g.inOrder(req)
+	if m := first.lookup(req, b); m != nil || b.exceeded() {
+		return m
+	}
+	return second.lookup(req, b)
+}
+
+// inOrder returns the matches of that kind of route first that the request is of. There must be some of GRPCRoutes.
+func (g *group[V]) inOrder(req *message.Request) (first, second *paths[V]) {
+	if isCall(req) {
+		return g.calls, &g.requests
+	}
+	return &g.requests, g.calls
+}
+
+func (g *group[V]) empty() bool { return g.requests.n == 0 && g.calls == nil }
+
+func (p *paths[V]) lookup(req *message.Request, b *stepsLeft) *match[V] {
+	if c := p.exact.find(req.Path); c != nil {
 		if m := c.first(req, b); m != nil {
 			return m
 		}
 	}
-	if m := g.regex.first(req, b); m != nil {
+	if m := p.regex.first(req, b); m != nil {
 		return m
 	}
-	prefixes := g.prefix.fitting(req.Path)
+	prefixes := p.prefix.fitting(req.Path)
 	for c := prefixes.next(); c != nil; c = prefixes.next() {
 		if m := c.first(req, b); m != nil {
 			return m
