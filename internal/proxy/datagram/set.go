@@ -121,8 +121,9 @@ func (set *Set) all() []*Socket {
 	return list
 }
 
-// Shutdown begins no more sessions, and returns when all have ended: by themselves, or as soon as nothing has passed for Options.DrainIdle, or when ctx ends,
-// whose error it returns then. Somebody must Sweep meanwhile.
+// Shutdown returns when all sessions have ended: by themselves, or as soon as nothing has passed for Options.DrainIdle, or when ctx ends, whose error it returns then. Sessions
+// are begun meanwhile: clients know of no end, and what stands before the proxy, such as the connection tracking of kube-proxy, sends those that it knows on to it as long as it is there.
+// Somebody must Sweep meanwhile.
 func (set *Set) Shutdown(ctx context.Context) (err error) {
 	set.draining.Store(true)
 	wait := time.NewTicker(10 * time.Millisecond)
@@ -145,10 +146,7 @@ func (set *Set) Shutdown(ctx context.Context) (err error) {
 // free, three quarters of all at most therefore, and further ones share what it leaves likewise: whoever floods one, or has its sessions last, leaves places to the
 // others.
 func (set *Set) admit(listener string) observe.Reason {
-	switch {
-	case set.draining.Load():
-		return observe.ReasonShuttingDown
-	case set.options.Scarce != nil && set.options.Scarce.Load(), set.options.Clock.Load() < set.scarceUntil.Load():
+	if set.options.Scarce != nil && set.options.Scarce.Load() || set.options.Clock.Load() < set.scarceUntil.Load() {
 		return observe.ReasonOverloaded
 	}
 	set.mu.Lock()
