@@ -60,12 +60,12 @@ func shownKinds() (kinds []*kind.Kind) {
 	return kinds
 }
 
-// shownKind returns the kind of a name or a resource, whatever its case, with or without the API group.
+// shownKind returns the kind of a name, a resource or its short name, whatever its case, with or without the API group.
 func shownKind(text string) (*kind.Kind, error) {
 	name, group, grouped := strings.Cut(text, ".")
 	var names []string
 	for _, k := range shownKinds() {
-		if (strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Resource)) && (!grouped || strings.EqualFold(group, k.Group)) {
+		if (strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Resource) || k.ShortName != "" && strings.EqualFold(name, k.ShortName)) && (!grouped || strings.EqualFold(group, k.Group)) {
 			return k, nil
 		}
 		names = append(names, strings.ToLower(k.Name))

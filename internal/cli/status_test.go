@@ -39,6 +39,7 @@ func TestStatusFilters(t *testing.T) {
 		{"httproute", exitOK, "cart blog broken"},
 		{"HTTPRoutes.gateway.networking.k8s.io", exitOK, "cart blog broken"},
 		{"httproute/cart", exitOK, "cart"},
+		{"gtw", exitOK, "public"},
 		{"httproutes cart blog", exitOK, "cart blog"},
 		{"gateway httproute/blog", exitOK, "public blog"},
 		{"-n shop", exitOK, "moongate cart broken YAML"},

@@ -20,6 +20,8 @@ type Kind struct {
 	Group    string // "" for the core group
 	Name     string // unique, whatever the group
 	Resource string // as in paths
+	// ShortName is another name for the resource, as kubectl takes it; "" is none.
+	ShortName string
 	// Versions are those that are served, preferred first. All are decoded as the first one: others have its fields, or fewer, by
 	// the same names.
 	Versions []string

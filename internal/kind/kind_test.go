@@ -4,12 +4,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -142,6 +145,28 @@ func TestPermissions(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestShortNames compares with what CustomResourceDefinitions say that kubectl takes.
+func TestShortNames(t *testing.T) {
+	files, err := filepath.Glob("../../charts/moongate-crds/charts/*/files/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(data, &crd); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		names := slices.DeleteFunc(crd.Spec.Names.ShortNames, func(n string) bool { return n == crd.Spec.Names.Singular })
+		if k := Find(crd.Spec.Group, crd.Spec.Names.Kind); k != nil && k.ShortName != strings.Join(names, " ") {
+			t.Errorf("%s has the short name %q, want %q", k.Name, k.ShortName, names)
 		}
 	}
 }

@@ -25,19 +25,19 @@ var (
 	ClusterTrustBundle = optional[certificatesv1.ClusterTrustBundle](Kind{Group: certificatesv1.GroupName, Name: "ClusterTrustBundle", Resource: "clustertrustbundles",
 		Versions: []string{"v1", "v1beta1", "v1alpha1"}, Cluster: Watched, NameRule: trustBundleName, keep: keepClusterTrustBundle}, &certificatesv1.ClusterTrustBundleList{})
 
-	GatewayClass = custom(Kind{Name: "GatewayClass", Resource: "gatewayclasses", Versions: []string{"v1", "v1beta1"}, Essential: true, Finalizer: true},
+	GatewayClass = custom(Kind{Name: "GatewayClass", Resource: "gatewayclasses", ShortName: "gc", Versions: []string{"v1", "v1beta1"}, Essential: true, Finalizer: true},
 		&gwv1.GatewayClassList{}, func(o *gwv1.GatewayClass) *gwv1.GatewayClassStatus { return &o.Status })
-	Gateway = custom(Kind{Name: "Gateway", Resource: "gateways", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
+	Gateway = custom(Kind{Name: "Gateway", Resource: "gateways", ShortName: "gtw", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.GatewayList{}, func(o *gwv1.Gateway) *gwv1.GatewayStatus { return &o.Status })
-	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", Versions: []string{"v1"}, Namespaced: true, Essential: true},
+	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", ShortName: "lset", Versions: []string{"v1"}, Namespaced: true, Essential: true},
 		&gwv1.ListenerSetList{}, func(o *gwv1.ListenerSet) *gwv1.ListenerSetStatus { return &o.Status })
 	// A cluster that was upgraded may still have them (GEP-1713 in its first form); they mean the same.
 	XListenerSet = custom(Kind{Group: gwx.GroupName, Name: "XListenerSet", Resource: "xlistenersets", Versions: []string{gwx.GroupVersion.Version}, Namespaced: true, Essential: true},
 		&gwx.XListenerSetList{}, func(o *gwx.XListenerSet) *gwx.ListenerSetStatus { return &o.Status })
-	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
+	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", ShortName: "refgrant", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.ReferenceGrantList{}, nil)
 	// Without them the addresses that a class denies would be open.
-	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", Versions: []string{v1alpha1.GroupVersion.Version},
+	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", ShortName: "gwparams", Versions: []string{v1alpha1.GroupVersion.Version},
 		Namespaced: true, Essential: true, leftover: parametersLeftover},
 		&v1alpha1.GatewayParametersList{}, func(o *v1alpha1.GatewayParameters) *v1alpha1.GatewayParametersStatus { return &o.Status })
 	HTTPFilter = custom[v1alpha1.HTTPFilter, struct{}](Kind{Group: v1alpha1.GroupName, Name: "HTTPFilter", Resource: "httpfilters", Versions: []string{v1alpha1.GroupVersion.Version}, Namespaced: true, Essential: true},
@@ -64,13 +64,13 @@ var (
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
 
-	BackendTLSPolicy = policy(Kind{Name: "BackendTLSPolicy", Resource: "backendtlspolicies", Versions: []string{"v1", "v1alpha3"}, Essential: true, leftover: policyTargets},
+	BackendTLSPolicy = policy(Kind{Name: "BackendTLSPolicy", Resource: "backendtlspolicies", ShortName: "btlspolicy", Versions: []string{"v1", "v1alpha3"}, Essential: true, leftover: policyTargets},
 		&gwv1.BackendTLSPolicyList{}, func(o *gwv1.BackendTLSPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Our type has the fields of versions before v1.7.0, too.
-	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
+	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", ShortName: "xbtrafficpolicy", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Of another project, whose CRD a cluster may have in the place of ours.
-	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", Versions: []string{eg.GroupVersion.Version}, Essential: true,
+	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", ShortName: "btp", Versions: []string{eg.GroupVersion.Version}, Essential: true,
 		leftover: trafficPolicyTargets},
 		&eg.BackendTrafficPolicyList{}, func(o *eg.BackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Its status has the fields of every policy's.

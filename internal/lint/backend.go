@@ -87,7 +87,7 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 		return
 	}
 	var names []string
-	ready, found := false, false
+	some, ready, found := false, false, false
 	for _, slice := range list {
 		for _, port := range slice.Ports {
 			name := ""
@@ -98,17 +98,20 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 				names = append(names, name)
 			}
 		}
+		some = some || len(slice.Endpoints) > 0
 		ready = ready || slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 			return len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready)
 		})
 	}
 	switch {
+	case !some: // as a cluster has it where the selector selects no pod; such a slice has no ports either
+		l.add(s, "", "this Service has no endpoints, so requests to it are answered 503", "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
 	case !found:
 		slices.Sort(names)
 		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so requests to port %d are answered 503", s.Spec.Ports[i].Name, quoted(names), *ref.Port),
-			"give the Service's port and the EndpointSlice's the same name")
+			"let its targetPort be a port that its pods have, or give the port of an EndpointSlice that you write the same name")
 	case !ready:
-		l.add(s, "", "no endpoint of this Service is ready, so requests to it are answered 503", "add endpoints to its EndpointSlices, or set their conditions.ready")
+		l.add(s, "", "no endpoint of this Service is ready, so requests to it are answered 503", "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
 	}
 }
 

@@ -30,7 +30,7 @@ func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, s
 			at.namespace = string(*ref.Namespace)
 		}
 		var leaf *x509.Certificate
-		if l.permitted(kind.KeyOf(o), at) { // nothing is told of a Secret that may not be referred to
+		if l.permitted(kind.KeyOf(o), kind.Secret.Key(at.namespace, at.name)) { // nothing is told of a Secret that may not be referred to
 			leaf = leafOf(l.secrets[at])
 		}
 		if leaf == nil {
@@ -69,13 +69,13 @@ func (l *linter) times(o metav1.Object, field string, secret key, leaf *x509.Cer
 	}
 }
 
-// permitted reports whether an object may refer to a Secret: one of its namespace, or one for which a ReferenceGrant is.
-func (l *linter) permitted(from kind.ObjectKey, secret key) bool {
-	return from.Namespace == secret.namespace || slices.ContainsFunc(l.grants[secret.namespace], func(g *gwv1.ReferenceGrant) bool {
+// permitted reports whether an object may refer to another one: one of its namespace, or one for which a ReferenceGrant is.
+func (l *linter) permitted(from, to kind.ObjectKey) bool {
+	return from.Namespace == to.Namespace || slices.ContainsFunc(l.grants[to.Namespace], func(g *gwv1.ReferenceGrant) bool {
 		return slices.ContainsFunc(g.Spec.From, func(f gwv1.ReferenceGrantFrom) bool {
 			return string(f.Group) == from.Group && string(f.Kind) == from.Kind && string(f.Namespace) == from.Namespace
 		}) && slices.ContainsFunc(g.Spec.To, func(t gwv1.ReferenceGrantTo) bool {
-			return t.Group == corev1.GroupName && string(t.Kind) == kind.Secret.Name && (t.Name == nil || *t.Name == "" || string(*t.Name) == secret.name)
+			return string(t.Group) == to.Group && string(t.Kind) == to.Kind && (t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
 		})
 	})
 }

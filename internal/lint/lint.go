@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -70,6 +71,8 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 			}
 		case *discoveryv1.EndpointSlice:
 			l.endpointSlice(o)
+		case *eg.BackendTrafficPolicy:
+			l.targetSelectors(o, objects)
 		}
 		for _, ref := range backendsOf(o) {
 			l.backend(o.GetNamespace(), ref)

@@ -56,6 +56,10 @@ func linted(t *testing.T, objects []metav1.Object, now time.Time) (lines []strin
 }
 
 const (
+	selects  = "---\n{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: p}, spec: {targetSelectors: [{group: gateway.networking.k8s.io, kind: HTTPRoute, %smatchLabels: %s}]}}\n"
+	labelled = "---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: labelled, namespace: other, labels: {a: b}}, spec: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: x.test}}]}]}}\n"
+	granted  = "---\n{apiVersion: gateway.networking.k8s.io/v1, kind: ReferenceGrant, metadata: {name: g, namespace: other}, " +
+		"spec: {from: [{group: gateway.envoyproxy.io, kind: BackendTrafficPolicy, namespace: default}], to: [{group: gateway.networking.k8s.io, kind: HTTPRoute}]}}\n"
 	service = "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {ports: [{name: http, port: 80}]}}\n---\n"
 	slice   = "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: %s, port: 8080}], endpoints: [{addresses: [192.0.2.1]%s}]}\n---\n"
 	route   = "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: g%s}], hostnames: [%s], rules: [%s]}}\n---\n"
@@ -79,7 +83,17 @@ func TestLint(t *testing.T) {
 		"not used":                     {service, nil},
 		"not ready":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
 		"other port":                   {service + to + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so requests to port 80 are answered 503`}},
-		"other label":                  {good + to + strings.Replace(fmt.Sprintf(slice, "ss", "http", ""), "s-1", "s-2", 1), []string{"EndpointSlice default/s-2: metadata.labels: its label names Service default/ss, which does not exist"}},
+		"no pods": {service + to + "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: s}}, addressType: IPv4, endpoints: []}\n",
+			[]string{"Service default/s: : this Service has no endpoints, so requests to it are answered 503"}},
+		"selected":           {good + strings.ReplaceAll(labelled, "namespace: other, ", "") + fmt.Sprintf(selects, "", "{a: b}"), nil},
+		"no labels":          {good + fmt.Sprintf(selects, "", "{a: c}") + labelled, []string{"BackendTrafficPolicy default/p: spec.targetSelectors[0]: it selects nothing: no HTTPRoute has these labels"}},
+		"in another":         {good + fmt.Sprintf(selects, "", "{a: b}") + labelled, []string{"BackendTrafficPolicy default/p: spec.targetSelectors[0]: it selects nothing: no HTTPRoute with these labels is in its namespaces"}},
+		"in another, chosen": {good + fmt.Sprintf(selects, "namespaces: {from: Selector, selector: {matchLabels: {kubernetes.io/metadata.name: other}}}, ", "{a: b}") + labelled + granted, nil},
+		"in another, not chosen": {good + fmt.Sprintf(selects, "namespaces: {from: Selector, selector: {matchLabels: {kubernetes.io/metadata.name: o}}}, ", "{a: b}") + labelled + granted,
+			[]string{"BackendTrafficPolicy default/p: spec.targetSelectors[0]: it selects nothing: no HTTPRoute with these labels is in its namespaces"}},
+		"not granted": {good + fmt.Sprintf(selects, "namespaces: {from: All}, ", "{a: b}") + labelled,
+			[]string{"BackendTrafficPolicy default/p: spec.targetSelectors[0]: it selects nothing: of other namespaces it may select what a ReferenceGrant there permits, and none permits HTTPRoute other/labelled"}},
+		"other label": {good + to + strings.Replace(fmt.Sprintf(slice, "ss", "http", ""), "s-1", "s-2", 1), []string{"EndpointSlice default/s-2: metadata.labels: its label names Service default/ss, which does not exist"}},
 		"no label": {good + to +
 			"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-2}, addressType: IPv4, endpoints: [{addresses: [192.0.2.1]}]}\n",
 			[]string{"EndpointSlice default/s-2: metadata.labels: it does not have the label kubernetes.io/service-name, so it belongs to no Service"}},

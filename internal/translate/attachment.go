@@ -336,15 +336,17 @@ func (ad *admissions) notAttached(v *incremental.View, r *routeFacts, on parentO
 		return noMatchingParent(on, ref, field)
 	}
 	var refusals []string
-	for _, c := range candidates {
-		if refusal := ad.refusal(v, r, c.key, &c.admission); refusal != "" {
+	allowing := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool {
+		refusal := ad.refusal(v, r, c.key, &c.admission)
+		if refusal != "" {
 			refusals = append(refusals, refusal)
 		}
-	}
-	if len(refusals) < len(candidates) {
+		return refusal != ""
+	})
+	if len(allowing) > 0 {
 		return condition.NewProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
 			"change spec.hostnames or a listener's hostname", "no listener of %s that allows the route has a hostname in common with it (%s)",
-			on, hostnamesOf(candidates))
+			on, hostnamesOf(allowing))
 	}
 	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the "+string(on.Kind)+" or attach elsewhere",
 		"%s does not allow it: %s", on, strings.Join(refusals, ", "))

@@ -1,0 +1,78 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
+)
+
+// targetSelectors looks for selectors of a policy that select nothing, as its status does not say: what they select may be made later.
+func (l *linter) targetSelectors(p *eg.BackendTrafficPolicy, objects []metav1.Object) {
+	for i := range p.Spec.TargetSelectors {
+		s := &p.Spec.TargetSelectors[i]
+		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
+		group := gwv1.Group(gwv1.GroupName)
+		if s.Group != nil {
+			group = *s.Group
+		}
+		if k := kind.Find(string(group), string(s.Kind)); err == nil && k != nil {
+			l.targetSelector(p, fmt.Sprintf("spec.targetSelectors[%d]", i), s, k, selector, objects)
+		}
+	}
+}
+
+func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.TargetSelector, k *kind.Kind, selector labels.Selector, objects []metav1.Object) {
+	in := namespacesOf(s.Namespaces, p.Namespace, objects)
+	labelled, forbidden := false, ""
+	for _, o := range objects {
+		if kind.Of(o) != k || !selector.Matches(labels.Set(o.GetLabels())) {
+			continue
+		}
+		labelled = true
+		switch {
+		case !in(o.GetNamespace()):
+		case l.permitted(kind.KeyOf(p), kind.KeyOf(o)):
+			return
+		case forbidden == "" || o.GetNamespace()+"/"+o.GetName() < forbidden:
+			forbidden = o.GetNamespace() + "/" + o.GetName()
+		}
+	}
+	switch {
+	case forbidden != "":
+		l.add(p, field, fmt.Sprintf("it selects nothing: of other namespaces it may select what a ReferenceGrant there permits, and none permits %s %s", k.Name, forbidden),
+			fmt.Sprintf("add a ReferenceGrant there from %s in namespace %s to %s", kind.BackendTrafficPolicy.Name, p.Namespace, k.Name))
+	case labelled:
+		l.add(p, field, fmt.Sprintf("it selects nothing: no %s with these labels is in its namespaces", k.Name), "correct \"namespaces\", or label objects of them")
+	default:
+		l.add(p, field, fmt.Sprintf("it selects nothing: no %s has these labels", k.Name), "correct the labels, or label what is meant")
+	}
+}
+
+// namespacesOf reports which namespaces a selector of a policy in a namespace looks in.
+func namespacesOf(s *eg.TargetSelectorNamespaces, own string, objects []metav1.Object) func(namespace string) bool {
+	if s == nil || s.From != "All" && s.From != "Selector" {
+		return func(namespace string) bool { return namespace == own }
+	}
+	if s.From == "All" {
+		return func(string) bool { return true }
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+	return func(namespace string) bool {
+		i := slices.IndexFunc(objects, func(o metav1.Object) bool {
+			_, is := o.(*corev1.Namespace)
+			return is && o.GetName() == namespace
+		})
+		set := labels.Set{corev1.LabelMetadataName: namespace} // that of a namespace without an object
+		if i >= 0 {
+			set = labels.Merge(objects[i].GetLabels(), set)
+		}
+		return err == nil && selector.Matches(set)
+	}
+}
