@@ -1499,11 +1499,12 @@ func (x *Failure) GetReason() string {
 
 type Match struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          *PathMatch             `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`                                  // always set
-	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`                              // "" is any
-	Headers       []*ValueMatch          `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`                            // names in lower case, distinct
-	QueryParams   []*ValueMatch          `protobuf:"bytes,4,rep,name=query_params,json=queryParams,proto3" json:"query_params,omitempty"` // names as given, distinct
-	Preflight     bool                   `protobuf:"varint,5,opt,name=preflight,proto3" json:"preflight,omitempty"`                       // added for the preflight requests of another match: the rule's CORS filters answer them, and no backend
+	Path          *PathMatch             `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`                                         // always set
+	Method        string                 `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`                                     // "" is any
+	Headers       []*ValueMatch          `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`                                   // names in lower case, distinct
+	QueryParams   []*ValueMatch          `protobuf:"bytes,4,rep,name=query_params,json=queryParams,proto3" json:"query_params,omitempty"`        // names as given, distinct
+	Preflight     bool                   `protobuf:"varint,5,opt,name=preflight,proto3" json:"preflight,omitempty"`                              // added for the preflight requests of another match: the rule's CORS filters answer them, and no backend
+	AddedHeaders  uint32                 `protobuf:"varint,1000,opt,name=added_headers,json=addedHeaders,proto3" json:"added_headers,omitempty"` // of preflight: how many of headers, the last ones, the other match does not have; they do not count for precedence
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1571,6 +1572,13 @@ func (x *Match) GetPreflight() bool {
 		return x.Preflight
 	}
 	return false
+}
+
+func (x *Match) GetAddedHeaders() uint32 {
+	if x != nil {
+		return x.AddedHeaders
+	}
+	return 0
 }
 
 type PathMatch struct {
@@ -2665,13 +2673,14 @@ const file_config_proto_rawDesc = "" +
 	"\x15per_try_timeout_nanos\x18\x06 \x01(\x03R\x12perTryTimeoutNanos\"9\n" +
 	"\aFailure\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\rR\x06status\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xed\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x93\x02\n" +
 	"\x05Match\x121\n" +
 	"\x04path\x18\x01 \x01(\v2\x1d.moongate.config.v1.PathMatchR\x04path\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x128\n" +
 	"\aheaders\x18\x03 \x03(\v2\x1e.moongate.config.v1.ValueMatchR\aheaders\x12A\n" +
 	"\fquery_params\x18\x04 \x03(\v2\x1e.moongate.config.v1.ValueMatchR\vqueryParams\x12\x1c\n" +
-	"\tpreflight\x18\x05 \x01(\bR\tpreflight\"X\n" +
+	"\tpreflight\x18\x05 \x01(\bR\tpreflight\x12$\n" +
+	"\radded_headers\x18\xe8\a \x01(\rR\faddedHeaders\"X\n" +
 	"\tPathMatch\x125\n" +
 	"\x04type\x18\x01 \x01(\x0e2!.moongate.config.v1.PathMatchTypeR\x04type\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"e\n" +

@@ -82,6 +82,7 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
 	"moongate.config.v1.Endpoint.zone":               "it is there for Backend.traffic alone, which is refused",
 	"moongate.config.v1.RuleTraffic.hidden":          "people read it",
+	"moongate.config.v1.Match.added_headers":         "without it a CORS filter answers preflight requests that a match on OPTIONS would have, as it did before",
 	"moongate.config.v1.L4Route.traffic":             "the same",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 	"moongate.config.v1.Listener.merged":             "it says which proxies are sent the listener",

@@ -45,11 +45,20 @@ func TestCORS(t *testing.T) {
   - matches: [{path: {value: /missing}}]
     filters: [` + cors + `]
     backendRefs: [{name: missing, port: 80}]
-  - matches: [{path: {value: /rule}, method: OPTIONS}, {path: {value: /rule}, method: DELETE}]
+  - matches: [{path: {value: /rule}}]
+    backendRefs: [{name: b, port: 80}]
+  - matches: [{path: {value: /own}, method: GET}, {path: {value: /own/route}, method: GET}]
+    filters: [` + cors + `]
+    backendRefs: [{name: b, port: 80}]
+  - matches: [{path: {value: /own}, method: OPTIONS}]
+    backendRefs: [{name: b, port: 80}]
+`
+	const later = `  rules:
+  - matches: [{path: {value: /own/route}, method: OPTIONS}]
     backendRefs: [{name: b, port: 80}]
 `
 	log := filepath.Join(t.TempDir(), "access.log")
-	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + service("default", "none") + route("r", rules)},
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + service("default", "none") + route("r", rules) + route("s", later)},
 		func(o *cli.RunOptions) { o.AccessLog = log })
 
 	var h2 http.Transport
@@ -71,6 +80,9 @@ func TestCORS(t *testing.T) {
 			{"preflight of a method of another rule", "OPTIONS", "/rule", allowed, "DELETE", 200, false, "ok"},
 			{"preflight of a backendRef", "OPTIONS", "/ref", allowed, "PUT", 204, true, "preflight"},
 			{"preflight before a redirect", "OPTIONS", "/moved", allowed, "PUT", 204, true, "preflight"},
+			{"preflight that another rule has a match on OPTIONS for", "OPTIONS", "/own", allowed, "GET", 200, false, "ok"},
+			{"preflight that another route has a match on OPTIONS for", "OPTIONS", "/own/route", allowed, "GET", 200, false, "ok"},
+			{"request beside a match on OPTIONS", "GET", "/own/route", allowed, "", 200, true, "ok"},
 			{"OPTIONS of another rule", "OPTIONS", "/rule", allowed, "", 200, false, "ok"},
 			{"request", "PUT", "/rule", allowed, "", 200, true, "ok"},
 			{"request with what belongs to a preflight", "GET", "/rule", allowed, "PUT", 200, true, "ok"},

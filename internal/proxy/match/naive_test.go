@@ -84,8 +84,12 @@ func naiveOrder(req *message.Request, route *config.Route, h *config.Hostname, r
 	if strings.HasPrefix(route.Key, "GRPCRoute") == naiveCall(req) {
 		kind = "a kind for it"
 	}
-	return fmt.Sprintf("%s|%s|%s|%s|%7s|%04d|%04d|%020d|%s/%s\x00|%s|%04d|%04d",
-		naiveHostOrder(h.Effective), naiveHostOrder(h.Original), kind, path, method, 9999-len(m.Headers), 9999-len(m.QueryParams),
+	asked := "asked"
+	if m.Preflight {
+		asked = "for another"
+	}
+	return fmt.Sprintf("%s|%s|%s|%s|%7s|%04d|%04d|%s|%020d|%s/%s\x00|%s|%04d|%04d",
+		naiveHostOrder(h.Effective), naiveHostOrder(h.Original), kind, path, method, 9999-len(m.Headers)+int(m.AddedHeaders), 9999-len(m.QueryParams), asked,
 		route.CreatedUnixNano, route.Namespace, route.Name, route.Key, rule.Index, match)
 }
 
@@ -299,6 +303,9 @@ func (c *chooser) match() *config.Match {
 			value := pick(c, "1", "2", "x y", "", "%zz", "ä")
 			m.QueryParams = append(m.QueryParams, &config.ValueMatch{Name: name, Value: value, RegularExpression: regex})
 		}
+	}
+	if m.Method != "" && c.below(3) == 1 {
+		m.Preflight, m.AddedHeaders = true, uint32(c.below(len(m.Headers)+1))
 	}
 	return m
 }

@@ -17,6 +17,7 @@ const (
 	byMethod
 	byHeaders
 	byQueryParams
+	byPreflight
 	byAge
 	byName
 	byRule
@@ -31,6 +32,7 @@ func (c criterion) lost() string {
 		byMethod:            "no method match",
 		byHeaders:           "fewer header matches",
 		byQueryParams:       "fewer query parameter matches",
+		byPreflight:         "takes OPTIONS only for preflight requests",
 		byAge:               "newer route",
 		byName:              "later in namespace/name order",
 		byRule:              "later rule of the route",
@@ -50,11 +52,18 @@ func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	if c := cmp.Compare(min(len(b.method), 1), min(len(a.method), 1)); c != 0 {
 		return c, byMethod
 	}
-	if c := cmp.Compare(len(b.headers), len(a.headers)); c != 0 {
+	if c := cmp.Compare(b.counted, a.counted); c != 0 {
 		return c, byHeaders
 	}
 	if c := cmp.Compare(len(b.query), len(a.query)); c != 0 {
 		return c, byQueryParams
+	}
+	// No route asks for what is added for preflight requests, so whatever the age it comes after a match on OPTIONS that one does ask for.
+	if x, y := a.Rule.Match.GetPreflight(), b.Rule.Match.GetPreflight(); x != y {
+		if x {
+			return 1, byPreflight
+		}
+		return -1, byPreflight
 	}
 	if a.route != b.route {
 		return compareRoutes(a.route, b.route)

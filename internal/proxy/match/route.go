@@ -33,6 +33,7 @@ type match[V any] struct {
 	guard   *valueMatch // of headers, see candidates; may be nil
 	query   []valueMatch
 	rule    uint32 // config.Rule.Index
+	counted uint32 // how many of headers count for precedence: not those that were added for preflight requests
 	index   int    // in config.Rule.Matches
 	call    bool   // of a GRPCRoute
 }
@@ -72,6 +73,7 @@ func compileMatch[V any](cm *config.Match) (*match[V], error) {
 		}
 		m.headers = append(m.headers, v)
 	}
+	m.counted = uint32(len(m.headers)) - min(cm.AddedHeaders, uint32(len(m.headers)))
 	m.guard = guardOf(m.headers)
 	for i, q := range cm.QueryParams {
 		v, err := compileValue(q.Name, q)

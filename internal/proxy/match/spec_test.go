@@ -10,7 +10,7 @@ import (
 )
 
 // written is a match in short: words "=/path" Exact, "~regex", "/prefix", "METHOD",
-// "h:name=value", "h:name~regex", "q:name=value", "q:name~regex".
+// "h:name=value", "h:name~regex", "q:name=value", "q:name~regex"; "+name=value" is a header that was added for preflight requests.
 func written(words ...string) *config.Match {
 	m := &config.Match{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}
 	for _, w := range words {
@@ -23,6 +23,9 @@ func written(words ...string) *config.Match {
 			m.Path.Value = w
 		case strings.HasPrefix(w, "h:"):
 			m.Headers = append(m.Headers, writtenValue(w[2:]))
+		case w[0] == '+':
+			m.Headers = append(m.Headers, writtenValue(w[1:]))
+			m.Preflight, m.AddedHeaders = true, m.AddedHeaders+1
 		case strings.HasPrefix(w, "q:"):
 			m.QueryParams = append(m.QueryParams, writtenValue(w[2:]))
 		default:
@@ -128,6 +131,13 @@ func TestPrecedence(t *testing.T) {
 		{"fewer header matches", entry{"z/z", "", 9, one("/a", "h:x-a=1", "h:x-b=2")}, entry{"a/a", "", 0, one("/a", "h:x-a=1", "q:q=1", "q:p=2")}},
 		{"fewer header matches", entry{"z/z", "", 9, one("/a", "h:x-a~1")}, entry{"a/a", "", 0, one("/a", "q:q=1", "q:p=2")}},
 		{"fewer query parameter matches", entry{"z/z", "", 9, one("h:x-a=1", "q:q=1", "q:p=2")}, entry{"a/a", "", 0, one("h:x-b=2", "q:q=1")}},
+		{"shorter path prefix", entry{"z/z", "", 9, one("/a/b", "GET", "+x-a~.+")}, entry{"a/a", "", 0, one("/a", "GET", "h:x-a=1", "h:x-b=2", "q:q=1")}},
+		{"no method match", entry{"z/z", "", 9, one("/a", "GET", "+x-a~.+")}, entry{"a/a", "", 0, one("/a", "h:x-a=1", "h:x-b=2", "q:q=1")}},
+		{"fewer header matches", entry{"z/z", "", 9, one("/a", "GET", "h:x-a=1")}, entry{"a/a", "", 0, one("/a", "GET", "+x-b~.+", "+x-c=3", "q:q=1")}},
+		{"fewer header matches", entry{"z/z", "", 9, one("/a", "GET", "h:x-a=1", "+x-b~.+")}, entry{"a/a", "", 0, one("/a", "GET", "q:q=1")}},
+		{"fewer query parameter matches", entry{"z/z", "", 9, one("/a", "GET", "+x-b~.+", "q:q=1")}, entry{"a/a", "", 0, one("/a", "GET")}},
+		{"takes OPTIONS only for preflight requests", entry{"z/z", "", 9, one("/a", "GET")}, entry{"a/a", "", 0, one("/a", "GET", "+x-a~.+", "+x-b=2")}},
+		{"newer route", entry{"z/z", "", 1, one("/a", "GET", "+x-a~.+")}, entry{"a/a", "", 2, one("/a", "GET", "+x-a~.+", "+x-b=2")}},
 		{"newer route", entry{"z/z", "", 1, one("/a", "h:x-a=1")}, entry{"a/a", "", 2, one("/a", "h:x-b=2")}},
 		{"newer route", entry{"z/z", "", 0, one("/a")}, entry{"a/a", "", 1, one("/a")}},
 		{"later in namespace/name order", entry{"a/z", "", 1, one("/a")}, entry{"b/a", "", 1, one("/a")}},

@@ -101,7 +101,8 @@ const (
 )
 
 // matchPreflights adds to each match on a method one for the preflight requests of that method: OPTIONS is what they come with, so
-// without it a rule with CORS would never see them. All other conditions stay, so that another rule's requests are not answered.
+// without it a rule with CORS would never see them. All other conditions stay, so that another rule's requests are not answered, and only
+// these count for precedence: a match on OPTIONS that a route asks for itself must not lose its requests to one that is added.
 func (s *scope) matchPreflights() *condition.Problem {
 	for i, m := range s.rule.Matches {
 		if m.Method == "" || m.Method == string(gwv1.HTTPMethodOptions) {
@@ -114,10 +115,11 @@ func (s *scope) matchPreflights() *condition.Problem {
 		if slices.ContainsFunc(s.rule.Matches, known) {
 			continue // the rule has it of its own
 		}
-		if preflight.Preflight = true; slices.ContainsFunc(s.rule.Matches, known) {
+		added := preflight.Headers[len(m.Headers):]
+		if preflight.Preflight, preflight.AddedHeaders = true, uint32(len(added)); slices.ContainsFunc(s.rule.Matches, known) {
 			continue // of a CORS filter of a backendRef, beside the rule's
 		}
-		if added := preflight.Headers[len(m.Headers):]; len(added) > 0 && added[0].RegularExpression {
+		if len(added) > 0 && added[0].RegularExpression {
 			if p := s.expression(".+", fmt.Sprintf(".matches[%d].method", i)); p != nil {
 				return p
 			}
