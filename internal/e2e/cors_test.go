@@ -47,6 +47,15 @@ func TestCORS(t *testing.T) {
     backendRefs: [{name: missing, port: 80}]
   - matches: [{path: {value: /rule}}]
     backendRefs: [{name: b, port: 80}]
+  - matches: [{path: {value: /alone}, method: PUT}, {path: {value: /alone/any}}]
+    filters: [` + cors + `]
+  - matches: [{path: {value: /weightless}}]
+    filters: [` + cors + `]
+    backendRefs: [{name: b, port: 80, weight: 0}]
+  - matches: [{path: {value: /guarded}}]
+    filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: auth, port: 80}, http: {}}}, ` + cors + `]
+  - matches: [{path: {value: /unguarded}}]
+    filters: [` + cors + `, {type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: auth, port: 80}, http: {}}}]
   - matches: [{path: {value: /own}, method: GET}, {path: {value: /own/route}, method: GET}]
     filters: [` + cors + `]
     backendRefs: [{name: b, port: 80}]
@@ -57,8 +66,12 @@ func TestCORS(t *testing.T) {
   - matches: [{path: {value: /own/route}, method: OPTIONS}]
     backendRefs: [{name: b, port: 80}]
 `
+	auth := newBackend(t, "auth", func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
 	log := filepath.Join(t.TempDir(), "access.log")
-	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + service("default", "none") + route("r", rules) + route("s", later)},
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + service("default", "none") + service("default", "auth", auth) + route("r", rules) + route("s", later)},
 		func(o *cli.RunOptions) { o.AccessLog = log })
 
 	var h2 http.Transport
@@ -91,6 +104,17 @@ func TestCORS(t *testing.T) {
 			{"request without origin", "GET", "/ref", "", "", 200, false, "ok"},
 			{"redirect", "GET", "/moved", allowed, "", 302, true, "redirect"},
 			{"redirect of another origin", "GET", "/moved", other, "", 302, false, "redirect"},
+			{"preflight without backendRefs", "OPTIONS", "/alone", allowed, "PUT", 204, true, "preflight"},
+			{"preflight without backendRefs, of another origin", "OPTIONS", "/alone", other, "PUT", 403, false, "preflight_refused"},
+			{"preflight without backendRefs and methods", "OPTIONS", "/alone/any", allowed, "PUT", 204, true, "preflight"},
+			{"request without backendRefs", "PUT", "/alone", allowed, "", 500, true, "no_backend"},
+			{"OPTIONS without backendRefs", "OPTIONS", "/alone/any", allowed, "", 500, true, "no_backend"},
+			{"preflight without weights", "OPTIONS", "/weightless", allowed, "PUT", 204, true, "preflight"},
+			{"request without weights", "GET", "/weightless", allowed, "", 500, true, "no_backend"},
+			{"preflight with invalid backendRefs", "OPTIONS", "/missing", allowed, "PUT", 204, true, "preflight"},
+			{"preflight behind an authorization server", "OPTIONS", "/guarded", allowed, "PUT", 401, false, "auth_denied"},
+			{"preflight before an authorization server", "OPTIONS", "/unguarded", allowed, "PUT", 204, true, "preflight"},
+			{"request to an authorization server", "GET", "/unguarded", allowed, "", 401, true, "auth_denied"},
 			{"no endpoints", "GET", "/down", allowed, "", 503, true, "no_endpoints"},
 			{"no Service", "GET", "/missing", allowed, "", 500, true, "backend_invalid"},
 			{"no route", "GET", "/", allowed, "", 404, false, "route_not_found"},
@@ -104,7 +128,7 @@ func TestCORS(t *testing.T) {
 			}
 			got := ask{method: c.method, url: local(port, c.path), header: header, client: client}.do(t)
 			origin := got.Header.Get("Access-Control-Allow-Origin")
-			noFilter := c.path == "/" || c.method == "OPTIONS" && c.reason == "ok" // and what the backend says counts
+			noFilter := c.path == "/" || c.method == "OPTIONS" && (c.reason == "ok" || c.reason == "auth_denied") // and what the backend or server says counts
 			if noFilter && origin == "https://of.backend" {
 				origin = ""
 			}

@@ -63,6 +63,10 @@ func (d *decision) carryOut() error {
 	if refused, err := d.refusesAll(path, query); refused || err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(rule.BackendRefs, func(ref *config.BackendRef) bool { return ref.Weight > 0 }) {
+		d.answerWith(observe.ReasonNoBackend, "")
+		return nil
+	}
 	if !d.terminates() {
 		d.forward()
 	}

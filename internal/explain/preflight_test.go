@@ -35,6 +35,7 @@ func TestExplainPreflight(t *testing.T) {
 			&config.Rule{Matches: on("/own", "OPTIONS"), BackendRefs: one},
 			&config.Rule{Matches: preflights("/added"), Filters: cors, BackendRefs: one},
 			&config.Rule{Matches: prefix("/added"), BackendRefs: one},
+			&config.Rule{Matches: preflights("/alone"), Filters: cors},
 		),
 	}, backend("one", "10.0.0.1"))}
 	for _, test := range []struct {
@@ -42,6 +43,8 @@ func TestExplainPreflight(t *testing.T) {
 		says                 []string
 	}{
 		{"OPTIONS", "/own", "ok", []string{"rule       HTTPRoute n/r rules[1]", "runner-up  HTTPRoute n/r rules[0]", "takes OPTIONS only for preflight requests"}},
+		{"OPTIONS", "/alone", "preflight", []string{"answer     204 preflight"}},
+		{"GET", "/alone", "no_backend", []string{"filter     CORS", "answer     500 no_backend"}},
 		{"OPTIONS", "/added", "preflight", []string{"rule       HTTPRoute n/r rules[2]", "runner-up  HTTPRoute n/r rules[3]", "no method match", "answer     204 preflight"}},
 	} {
 		e := explained(t, w, test.method, "http://a.test"+test.path, "Origin: https://a.test", "Access-Control-Request-Method: GET")
@@ -57,8 +60,8 @@ func TestExplainPreflight(t *testing.T) {
 			}
 			rest = after
 		}
-		if e.Answer.Reason != test.reason {
-			t.Errorf("%s %s: %s, want %s", test.method, test.path, e.Answer.Reason, test.reason)
+		if e.Answer.Reason != test.reason || (e.Forwarded != nil) != (test.reason == "ok") {
+			t.Errorf("%s %s: %s, forwarded as %v, want %s", test.method, test.path, e.Answer.Reason, e.Forwarded, test.reason)
 		}
 	}
 }

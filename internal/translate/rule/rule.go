@@ -230,7 +230,7 @@ func (s *scope) timeouts() (p *condition.Problem) {
 // backends compiles the backendRefs. The problem is one of a backendRef's filters;
 // a reference that does not resolve fails only its own share of the requests.
 func (s *scope) backends() *condition.Problem {
-	redirects := s.redirects()
+	redirects := s.has(gwv1.HTTPRouteFilterRequestRedirect)
 	if redirects && len(s.spec.BackendRefs) > 0 {
 		return s.unsupported(".backendRefs", "remove backendRefs or the filter", "a rule with a RequestRedirect filter must not have backendRefs")
 	}
@@ -260,19 +260,16 @@ func (s *scope) backends() *condition.Problem {
 		}
 		s.rule.BackendRefs = append(s.rule.BackendRefs, ref)
 	}
-	if total == 0 && !redirects {
+	// Preflight requests need no backend. All others find none once the filters have let them pass, and fail as well.
+	if total == 0 && !redirects && !s.has(gwv1.HTTPRouteFilterCORS) {
 		s.rule.Failure = s.failure(reasonNoBackend)
 	}
 	return nil
 }
 
-func (s *scope) redirects() bool {
-	for _, f := range s.spec.Filters {
-		if f.Type == gwv1.HTTPRouteFilterRequestRedirect {
-			return true
-		}
-	}
-	return false
+// has reports whether the rule itself has a filter of the type.
+func (s *scope) has(t gwv1.HTTPRouteFilterType) bool {
+	return slices.ContainsFunc(s.spec.Filters, func(f gwv1.HTTPRouteFilter) bool { return f.Type == t })
 }
 
 // backend resolves a reference, or notes why it does not resolve.
