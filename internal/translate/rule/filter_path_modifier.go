@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"slices"
 	"strings"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -29,7 +30,9 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 		if !sendable(replacement) {
 			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters, and %00", "%q is not a path", replacement)
 		}
-		if len(s.rule.Matches) != 1 || s.rule.Matches[0].Path.Type != config.PathMatchType_PATH_MATCH_TYPE_PREFIX {
+		// What a CORS filter before this one has added for preflight requests has the path of the match that it was added for.
+		own := func(m *config.Match) bool { return !m.Preflight }
+		if len(s.rule.Matches) == 0 || slices.ContainsFunc(s.rule.Matches[1:], own) || s.rule.Matches[0].Path.Type != config.PathMatchType_PATH_MATCH_TYPE_PREFIX {
 			return nil, unsupported(".type", "give the rule exactly one match, with a path of type PathPrefix",
 				"ReplacePrefixMatch needs the one prefix that matched")
 		}
