@@ -188,6 +188,9 @@ func (cl *Client) giveUp(which func(*Stream) bool) {
 	for _, s := range cl.c.streams {
 		if s.err == nil && !s.remoteEnded && which(s) {
 			s.err = ErrUnprocessed
+			if s.unsent {
+				s.err = ErrUnsent
+			}
 			cl.c.drop(s)
 		}
 	}

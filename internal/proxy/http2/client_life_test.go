@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,12 +73,12 @@ func TestGoAway(t *testing.T) {
 	if n := c.Available(); n != 0 {
 		t.Errorf("%d streams can be opened", n)
 	}
-	if _, err := c.Open(ask("GET", "/")); err != ErrUnavailable || !Unprocessed(err) {
+	if _, err := c.Open(ask("GET", "/")); err != ErrUnavailable || !Unprocessed(err) || !Unsent(err) {
 		t.Error(err)
 	}
 	r.respond(1, "first")
 	r.WriteGoAway(5, xhttp2.ErrCodeNo, nil)
-	if got, err := answer(s[3]); !Unprocessed(err) || Malformed(err) {
+	if got, err := answer(s[3]); !Unprocessed(err) || Unsent(err) || Malformed(err) {
 		t.Error(got, err)
 	}
 	r.respond(3, "second")
@@ -170,7 +171,7 @@ func TestBackendResets(t *testing.T) {
 		r.WriteRSTStream(r.request(), code)
 		got, err := answer(s)
 		var reset *ResetError
-		if !errors.As(err, &reset) || !reset.ByPeer || reset.Code != Code(code) || Malformed(err) || Unprocessed(err) != (code == xhttp2.ErrCodeRefusedStream) {
+		if !errors.As(err, &reset) || !reset.ByPeer || reset.Code != Code(code) || Malformed(err) || Unprocessed(err) != (code == xhttp2.ErrCodeRefusedStream) || Unsent(err) {
 			t.Errorf("%v: %s, %v", code, got, err)
 		}
 		s.Close()
@@ -475,7 +476,7 @@ func TestUnsent(t *testing.T) {
 			_, err2 = answer(s2)
 			s2.Close()
 		}
-		if err == nil || !Unprocessed(err2) {
+		if err == nil || !Unprocessed(err2) || Unprocessed(err) != Unsent(err) || !Unsent(err2) {
 			t.Fatal(err, err2)
 		}
 		if !Unprocessed(err) {
@@ -488,5 +489,39 @@ func TestUnsent(t *testing.T) {
 	}
 	if processed == 0 || processed > 200 {
 		t.Errorf("%d of 1200 may be processed", processed)
+	}
+}
+
+// TestUnsentIsNotRefused: a backend that goes away, or allows fewer streams, has not refused a request that still waits to be written.
+func TestUnsentIsNotRefused(t *testing.T) {
+	for name, happens := range map[string]func(*Client){
+		"GOAWAY":        func(cl *Client) { cl.goAway(0) },
+		"fewer streams": func(cl *Client) { cl.allow(1) },
+	} {
+		nc, peer := net.Pipe() // whose writes wait, as nobody reads
+		c := NewClient(nc, ClientOptions{})
+		first := open(t, c, ask("GET", "/"))
+		for sent := false; !sent; runtime.Gosched() {
+			c.c.mu.Lock()
+			sent = !first.s.unsent
+			c.c.mu.Unlock()
+		}
+		waits := open(t, c, ask("GET", "/"))
+		c.c.mu.Lock()
+		happens(c)
+		c.c.unlock()
+		if got, err := answer(waits); !Unsent(err) || !Unprocessed(err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		waits.Close()
+		c.c.mu.Lock()
+		err := first.s.err
+		c.c.mu.Unlock()
+		if Unsent(err) || Unprocessed(err) != (name == "GOAWAY") {
+			t.Errorf("%s: the request that is being written: %v", name, err)
+		}
+		peer.Close()
+		c.Serve()
+		first.Close()
 	}
 }

@@ -61,8 +61,11 @@ var ErrClosed = errors.New("http2: closed")
 // Nothing was sent.
 var ErrUnavailable = errors.New("http2: no stream can be opened")
 
-// ErrUnprocessed is the error of requests that a backend has not looked at.
+// ErrUnprocessed is the error of requests that a backend says it has not looked at.
 var ErrUnprocessed = errors.New("http2: the backend has not processed the request")
+
+// ErrUnsent is the error of requests that were opened and of which not even the head has got to the backend.
+var ErrUnsent = errors.New("http2: the request was not sent")
 
 // MalformedError is a response that is malformed (RFC 9113 section 8.1.1) or too large. Its stream was reset.
 type MalformedError struct{ Why error }
@@ -84,9 +87,12 @@ func Malformed(err error) bool {
 // that it may be sent again whatever its method (RFC 9113 section 8.7).
 func Unprocessed(err error) bool {
 	var reset *ResetError
-	return errors.Is(err, ErrUnprocessed) || errors.Is(err, ErrUnavailable) ||
+	return Unsent(err) || errors.Is(err, ErrUnprocessed) ||
 		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
 }
+
+// Unsent reports whether err means that the backend knows nothing of the request, so that to send it elsewhere is to send it for the first time.
+func Unsent(err error) bool { return errors.Is(err, ErrUnsent) || errors.Is(err, ErrUnavailable) }
 
 // Reset reports whether err is that the peer has reset the stream, and so has got the request.
 func Reset(err error) bool {

@@ -87,7 +87,7 @@ func (c *Conn) fail(s *Stream, cause error) {
 		c.stopWriting(s, why)
 		return
 	case c.unknown(s):
-		why = ErrUnprocessed
+		why = ErrUnsent
 	}
 	s.err = why
 	c.drop(s)
@@ -105,7 +105,7 @@ func (cl *Client) cannotWrite(cause error) {
 		switch {
 		case s.err != nil:
 		case c.unknown(s):
-			s.err = ErrUnprocessed
+			s.err = ErrUnsent
 			c.drop(s)
 		default:
 			c.stopWriting(s, ErrClosed)
