@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 // TestBackendGoesAway has a backend say GOAWAY with every 50th response, and close when it has answered
@@ -168,6 +170,50 @@ func TestRefusedForGood(t *testing.T) {
 	for _, r := range g.reasonsLogged(3) {
 		if r != "upstream_reset" {
 			t.Errorf("logged %q", r)
+		}
+	}
+}
+
+// TestRefusedWithRetry: with a rule's retry a request that is refused again and again is sent as often as that allows, and once where it allows nothing, whatever its method.
+func TestRefusedWithRetry(t *testing.T) {
+	t.Parallel()
+	refuse := map[string]func(f *framePeer, stream uint32){
+		"REFUSED_STREAM": func(f *framePeer, stream uint32) { f.WriteRSTStream(stream, http2.ErrCodeRefusedStream) },
+		"GOAWAY":         func(f *framePeer, stream uint32) { f.WriteGoAway(0, http2.ErrCodeNo, nil) },
+	}
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
+	for how, refusal := range refuse {
+		for name, c := range map[string]struct {
+			retry *config.Retry
+			sent  int64
+		}{
+			"no attempts":               {&config.Retry{Codes: []uint32{503}}, 1},
+			"one":                       {&config.Retry{Attempts: 1, BackoffNanos: 1}, 2},
+			"five":                      {&config.Retry{Attempts: 5, BackoffNanos: 1}, 6},
+			"a trigger":                 {&config.Retry{Attempts: 2, BackoffNanos: 1, Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM}}, 3},
+			"another trigger":           {&config.Retry{Attempts: 2, BackoffNanos: 1, Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX}}, 3},
+			"a trigger and no attempts": {&config.Retry{Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM}}, 1},
+		} {
+			t.Run(how+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				checkLeaks(t)
+				var streams atomic.Int64
+				addr := frameBackend(t, nil, func(_ int, f *framePeer) {
+					f.serve(func(stream uint32) bool {
+						streams.Add(1)
+						refusal(f, stream)
+						return false
+					}, nil)
+				})
+				g := startGateway(t, Timeouts{})
+				g.serveH2C(addr, func(r *config.Rule) { r.Retry = c.retry })
+				if got := g.roundTrip(post); !strings.HasPrefix(got, "HTTP/1.1 502 ") || streams.Load() != c.sent {
+					t.Errorf("sent %d times, want %d; got %q", streams.Load(), c.sent, got)
+				}
+				if r := g.reasonsLogged(1); r[0] != "upstream_reset" {
+					t.Errorf("logged %q", r)
+				}
+			})
 		}
 	}
 }

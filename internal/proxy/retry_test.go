@@ -271,3 +271,40 @@ func TestStatusAsksForRetry(t *testing.T) {
 		}
 	}
 }
+
+// TestNoAttemptsAfterIdle: also where a rule has no attempts a request goes to a new connection when the idle one was closed before anything of the request was sent: that is
+// the first time that it is sent.
+func TestNoAttemptsAfterIdle(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string]string{
+		"GET":           "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+		"POST":          "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+		"streamed POST": "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			ends, closed := make(chan struct{}), make(chan struct{}, 10)
+			g := startGateway(t, Timeouts{})
+			g.serve(rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, req.Body)
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				<-ends
+				c.Close()
+				closed <- struct{}{}
+			}), func(r *config.Rule) { r.Retry = &config.Retry{Codes: []uint32{503}} })
+			if status, err := get(g.dial()); status != 200 || err != nil {
+				t.Fatalf("the request before: %d, %v", status, err)
+			}
+			close(ends)
+			<-closed
+			if got := g.roundTrip(request); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				t.Errorf("got %.60q", got)
+			}
+		})
+	}
+}

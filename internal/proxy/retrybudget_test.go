@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -69,6 +71,32 @@ func TestRetryBudgetExhausted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRetryBudgetOfRefused: what a backend has refused by HTTP/2 is sent again as the budget allows, where the rule has a retry.
+func TestRetryBudgetOfRefused(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	var streams atomic.Int64
+	g.budgeted(frameBackend(t, nil, func(_ int, f *framePeer) {
+		f.serve(func(stream uint32) bool {
+			streams.Add(1)
+			f.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
+			return false
+		}, nil)
+	}), least, nil)
+	b := h2c("Service/default/b/80")
+	b.GetBackend().Namespace, b.GetBackend().Name, b.GetBackend().RetryBudget = "default", "b", least
+	g.apply([]*config.Resource{b})
+	for i, sent := range []int64{2, 3} {
+		if status, err := get(g.dial()); status != 503 || err != nil || streams.Load() != sent {
+			t.Errorf("request %d: got %d, %v, and %d streams were opened, want %d", i, status, err, streams.Load(), sent)
+		}
+		if r := g.reasonsLogged(i + 1); r[i] != "retry_budget_exhausted" {
+			t.Errorf("request %d: logged %q", i, r[i])
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	maxGone = 16
 	// maxMoves bounds how often a request that waits for a connection goes on to another endpoint without an attempt being counted.
 	maxMoves = 2
-	// maxReplays bounds how often a request is sent again that a backend has surely not processed.
+	// maxReplays bounds how often a request is sent again that a backend has not got, or, where its rule says nothing of retries, has surely not processed.
 	maxReplays = 3
 	// defaultBackoff is what retries of a rule without retry.backoff wait for at first: a backend that answers 503 is not helped by a
 	// second request at once.
@@ -48,6 +48,7 @@ const (
 	failedGone                    // likewise, because the endpoint has left the configuration
 	failedSlow                    // likewise, because it took long and there was another endpoint
 	failedStale                   // likewise, because the connection that had idled was closed
+	failedUnsent                  // likewise, because an HTTP/2 connection ended or takes fewer streams
 	failedUnprocessed             // the backend says that it has not processed the request
 	failedOnIdle                  // a connection that had idled was closed before anything came back: maybe it was closed already
 	failedByLoss                  // what was sent is not acknowledged, and the request may be sent to another endpoint
@@ -129,8 +130,11 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		}
 		r.fresh = true
 		v.again = counted()
-	case failedUnprocessed:
-		if r.replays >= maxReplays && p != nil && p.Triggers.Any(snapshot.OnRefusedStream) && !r.interim {
+	case failedUnprocessed, failedUnsent:
+		if p != nil && f.kind == failedUnprocessed { // whatever its triggers are, since nothing has been done
+			if r.interim {
+				return v
+			}
 			return x.retryByRule(f)
 		}
 		r.uncounted++
@@ -311,6 +315,8 @@ func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 		return failure{kind: failedByLoss, reason: observe.ReasonUpstreamReset}
 	case gone:
 		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+	case http2.Unsent(err) && x.body.atHand():
+		return failure{kind: failedUnsent, reason: observe.ReasonUpstreamReset, unsent: true}
 	case http2.Unprocessed(err) && x.body.atHand():
 		return failure{kind: failedUnprocessed, reason: observe.ReasonUpstreamReset}
 	case errors.As(err, &toClient):

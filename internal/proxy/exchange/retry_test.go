@@ -7,6 +7,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -67,6 +68,7 @@ func TestJudge(t *testing.T) {
 		{name: "an idle connection is dead", kinds: []failureKind{failedStale, failedToConnect}, want: maxConnects + 1},
 		{name: "new connections are dead", kinds: []failureKind{failedStale}, want: maxConnects + 1},
 		{name: "not processed", kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays},
+		{name: "not sent", kinds: []failureKind{failedUnsent}, want: 1 + maxReplays},
 		{name: "closed while idle", kinds: []failureKind{failedOnIdle, failedByReset}, want: 2},
 		{name: "reset", kinds: []failureKind{failedByReset}, want: 1},
 		{name: "timeout", kinds: []failureKind{failedByTimeout}, want: 1},
@@ -77,7 +79,14 @@ func TestJudge(t *testing.T) {
 		{name: "rule, reset", policy: three, kinds: []failureKind{failedByReset}, want: 4},
 		{name: "rule, timeout", policy: three, kinds: []failureKind{failedByTimeout}, want: 4},
 		{name: "rule, one of each", policy: three, kinds: []failureKind{failedByTimeout, failedToConnect, failedByStatus, failedByReset}, want: 4},
-		{name: "rule, what was not sent does not count", policy: three, kinds: []failureKind{failedStale, failedUnprocessed, failedByStatus}, want: 6, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, what was not sent does not count", policy: three, kinds: []failureKind{failedStale, failedUnsent, failedByStatus}, want: 6, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, not sent", policy: three, kinds: []failureKind{failedUnsent}, want: 1 + maxReplays},
+		{name: "rule, not processed", policy: three, kinds: []failureKind{failedUnprocessed}, want: 4},
+		{name: "rule, POST and not processed", policy: three, kinds: []failureKind{failedUnprocessed}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 4},
+		{name: "rule, not processed and status", policy: three, kinds: []failureKind{failedUnprocessed, failedUnprocessed, failedByStatus}, want: 4, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, not processed often", policy: &snapshot.Retry{Attempts: 7}, kinds: []failureKind{failedUnprocessed}, want: 8},
+		{name: "rule, interim response and not processed", policy: three, kinds: []failureKind{failedUnprocessed}, change: func(x *Exchange) { x.retry.interim = true }, want: 1},
+		{name: "rule, not processed, no time for the wait", policy: three, kinds: []failureKind{failedUnprocessed}, change: hurry, want: 1},
 		{name: "rule, closed while idle", policy: three, kinds: []failureKind{failedOnIdle}, want: 4},
 		{name: "rule, closed while idle and again each time", policy: three, kinds: []failureKind{failedOnIdle, failedByReset, failedOnIdle, failedByReset}, want: 4},
 		{name: "rule, lost", policy: three, kinds: []failureKind{failedByLoss}, want: 4},
@@ -99,7 +108,9 @@ func TestJudge(t *testing.T) {
 		{name: "no attempts, status", policy: none, kinds: []failureKind{failedByStatus}, want: 1, reason: observe.ReasonOK},
 		{name: "no attempts, closed while idle", policy: none, kinds: []failureKind{failedOnIdle}, want: 1},
 		{name: "no attempts, lost", policy: none, kinds: []failureKind{failedByLoss}, want: 1},
+		{name: "no attempts, not processed", policy: none, kinds: []failureKind{failedUnprocessed}, want: 1},
 		{name: "no attempts, but nothing was sent", policy: none, kinds: []failureKind{failedStale, failedByReset}, want: 2},
+		{name: "no attempts, but nothing was sent by HTTP/2", policy: none, kinds: []failureKind{failedUnsent, failedUnprocessed}, want: 2},
 
 		{name: "triggers, no connection", policy: on(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE), kinds: []failureKind{failedToConnect}, want: 4},
 		{name: "triggers, connection not among them", policy: on(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX), kinds: []failureKind{failedToConnect}, want: 1},
@@ -112,8 +123,9 @@ func TestJudge(t *testing.T) {
 		{name: "triggers, POST and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 4},
 		{name: "triggers, body forgotten and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: forgetBody, want: 1},
 		{name: "triggers, interim response and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.retry.interim = true }, want: 1},
-		{name: "triggers, refused stream", policy: on(config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM), kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays + 3},
-		{name: "triggers, refused stream not among them", policy: on(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX), kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays},
+		{name: "triggers, refused stream", policy: on(config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM), kinds: []failureKind{failedUnprocessed}, want: 4},
+		{name: "triggers, refused stream not among them", policy: on(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX), kinds: []failureKind{failedUnprocessed}, want: 4},
+		{name: "triggers, no attempts", policy: &snapshot.Retry{Triggers: snapshot.OnConnectFailure}, kinds: []failureKind{failedUnprocessed}, want: 1},
 		{name: "triggers, for good", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedFinally}, want: 1},
 		{name: "no triggers, malformed", policy: three, kinds: []failureKind{failedMalformed}, want: 1},
 	} {
@@ -124,6 +136,24 @@ func TestJudge(t *testing.T) {
 		got, last := x.fails(c.kinds...)
 		if got != c.want || c.reason != 0 && last.reason != c.reason {
 			t.Errorf("%s: %d attempts and %v, want %d and %v", c.name, got, last.reason, c.want, c.reason)
+		}
+	}
+}
+
+// TestFailureOfHTTP2: a request that was not sent is no request that was refused, and neither is one of which the beginning was forgotten.
+func TestFailureOfHTTP2(t *testing.T) {
+	for err, want := range map[error]failureKind{
+		http2.ErrUnsent: failedUnsent, http2.ErrUnavailable: failedUnsent, http2.ErrUnprocessed: failedUnprocessed,
+		&http2.ResetError{Code: http2.RefusedStream, ByPeer: true}: failedUnprocessed, &http2.ResetError{Code: http2.Cancel, ByPeer: true}: failedByReset,
+		http2.ErrClosed: failedByReset,
+	} {
+		x := failing(t, 1, nil)
+		if f := x.failureOf(&x.attempt, err, false, false); f.kind != want || f.unsent != (want == failedUnsent) {
+			t.Errorf("%v: %+v, want %v", err, f, want)
+		}
+		forgetBody(x)
+		if f := x.failureOf(&x.attempt, err, false, false); f.kind != failedByReset {
+			t.Errorf("%v, the body is forgotten: %+v", err, f)
 		}
 	}
 }

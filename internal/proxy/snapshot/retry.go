@@ -27,8 +27,6 @@ var (
 	OnUnsent = OnReset | triggers(config.RetryTrigger_RETRY_TRIGGER_RESET_BEFORE_REQUEST)
 	// OnConnectFailure are those for an attempt for which no connection could be made.
 	OnConnectFailure = OnUnsent | triggers(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE)
-	// OnRefusedStream are those for a request that the backend says it has not processed.
-	OnRefusedStream = OnReset | triggers(config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM)
 )
 
 // Any reports whether the sets have a trigger in common.
