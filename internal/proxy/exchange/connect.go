@@ -82,7 +82,7 @@ func (x *Exchange) connectOwn(ep *upstream.Endpoint, a *attempt) failure {
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
 	a.waits()
-	u, err := ep.ConnectOwn(ctx, a.deadline, x.inSession())
+	u, err := ep.ConnectOwn(ctx, a.deadline, x.connectsPatiently())
 	a.waited()
 	x.Client.Watch.end()
 	if err != nil {

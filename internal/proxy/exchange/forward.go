@@ -424,7 +424,7 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	var u *upstream.Conn
 	var place *upstream.Shared
 	var err error
-	if x.inSession() {
+	if x.connectsPatiently() {
 		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable() && x.mayReplay())
 	} else {
 		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable() && x.mayReplay())
@@ -433,6 +433,9 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	x.Client.Watch.end()
 	return u, place, err
 }
+
+// connectsPatiently reports whether a connect that takes long is not given up for another endpoint: the request is not to be moved.
+func (x *Exchange) connectsPatiently() bool { return x.inSession() || x.rule.Retry.Disabled() }
 
 // dialFailure is why there is no connection.
 func (x *Exchange) dialFailure(err error) failure {

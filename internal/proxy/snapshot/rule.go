@@ -74,6 +74,9 @@ type Retry struct {
 	MaxBackoff time.Duration
 }
 
+// Disabled reports whether the rule says that nothing is retried, also what a rule without retry does on its own.
+func (r *Retry) Disabled() bool { return r != nil && r.Attempts == 0 }
+
 // Failure is an answer that the configuration prescribes.
 type Failure struct {
 	Status int
