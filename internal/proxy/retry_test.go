@@ -272,6 +272,72 @@ func TestStatusAsksForRetry(t *testing.T) {
 	}
 }
 
+// TestRetryOfUnavailable: a gRPC call that fails at once with UNAVAILABLE is made again from its first byte, as often as the rule's retry says, though it names no code; other requests, and calls that
+// fail otherwise, are not. The response of the last attempt is relayed.
+func TestRetryOfUnavailable(t *testing.T) {
+	t.Parallel()
+	const call = "application/grpc+proto"
+	long := strings.Repeat("b", 100<<10)
+	for _, c := range []struct {
+		name, contentType, status, last string // last is the status of the third attempt
+		attempts                        uint32
+		streamed                        bool
+		body                            string
+		calls                           int64
+		reason                          string
+	}{
+		{"succeeds at last", call, "14", "0", 5, false, "hello", 3, "ok"},
+		{"of a stream", call, "14", "0", 5, true, "hello", 3, "ok"},
+		{"attempts are used up", call, "14", "14", 2, false, "hello", 3, "retries_exhausted"},
+		{"no attempts", call, "14", "14", 0, false, "hello", 1, "ok"},
+		{"long", call, "14", "14", 2, true, long, 1, "retry_body_too_large"},
+		{"another status", call, "13", "13", 2, false, "hello", 1, "ok"},
+		{"no gRPC", "application/json", "14", "14", 2, false, "hello", 1, "ok"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			var calls atomic.Int64
+			addr, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err != nil || string(body) != c.body {
+					t.Errorf("an attempt came with %d bytes, %v", len(body), err)
+				}
+				w.Header().Set("Content-Type", c.contentType)
+				status := c.status
+				if calls.Add(1) == 3 {
+					status = c.last
+				}
+				w.Header().Set("Grpc-Status", status)
+			})
+			g := startGateway(t, Timeouts{})
+			g.serveH2C(addr, func(r *config.Rule) {
+				r.Retry = &config.Retry{Attempts: c.attempts, Codes: []uint32{500}, BackoffNanos: int64(time.Millisecond)}
+			})
+			var body io.Reader = strings.NewReader(c.body)
+			if c.streamed {
+				body = io.MultiReader(body) // of unknown length
+			}
+			req := g.newRequest(t, "POST", body)
+			req.Header = http.Header{"Content-Type": {c.contentType}, "Te": {"trailers"}}
+			resp, err := g.http2Client("").RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			want := c.status
+			if c.calls == 3 {
+				want = c.last
+			}
+			if got := resp.Header.Get("Grpc-Status"); got != want || calls.Load() != c.calls {
+				t.Errorf("%d calls and status %q, want %d and %q", calls.Load(), got, c.calls, want)
+			}
+			if r := g.reasonsLogged(1); r[0] != c.reason {
+				t.Errorf("logged %q, want %s", r, c.reason)
+			}
+		})
+	}
+}
+
 // TestNoAttemptsAfterIdle: also where a rule has no attempts a request goes to a new connection when the idle one was closed before anything of the request was sent: that is
 // the first time that it is sent.
 func TestNoAttemptsAfterIdle(t *testing.T) {

@@ -192,7 +192,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.takeLoadReport(&x.resp.Header)
 	x.reportStatus()
 	x.ending = observe.ReasonOK
-	if x.rule.Retry.Wants(&x.resp) {
+	if x.rule.Retry.Wants(&x.resp, x.grpc) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
 		if f, v = x.judged(f); v.again || v.refused {
 			x.discard(a)

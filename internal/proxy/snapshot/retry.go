@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"net/http"
 	"slices"
 	"time"
 
@@ -34,12 +35,14 @@ func (t RetryTriggers) Any(of RetryTriggers) bool { return t&of != 0 }
 
 // grpcTriggers are those for the status codes of gRPC, by code.
 var grpcTriggers = [...]RetryTriggers{
-	1:  triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_CANCELLED),
-	4:  triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_DEADLINE_EXCEEDED),
-	8:  triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_RESOURCE_EXHAUSTED),
-	13: triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_INTERNAL),
-	14: triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_UNAVAILABLE),
+	1:               triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_CANCELLED),
+	4:               triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_DEADLINE_EXCEEDED),
+	8:               triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_RESOURCE_EXHAUSTED),
+	13:              triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_INTERNAL),
+	grpcUnavailable: triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_UNAVAILABLE),
 }
+
+const grpcUnavailable = 14
 
 var (
 	onServerError  = triggers(config.RetryTrigger_RETRY_TRIGGER_5XX)
@@ -48,15 +51,24 @@ var (
 	onCodes        = triggers(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_STATUS_CODES)
 )
 
-// Wants reports whether a response asks for a retry.
-func (r *Retry) Wants(resp *message.Response) bool {
+// Wants reports whether a response asks for a retry. grpc is that the request is a gRPC call.
+func (r *Retry) Wants(resp *message.Response, grpc bool) bool {
 	switch {
 	case r == nil:
 		return false
 	case r.Triggers != 0:
 		return r.triggeredBy(resp)
+	case grpc && resp.Status == http.StatusOK:
+		return unavailable(resp)
 	}
 	return resp.Status >= 400 && r.names(resp.Status)
+}
+
+// unavailable reports whether a gRPC call has failed at once with UNAVAILABLE, by which a backend rejects a call before it processes it (HTTPRouteRetry). Since no code of the rule
+// names it, what a proxy says is too much is not sent again.
+func unavailable(resp *message.Response) bool {
+	code, ok := grpcStatus(resp)
+	return ok && code == grpcUnavailable && !overloaded(resp)
 }
 
 // names reports whether a status is one of Statuses.

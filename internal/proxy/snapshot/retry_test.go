@@ -22,7 +22,7 @@ func TestRetryTriggers(t *testing.T) {
 	} {
 		r := compileRetry(&config.Retry{Attempts: 1, Codes: codes, Triggers: []config.RetryTrigger{trigger}})
 		for status, want := range want {
-			if got := r.Wants(&message.Response{Status: status}); got != want {
+			if got := r.Wants(&message.Response{Status: status}, false); got != want {
 				t.Errorf("%v, %d: %v", trigger, status, got)
 			}
 		}
@@ -41,11 +41,11 @@ func TestRetryGRPCTriggers(t *testing.T) {
 		for _, status := range []string{"0", "1", "2", "4", "8", "13", "14", "15", "16", "99", "", "-1", "014", "x"} {
 			resp := message.Response{Status: 200}
 			resp.Header.Add([]byte("Grpc-Status"), []byte(status))
-			if got := r.Wants(&resp); got != (status == code) {
+			if got := r.Wants(&resp, true); got != (status == code) {
 				t.Errorf("%v, grpc-status %q: %v", trigger, status, got)
 			}
 		}
-		if r.Wants(&message.Response{Status: 200}) {
+		if r.Wants(&message.Response{Status: 200}, true) {
 			t.Errorf("%v: a response without grpc-status", trigger)
 		}
 	}
@@ -57,8 +57,42 @@ func TestRetryOverloaded(t *testing.T) {
 	for _, field := range []string{"x-envoy-overloaded", "x-envoy-ratelimited"} {
 		resp := message.Response{Status: 503}
 		resp.Header.Add([]byte(field), []byte("true"))
-		if r.Wants(&resp) {
+		if r.Wants(&resp, true) {
 			t.Errorf("%s is sent again", field)
+		}
+	}
+}
+
+// TestRetryUnavailable: without triggers a gRPC call is retried that has failed at once with UNAVAILABLE, and by codes where it got no answer of gRPC.
+func TestRetryUnavailable(t *testing.T) {
+	codes := compileRetry(&config.Retry{Attempts: 1, Codes: []uint32{503}})
+	for _, c := range []struct {
+		name   string
+		retry  *Retry
+		status int
+		fields []string
+		grpc   bool
+		want   bool
+	}{
+		{"unavailable", codes, 200, []string{"grpc-status", "14"}, true, true},
+		{"unavailable, no codes", compileRetry(&config.Retry{Attempts: 1}), 200, []string{"grpc-status", "14"}, true, true},
+		{"unavailable, no retry", nil, 200, []string{"grpc-status", "14"}, true, false},
+		{"no gRPC", codes, 200, []string{"grpc-status", "14"}, false, false},
+		{"another status", codes, 200, []string{"grpc-status", "13"}, true, false},
+		{"success", codes, 200, []string{"grpc-status", "0"}, true, false},
+		{"malformed", codes, 200, []string{"grpc-status", "14.0"}, true, false},
+		{"the status comes at the end", codes, 200, nil, true, false},
+		{"overloaded", codes, 200, []string{"grpc-status", "14", "x-envoy-overloaded", "true"}, true, false},
+		{"limited", codes, 200, []string{"grpc-status", "14", "x-envoy-ratelimited", "true"}, true, false},
+		{"a code", codes, 503, nil, true, true},
+		{"another code", codes, 502, []string{"grpc-status", "14"}, true, false},
+	} {
+		resp := message.Response{Status: c.status}
+		for i := 0; i < len(c.fields); i += 2 {
+			resp.Header.Add([]byte(c.fields[i]), []byte(c.fields[i+1]))
+		}
+		if got := c.retry.Wants(&resp, c.grpc); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }

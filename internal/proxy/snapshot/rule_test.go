@@ -177,7 +177,7 @@ func TestRetry(t *testing.T) {
 	}
 	defer r.Release()
 	none, some := r.rules[0].Retry, r.rules[1].Retry
-	if none != nil || none.Wants(&message.Response{Status: 503}) {
+	if none != nil || none.Wants(&message.Response{Status: 503}, false) {
 		t.Errorf("without retry: %+v", none)
 	}
 	if n := r.rules[2].Retry.Attempts; n != maxAttempts {
@@ -187,7 +187,7 @@ func TestRetry(t *testing.T) {
 		t.Errorf("%+v", some)
 	}
 	for status, want := range map[int]bool{500: true, 503: true, 501: false, 200: false, 999: false, 65536 + 503: false} {
-		if some.Wants(&message.Response{Status: status}) != want {
+		if some.Wants(&message.Response{Status: status}, false) != want {
 			t.Errorf("%d: %v", status, !want)
 		}
 	}
