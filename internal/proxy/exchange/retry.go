@@ -109,7 +109,7 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		}
 		v.again = r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	case failedGone:
-		v.again = !p.Disabled() && r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
+		v.again = r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	case failedSlow:
 		// No retry either: nothing was sent. Who has moved often asks the next endpoints as others do.
 		if p.Disabled() || r.moves == maxMoves && p != nil {

@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 		{name: "no attempts, status", policy: none, kinds: []failureKind{failedByStatus}, want: 1, reason: observe.ReasonOK},
 		{name: "no attempts, closed while idle", policy: none, kinds: []failureKind{failedOnIdle}, want: 1},
 		{name: "no attempts, lost", policy: none, kinds: []failureKind{failedByLoss}, want: 1},
-		{name: "no attempts, an endpoint leaves", policy: none, kinds: []failureKind{failedGone}, want: 1},
+		{name: "no attempts, an endpoint leaves", policy: none, kinds: []failureKind{failedGone}, want: maxConnects + maxGone},
 		{name: "no attempts, a connect takes long", policy: none, kinds: []failureKind{failedSlow}, want: 1},
 		{name: "no attempts, not processed", policy: none, kinds: []failureKind{failedUnprocessed}, want: 1},
 		{name: "no attempts, but nothing was sent", policy: none, kinds: []failureKind{failedStale, failedByReset}, want: 2},
