@@ -273,7 +273,7 @@ func (c *Controller) rotate(ctx context.Context) error {
 
 // waitForAuthority tries until the API server lets us read or make the authority.
 func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, error) {
-	for {
+	for tries := 0; ; tries++ {
 		a, err := auth.NewAuthority(ctx, auth.AuthorityOptions{
 			Secrets: c.clients.CoreV1().Secrets(c.o.Namespace), Namespace: c.o.Namespace,
 			Changed: c.provisioner.Refresh, Logger: c.log,
@@ -281,7 +281,9 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 		if err == nil || ctx.Err() != nil {
 			return a, nil
 		}
-		c.log.Warn("cannot have a certificate authority, trying again", "namespace", c.o.Namespace, "error", err)
+		if tries%authorityTriesSaid == 0 {
+			c.log.Warn("cannot have a certificate authority, trying again", "namespace", c.o.Namespace, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(authorityRetry):
@@ -289,7 +291,10 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 	}
 }
 
-const authorityRetry = 2 * time.Second
+const (
+	authorityRetry     = 2 * time.Second
+	authorityTriesSaid = 30 // the first of as many, once a minute, is logged
+)
 
 // authenticate says for which Gateway the caller of a stream may ask.
 func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {

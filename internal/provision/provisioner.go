@@ -434,8 +434,8 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 // trouble logs that a kind cannot be listed or watched: when it begins, and when it is over.
 type trouble struct {
 	log *slog.Logger
-	// failing and mended are what it says.
-	failing, mended string
+	// failing and mended are what it says, and remedy what it adds to the first where the API server forbids it.
+	failing, mended, remedy string
 
 	mu    sync.Mutex
 	began bool
@@ -481,7 +481,11 @@ func (t *trouble) say(err error) {
 	is := t.list != nil || t.watch != nil
 	switch {
 	case is && !t.began:
-		t.log.Warn(t.failing, "error", err)
+		failing := t.failing
+		if t.remedy != "" && apierrors.IsForbidden(err) {
+			failing += ": " + t.remedy
+		}
+		t.log.Warn(failing, "error", err)
 	case !is && t.began:
 		t.log.Info(t.mended)
 	}
