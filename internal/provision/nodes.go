@@ -138,7 +138,7 @@ func (c *client) listWatchNodes(trouble *trouble) cache.ListerWatcher {
 func (p *Provisioner) followNodes(ctx context.Context) {
 	trouble := &trouble{log: p.o.Logger.With("kind", "Node"),
 		failing: "Nodes cannot be read, so proxies are not told which zone they are in, and no load balancer prefers it; trying again",
-		mended: "nodes are watched again", remedy: "allow the controller's ServiceAccount to list and watch nodes"}
+		mended:  "nodes are watched again", remedy: "allow the controller's ServiceAccount to list and watch nodes"}
 	reflector := cache.NewReflectorWithOptions(p.client.listWatchNodes(trouble), &metav1.PartialObjectMetadata{}, p.nodes, cache.ReflectorOptions{
 		Name: "provision Node", Logger: &klog.Logger{},
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 30 * time.Second}, // nobody waits for it
