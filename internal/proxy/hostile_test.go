@@ -258,3 +258,24 @@ func TestReleaseAsks(t *testing.T) {
 		t.Errorf("%d, %v", status, err)
 	}
 }
+
+// TestReleaseOnce: what has stopped accepting already has nothing to leave to another process.
+func TestReleaseOnce(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*gateway) bool{
+		"released":  func(g *gateway) bool { return g.Release(func(string, string) bool { return true }) },
+		"shut down": func(g *gateway) bool { return g.Shutdown(context.Background()) == nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t, Timeouts{})
+			g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+			if !end(g) {
+				t.Fatal("it has not ended")
+			}
+			if g.Release(func(string, string) bool { return true }) {
+				t.Error("released again")
+			}
+		})
+	}
+}

@@ -418,11 +418,11 @@ func (p *Proxy) Socket(network, address string) syscall.Conn {
 }
 
 // Release leaves all sockets to another process, which has them open, too. When it returns true nothing more is accepted or received over UDP here, and Shutdown must
-// follow. Where has is not true for each socket it does nothing and returns false.
+// follow. Where has is not true for each socket, or after Shutdown or Release, it does nothing and returns false.
 func (p *Proxy) Release(has func(network, address string) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.allSockets(has) {
+	if p.closed || !p.allSockets(has) {
 		return false
 	}
 	p.Drain()
