@@ -159,6 +159,8 @@ func (g *gateway) run(ctx context.Context) error {
 		g.close()
 		return nil
 	case <-ctx.Done():
+	case <-g.unwanted(): // it has the sockets, and must not serve
+		g.log.Info("ending: the process that was to be replaced goes on")
 	case err = <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
 		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
 	}

@@ -87,6 +87,14 @@ func (g *gateway) succeeds() bool {
 	}
 }
 
+// unwanted is closed when the process that this one was to replace goes on.
+func (g *gateway) unwanted() <-chan struct{} {
+	if g.o.Predecessor == nil {
+		return nil
+	}
+	return g.o.Predecessor.Unwanted()
+}
+
 // acceptable says what this process serves and a successor does not; nil is nothing.
 func (g *gateway) acceptable(s handover.State) error {
 	if err := g.replaceable(); err != nil {

@@ -5,7 +5,7 @@
 // of the one that is open; it does not accept from it yet. When it has everything that it is to serve it says so. The process then stops accepting, and closes
 // its end, which is what the successor waits for to begin: exactly one of them accepts at any time, and what clients begin meanwhile waits in the kernel. A
 // process that dies closes its end, too, so that the successor serves then, whatever state it is in. A successor that dies or does not become ready is ended,
-// and nothing has changed.
+// and nothing has changed: it is told that it is not wanted before the end is closed, so that it does not take that for its turn.
 //
 // What the process starts starts the successor and ends, so that the successor becomes a child of what supervises both. systemd sends SIGKILL at once, instead of waiting
 // for the end, to a service whose main process was another's child when it became that.
@@ -94,6 +94,8 @@ type reply struct {
 	ID     int    `json:"id,omitempty"`
 	Found  bool   `json:"found,omitempty"`
 	Secret []byte `json:"secret,omitempty"`
+	// End is no reply: the successor is not wanted, and must never take anything from the sockets.
+	End bool `json:"end,omitempty"`
 }
 
 // Summary shortens a text for State.Lacks. Texts that differ have summaries that do.

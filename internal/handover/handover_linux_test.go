@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -48,6 +50,20 @@ func succeed(does string) int {
 		p.Ready(State{Lacks: "this and that"})
 		time.Sleep(50 * time.Millisecond)
 		p.Ready(State{})
+	case "does not end":
+		signal.Ignore(syscall.SIGTERM)
+		file := p.Socket("tcp", "a")
+		p.Ready(State{})
+		<-p.Unwanted()
+		select {
+		case <-p.Done():
+			ln, _ := net.FileListener(file)
+			if c, err := ln.Accept(); err == nil {
+				io.WriteString(c, "one that is not wanted")
+			}
+		case <-time.After(time.Second): // as one that shuts down
+		}
+		return 0
 	case "ends when ready":
 		p.Ready(State{})
 		return 3
@@ -196,6 +212,105 @@ func TestNotReady(t *testing.T) {
 			t.Errorf("processes %s are left", children)
 		}
 	})
+}
+
+// TestNotWanted: a successor that was ended takes nothing from the sockets, although it is alive while the connection to it is closed, and ends.
+func TestNotWanted(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		t.Run(fmt.Sprint(known), func(t *testing.T) {
+			o, ln := options(t, "does not end")
+			s, err := Start(context.Background(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.process.Kill()
+			if !known { // as one whose starter was killed before it told
+				s = &Successor{gone: s.gone, conn: s.conn}
+			}
+			s.End()
+			if s.Alive() {
+				t.Error("it has not ended")
+			}
+			c, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			mine, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine.Close()
+			if children := left(t, "does not end"); children != "" {
+				t.Errorf("processes %s are left", children)
+			}
+		})
+	}
+}
+
+// TestUnwanted: what tells a successor to end is not what tells it to begin.
+func TestUnwanted(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPredecessor(c.(*net.UnixConn))
+	defer p.conn.Close()
+	s := &Successor{gone: p.unwanted, conn: ours}
+	s.End()
+	<-p.Unwanted()
+	if p.Socket("tcp", "a") != nil || p.Secret() != nil {
+		t.Error("it was answered")
+	}
+	select {
+	case <-p.Done():
+		t.Error("it is its turn")
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// unsendable is a socket that cannot be handed over.
+type unsendable struct{ syscall.RawConn }
+
+func (u unsendable) SyscallConn() (syscall.RawConn, error) { return u, nil }
+
+func (unsendable) Control(f func(uintptr)) error {
+	f(1 << 20) // no descriptor
+	return nil
+}
+
+// TestSendFails: what cannot be sent does not count as the end of the successor, which is told that there is no socket.
+func TestSendFails(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &waiter{gone: make(chan struct{})}
+	go w.serve(ours, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }})
+	p := newPredecessor(c.(*net.UnixConn))
+	if p.Socket("tcp", "a") != nil {
+		t.Error("a socket")
+	}
+	select {
+	case <-w.gone:
+		t.Error("it has ended")
+	default:
+	}
+	if string(p.Secret()) != "x" {
+		t.Error("nothing is answered any more")
+	}
+	ours.Close()
+	<-p.Done()
 }
 
 // left lists the processes of this program that are successors, or start one.

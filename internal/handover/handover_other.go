@@ -17,6 +17,9 @@ func FromEnvironment() (*Predecessor, error) { return nil, nil }
 // Done is never called.
 func (p *Predecessor) Done() <-chan struct{} { return nil }
 
+// Unwanted is never called.
+func (p *Predecessor) Unwanted() <-chan struct{} { return nil }
+
 // Socket is never called.
 func (p *Predecessor) Socket(string, string) *os.File { return nil }
 

@@ -7,15 +7,17 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Predecessor is the process that has started this one to be replaced by it. It is a listen.Predecessor, and safe for concurrent use.
 type Predecessor struct {
-	conn    *net.UnixConn
-	done    chan struct{}
-	replies chan answer
+	conn     *net.UnixConn
+	done     chan struct{}
+	unwanted chan struct{}
+	replies  chan answer
 
 	mu   sync.Mutex // held while a reply is awaited
 	said State      // the last one that was told
@@ -57,7 +59,9 @@ func FromEnvironment() (*Predecessor, error) {
 		}
 		os.Exit(0)
 	}
-	return newPredecessor(conn), nil
+	p := newPredecessor(conn)
+	go p.leave()
+	return p, nil
 }
 
 // startSuccessor starts this program anew, with its end of the socket pair, and tells which process that is.
@@ -82,26 +86,44 @@ func startSuccessor(conn *net.UnixConn, file *os.File) error {
 }
 
 func newPredecessor(conn *net.UnixConn) *Predecessor {
-	p := &Predecessor{conn: conn, done: make(chan struct{}), replies: make(chan answer, 1)}
+	p := &Predecessor{conn: conn, done: make(chan struct{}), unwanted: make(chan struct{}), replies: make(chan answer, 1)}
 	go p.read()
 	return p
 }
 
-// Done is closed when the process takes nothing from its sockets any more, or has ended.
+// Done is closed when the process takes nothing from its sockets any more, or has ended; never after Unwanted.
 func (p *Predecessor) Done() <-chan struct{} { return p.done }
 
+// Unwanted is closed when the process goes on instead of being replaced by this one, which must end.
+func (p *Predecessor) Unwanted() <-chan struct{} { return p.unwanted }
+
+// leave ends this process where it does not do so itself when it is not wanted: the process before it may not know which one it is.
+func (p *Predecessor) leave() {
+	select {
+	case <-p.unwanted:
+		time.Sleep(endTimeout)
+		os.Exit(1)
+	case <-p.done:
+	}
+}
+
 func (p *Predecessor) read() {
-	defer close(p.done)
-	defer p.conn.Close()
 	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, rightsN, _, _, err := p.conn.ReadMsgUnix(text, rights)
 		if err != nil || n == 0 {
+			p.conn.Close()
+			close(p.done)
 			return
 		}
 		a := answer{file: fileOf(rights[:rightsN])}
 		if json.Unmarshal(text[:n], &a.reply) != nil {
 			a.reply = reply{}
+		}
+		if a.End {
+			a.close()
+			close(p.unwanted)
+			return // the connection is there until this process is not
 		}
 		select {
 		case p.replies <- a:
@@ -142,6 +164,8 @@ func (p *Predecessor) ask(r request) answer {
 		var a answer
 		select {
 		case a = <-p.replies:
+		case <-p.unwanted:
+			return answer{}
 		case <-p.done:
 			select {
 			case a = <-p.replies: // it came before the end

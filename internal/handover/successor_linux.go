@@ -129,19 +129,30 @@ func (s *Successor) Begin() { s.conn.Close() }
 
 // End ends the successor, in the place of Begin, and returns when it has ended.
 func (s *Successor) End() {
+	never := s.refuse() // first: it must not serve when the connection is closed, though it be alive
 	if s.process != nil {
 		_ = s.process.Signal(syscall.SIGTERM) // one that has ended is what is wanted
 		select {
 		case <-s.gone:
 		case <-time.After(endTimeout):
-			_ = s.process.Kill()
+			never = s.process.Kill() == nil || never // it does nothing more, even where it cannot end yet
 		}
 	}
 	select {
-	case <-s.gone: // not before it has ended: it would serve
+	case <-s.gone:
+		never = true
 	case <-time.After(endTimeout): // something else has the socket pair
 	}
-	s.conn.Close()
+	if never { // else it would serve
+		s.conn.Close()
+	}
+}
+
+// refuse tells the successor that it is not wanted, and reports whether that is sure: it was told, or nobody can be.
+func (s *Successor) refuse() bool {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(endTimeout)) // it may read nothing
+	err := send(s.conn, reply{End: true}, nil)
+	return err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // pair returns two ends of which messages keep their boundaries.
@@ -168,7 +179,8 @@ type waiter struct {
 	stop chan struct{}
 }
 
-// serve answers what the successor asks until it has ended, or conn is closed.
+// serve answers what the successor asks until it has ended, or conn is closed. An answer that cannot be sent, as where too many descriptors are under way, says nothing about
+// whether the successor has ended: that is what Read tells.
 func (w *waiter) serve(conn *net.UnixConn, o Options) {
 	defer close(w.gone)
 	text := make([]byte, maxMessage)
@@ -189,31 +201,27 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			}
 			continue
 		case askSocket:
-			err = sendSocket(conn, r.ID, o.Socket(r.Network, r.Address))
+			sendSocket(conn, r.ID, o.Socket(r.Network, r.Address))
 		case askSecret:
-			err = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
+			_ = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
-			err = send(conn, reply{ID: r.ID}, nil)
-		}
-		if err != nil && !errors.Is(err, syscall.EPIPE) { // the end of the successor is what Read tells
-			return
+			_ = send(conn, reply{ID: r.ID}, nil)
 		}
 	}
 }
 
-func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) error {
-	if s == nil {
-		return send(conn, reply{ID: id}, nil)
+// sendSocket hands a socket over. Where it cannot be handed over the successor is told that there is none, and asks again.
+func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) {
+	if s != nil {
+		if rc, err := s.SyscallConn(); err == nil {
+			var sent error
+			err = rc.Control(func(fd uintptr) { sent = send(conn, reply{ID: id, Found: true}, unix.UnixRights(int(fd))) })
+			if err == nil && sent == nil {
+				return
+			}
+		}
 	}
-	rc, err := s.SyscallConn()
-	var sent error
-	if err == nil {
-		err = rc.Control(func(fd uintptr) { sent = send(conn, reply{ID: id, Found: true}, unix.UnixRights(int(fd))) })
-	}
-	if err != nil { // it was closed this moment
-		return send(conn, reply{ID: id}, nil)
-	}
-	return sent
+	_ = send(conn, reply{ID: id}, nil)
 }
 
 func send(conn *net.UnixConn, r reply, rights []byte) error {
