@@ -42,9 +42,9 @@ type Predecessor interface {
 	Done() <-chan struct{}
 }
 
-// Turn is whose turn it is to take what comes in on a socket that a Predecessor has open, too. The zero value is ours.
+// Turn is whose turn it is to take what comes in on a socket while there is a Predecessor. The zero value is ours.
 type Turn struct {
-	ours   <-chan struct{} // nil where no other process has the socket
+	ours   <-chan struct{} // nil where there is no other process
 	closed chan struct{}
 }
 
@@ -127,12 +127,14 @@ const (
 	keepAliveCount    = 4
 )
 
-// Open binds addr, or takes the socket over from a process that has it open; Serve accepts nothing then until that process is done. from may be nil. The error is
-// the system's, for example EADDRINUSE.
+// Open binds addr, or takes the socket over from a process that has it open. Serve accepts nothing in either case until that process is done: it may go on, and this one
+// must then leave what it has bound to it. from may be nil. The error is the system's, for example EADDRINUSE.
 func Open(addr Addr, from Predecessor) (*Socket, error) {
+	var turn Turn
 	if from != nil {
+		turn = TurnAfter(from)
 		if ln := inherit(addr, from); ln != nil {
-			return &Socket{Addr: addr, ln: ln, turn: TurnAfter(from), done: make(chan struct{})}, nil
+			return &Socket{Addr: addr, ln: ln, turn: turn, done: make(chan struct{})}, nil
 		}
 	}
 	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
@@ -141,7 +143,7 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), done: make(chan struct{})}, nil
+	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), turn: turn, done: make(chan struct{})}, nil
 }
 
 // inherit returns the socket of another process; nil where it has none that can be used. Package net cannot be told to leave alone what its connections have from such a

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,52 @@ func TestServeByMany(t *testing.T) {
 		if got := acceptors(cores); got != want {
 			t.Errorf("%d for %d cores, want %d", got, cores, want)
 		}
+	}
+}
+
+// nothing is a Predecessor that has no socket open.
+type nothing chan struct{}
+
+func (n nothing) Socket(string, string) *os.File { return nil }
+
+func (n nothing) Done() <-chan struct{} { return n }
+
+// TestOpenWaits: what a process binds itself while the one before it serves is taken from at its turn, and given back where that does not come.
+func TestOpenWaits(t *testing.T) {
+	l := open(t)
+	addr := l.Addr
+	l.Abandon()
+	for _, turn := range []bool{false, true} {
+		from := make(nothing)
+		s, err := Open(addr, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan struct{}, 1)
+		go s.Serve(func(c *net.TCPConn) { c.Close(); accepted <- struct{}{} }, func(err error) { t.Error(err) })
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		select {
+		case <-accepted:
+			t.Error("accepted before its turn")
+		case <-time.After(50 * time.Millisecond):
+		}
+		if turn {
+			close(from)
+			<-accepted
+		}
+		s.Close()
+		udp, theirs, err := OpenUDP(addr, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if theirs.Ours() != turn {
+			t.Errorf("UDP: our turn is %v, want %v", theirs.Ours(), turn)
+		}
+		udp.Close()
 	}
 }
 

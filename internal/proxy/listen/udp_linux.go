@@ -11,16 +11,18 @@ import (
 // receiveBuffer is for the datagrams that come while others are being sent; the system may give less.
 const receiveBuffer = 4 << 20
 
-// OpenUDP binds addr for datagrams, or takes the socket over from a process that has it open: nothing must be received then before the Turn that it returns. from may be
+// OpenUDP binds addr for datagrams, or takes the socket over from a process that has it open: nothing must be received before the Turn that it returns. from may be
 // nil. Where it is every address, the socket tells of each datagram which one it has come to. The error is the system's.
 func OpenUDP(addr Addr, from Predecessor) (*net.UDPConn, Turn, error) {
+	var turn Turn
 	if from != nil {
+		turn = TurnAfter(from)
 		if conn := inheritUDP(addr, from); conn != nil {
-			return conn, TurnAfter(from), nil
+			return conn, turn, nil
 		}
 	}
 	conn, err := bindUDP(addr)
-	return conn, Turn{}, err
+	return conn, turn, err
 }
 
 // inheritUDP returns the socket of another process, whose options it keeps; nil where it has none that can be used.
