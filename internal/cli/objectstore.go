@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -129,6 +131,19 @@ func unservedBecause(s *gwv1.GatewayStatus) string {
 
 // unserved returns which Gateways are valid and not served, and why; nil for none.
 func (s *objectStore) unserved() error {
+	var lines []string
+	for key, why := range s.unservedGateways() {
+		lines = append(lines, fmt.Sprintf("Gateway %s/%s is not served: %s", key.Namespace, key.Name, why))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	slices.Sort(lines)
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// unservedGateways returns why each Gateway that is valid is not served.
+func (s *objectStore) unservedGateways() map[kind.ObjectKey]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
@@ -146,17 +161,31 @@ func (s *objectStore) unserved() error {
 			}
 		}
 	}
-	var lines []string
-	for key, why := range s.waiting {
-		if !bySets[key] {
-			lines = append(lines, fmt.Sprintf("Gateway %s/%s is not served: %s", key.Namespace, key.Name, why))
+	all := maps.Clone(s.waiting)
+	maps.DeleteFunc(all, func(key kind.ObjectKey, _ string) bool { return bySets[key] })
+	return all
+}
+
+// lacks says of each object that is not used why, by what another version of the program knows it as, too: its kind, namespace and name as far as they are known, and its file.
+func (s *objectStore) lacks() map[string]string {
+	all := map[string]string{}
+	for key, why := range s.unservedGateways() {
+		all[key.String()] = oneLine(why)
+	}
+	problems := s.problems.Load()
+	if problems == nil {
+		return all
+	}
+	for _, p := range *problems {
+		if p.Ignored != p.Warning { // nothing is missing without the object
+			continue
+		}
+		key := fmt.Sprintf("%s in %s", cmp.Or(p.Object.String(), "a document"), p.File)
+		if all[key] == "" { // the first mistake is enough
+			all[key] = oneLine(p.Message)
 		}
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	slices.Sort(lines)
-	return errors.New(strings.Join(lines, "\n"))
+	return all
 }
 
 func (s *objectStore) status() admin.Status {

@@ -2,10 +2,9 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -100,39 +99,63 @@ func (g *gateway) acceptable(s handover.State) error {
 	if err := g.replaceable(); err != nil {
 		return err
 	}
-	ours := g.serves()
-	switch {
-	case s.Lacks != "" && s.Lacks != ours.Lacks:
-		return errors.New(s.Lacks)
-	case s.Listeners != ours.Listeners:
-		return errors.New("it serves other listeners, or at other addresses, than this process; moongate check tells why one is not served")
-	case s.Routes < ours.Routes:
-		return fmt.Errorf("its listeners have %d routes, those of this process %d; moongate check tells why one is not served", s.Routes, ours.Routes)
-	case !g.proxy.AllSockets(g.handed):
+	if err := coveredBy(g.serves(), s); err != nil {
+		return err
+	}
+	if !g.proxy.AllSockets(g.handed) {
 		return errors.New("it has not been handed every socket")
 	}
 	return nil
 }
 
-// serves says what this process serves.
-func (g *gateway) serves() handover.State {
-	var s handover.State
-	var lines []string
-	if err := g.unserved(); err != nil {
-		lines = append(lines, err.Error())
-	}
-	for _, p := range g.objects.status().Problems {
-		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
-			lines = append(lines, problemLine(p))
+// coveredBy says what of ours theirs lacks; nil is nothing. They may serve more, and say of what neither uses something else: that is what new versions are for.
+func coveredBy(ours, theirs handover.State) error {
+	var lost []string
+	for key, why := range theirs.Lacks {
+		if _, ok := ours.Lacks[key]; !ok {
+			lost = append(lost, "it does not use "+strings.TrimSuffix(key+": "+why, ": "))
 		}
 	}
-	s.Lacks = handover.Summary(strings.Join(lines, "\n"))
-	names := sha256.New()
-	for _, l := range g.proxy.Bound() {
-		s.Routes += l.Routes
-		fmt.Fprintf(names, "%q %q\n", l.Key, slices.Sorted(slices.Values(l.Addresses)))
+	for key, routes := range ours.Serves {
+		switch n, ok := theirs.Serves[key]; {
+		case !ok:
+			lost = append(lost, "it does not serve listener "+key)
+		case n < routes:
+			lost = append(lost, fmt.Sprintf("its listener %s has %d routes, that of this process %d", key, n, routes))
+		}
 	}
-	s.Listeners = hex.EncodeToString(names.Sum(nil))
+	if len(lost) == 0 {
+		return nil
+	}
+	slices.Sort(lost)
+	more := ""
+	if n := len(lost) - maxLost; n > 0 {
+		lost, more = lost[:maxLost], fmt.Sprintf("; and %d more", n)
+	}
+	return fmt.Errorf("%s%s; moongate check may tell why", strings.Join(lost, "; "), more)
+}
+
+// maxLost is how many reasons against a successor are logged.
+const maxLost = 5
+
+// maxLackTexts is up to how many bytes of texts go with what is not used; they are for the log alone.
+const maxLackTexts = 64 << 10
+
+// serves says what this process serves.
+func (g *gateway) serves() handover.State {
+	s := handover.State{Lacks: g.objects.lacks(), Serves: map[string]int{}}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(s.Lacks)) {
+		size += len(s.Lacks[key])
+		if size > maxLackTexts {
+			s.Lacks[key] = ""
+		}
+	}
+	for _, l := range g.proxy.Bound() {
+		for _, address := range l.Addresses {
+			s.Serves[l.Key+" at "+address] = l.Routes
+		}
+	}
 	return s
 }
 

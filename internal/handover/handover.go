@@ -14,8 +14,6 @@
 package handover
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +31,10 @@ const (
 const (
 	// defaultTimeout is that of Options.
 	defaultTimeout = time.Minute
-	// maxMessage bounds a message, and maxSummary State.Lacks, each byte of which may be six of JSON; both in bytes.
+	// maxMessage bounds a message, maxPart the part of a State in one, four thirds of which it takes there, and maxState a State; all in bytes.
 	maxMessage = 32 << 10
-	maxSummary = 4 << 10
+	maxPart    = 16 << 10
+	maxState   = 256 << 20
 	// descriptor is the first that a process gets by exec.Cmd.ExtraFiles.
 	descriptor = 3
 	// endTimeout is how long a successor that is not wanted may take to end by itself.
@@ -67,14 +66,12 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// State is what a process serves. Two processes that serve the same have equal ones.
+// State is what a process serves. Its keys must be those of other versions of the program, its texts need not.
 type State struct {
-	// Lacks says what is not served of what there is, shortened by Summary; "" is nothing.
-	Lacks string `json:"lacks,omitempty"`
-	// Listeners is a digest of the listeners that serve and of their addresses.
-	Listeners string `json:"listeners,omitempty"`
-	// Routes is how many routes these have.
-	Routes int `json:"routes,omitempty"`
+	// Lacks says of each object that is not used why, "" for no text.
+	Lacks map[string]string `json:"lacks,omitempty"`
+	// Serves has how many routes each listener that serves has, for each of its addresses.
+	Serves map[string]int `json:"serves,omitempty"`
 }
 
 // request is what a successor sends, as JSON in one message.
@@ -84,7 +81,9 @@ type request struct {
 	Do      string `json:"do"`
 	Network string `json:"network,omitempty"`
 	Address string `json:"address,omitempty"`
-	State   *State `json:"state,omitempty"`
+	// State is a part of State as JSON, which does not fit into one message; More is that another one follows.
+	State []byte `json:"state,omitempty"`
+	More  bool   `json:"more,omitempty"`
 	// PID is the successor's, which the process that has started it tells.
 	PID int `json:"pid,omitempty"`
 }
@@ -96,15 +95,6 @@ type reply struct {
 	Secret []byte `json:"secret,omitempty"`
 	// End is no reply: the successor is not wanted, and must never take anything from the sockets.
 	End bool `json:"end,omitempty"`
-}
-
-// Summary shortens a text for State.Lacks. Texts that differ have summaries that do.
-func Summary(text string) string {
-	if len(text) <= maxSummary {
-		return text
-	}
-	tail := fmt.Sprintf("... (SHA-256 of all %x)", sha256.Sum256([]byte(text)))
-	return text[:maxSummary-len(tail)] + tail
 }
 
 // Program returns the path by which this program was started, with its symbolic links: whatever is installed there by then is what a successor is to run. Call it at the

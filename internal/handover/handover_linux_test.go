@@ -3,10 +3,10 @@ package handover
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -44,10 +44,10 @@ func succeed(does string) int {
 	case "waits":
 		select {}
 	case "serves less":
-		p.Ready(State{Lacks: "this and that"})
+		p.Ready(State{Lacks: map[string]string{"this and that": ""}})
 		select {}
 	case "becomes ready":
-		p.Ready(State{Lacks: "this and that"})
+		p.Ready(State{Lacks: map[string]string{"this and that": ""}})
 		time.Sleep(50 * time.Millisecond)
 		p.Ready(State{})
 	case "does not end":
@@ -104,10 +104,10 @@ func options(t *testing.T, does string) (Options, *net.TCPListener) {
 	t.Setenv(successorDoes, does)
 	tcp := ln.(*net.TCPListener)
 	return Options{Path: os.Args[0], Args: os.Args[:1], Secret: []byte("secret"), Accept: func(s State) error {
-		if s.Lacks == "" {
-			return nil
+		for what := range s.Lacks {
+			return errors.New(what + " is not served")
 		}
-		return errors.New(s.Lacks + " is not served")
+		return nil
 	}, Timeout: testkit.Patience,
 		Socket: func(network, address string) syscall.Conn {
 			if network == "tcp" && address == "a" {
@@ -373,19 +373,32 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-// TestSummary: what is told fits into a message whatever it says.
-func TestSummary(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	if a, b := Summary(long+"a"), Summary(long+"b"); a == b || len(a) > maxSummary {
-		t.Errorf("%q\n%q", a, b)
+// TestLargeState: what is told comes whole whatever its size, and what follows it, too.
+func TestLargeState(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, same := range []string{"", "a", long[:maxSummary]} {
-		if got := Summary(same); got != same {
-			t.Errorf("%q", got)
+	c, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	go w.serve(ours, Options{})
+	p := newPredecessor(c.(*net.UnixConn))
+	large := State{Lacks: map[string]string{}, Serves: map[string]int{}}
+	for i := range 20000 {
+		large.Lacks[fmt.Sprintf("HTTPRoute default/r%d", i)] = strings.Repeat("\x00", i%50)
+		large.Serves[fmt.Sprint(i)] = i
+	}
+	for _, want := range []State{large, {}, {Lacks: map[string]string{"a": strings.Repeat("x", maxPart)}}} {
+		go p.Ready(want)
+		if got := (<-w.said).state; !maps.Equal(got.Lacks, want.Lacks) || !maps.Equal(got.Serves, want.Serves) {
+			t.Errorf("%d and %d of %d and %d", len(got.Lacks), len(got.Serves), len(want.Lacks), len(want.Serves))
 		}
 	}
-	text, err := json.Marshal(request{Do: tellState, State: &State{Lacks: Summary(strings.Repeat("\x00", 1<<20))}})
-	if len(text) > maxMessage || err != nil {
-		t.Errorf("%d bytes, %v", len(text), err)
-	}
+	ours.Close()
+	<-w.gone
+	<-p.Done()
 }

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -20,8 +21,7 @@ type Predecessor struct {
 	replies  chan answer
 
 	mu   sync.Mutex // held while a reply is awaited
-	said State      // the last one that was told
-	told bool       // that there is one
+	said []byte     // the last State that was told, nil for none
 	last int        // request.ID
 }
 
@@ -204,12 +204,21 @@ func (p *Predecessor) Secret() []byte {
 
 // Ready tells the process that this one has read all that it is to serve, and what it serves.
 func (p *Predecessor) Ready(s State) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return // there is nothing in it that has no JSON
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told && p.said == s {
+	if bytes.Equal(p.said, text) {
 		return
 	}
-	if p.send(request{Do: tellState, State: &s}) {
-		p.said, p.told = s, true
+	for rest := text; len(rest) > 0; {
+		part := rest[:min(len(rest), maxPart)]
+		rest = rest[len(part):]
+		if !p.send(request{Do: tellState, State: part, More: len(rest) > 0}) {
+			return
+		}
 	}
+	p.said = text
 }

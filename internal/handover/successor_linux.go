@@ -39,7 +39,7 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	limit := time.NewTimer(o.Timeout)
 	defer limit.Stop()
-	w := &waiter{said: make(chan request), gone: make(chan struct{}), stop: make(chan struct{})}
+	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
 	go w.serve(ours, o)
 	starter := make(chan error, 1)
 	go func() { starter <- cmd.Wait() }()
@@ -67,11 +67,11 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 	for {
 		select {
 		case r := <-w.said:
-			if r.Do == tellPID {
-				s.PID = r.PID
-				s.process, _ = os.FindProcess(r.PID) // which does not fail on Linux
-			} else if r.State != nil {
-				state = r.State
+			if r.state != nil {
+				state = r.state
+			} else {
+				s.PID = r.pid
+				s.process, _ = os.FindProcess(r.pid) // which does not fail on Linux
 			}
 		case <-again.C: // what the process itself serves may have changed
 		case err := <-starter:
@@ -174,9 +174,23 @@ func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 
 // waiter is told what a successor says, until stop is closed.
 type waiter struct {
-	said chan request
+	said chan told
 	gone chan struct{} // closed when the successor has ended
 	stop chan struct{}
+}
+
+// told is what is told: a state, or the successor's PID.
+type told struct {
+	state *State
+	pid   int
+}
+
+// tell passes something on, unless it has been decided.
+func (w *waiter) tell(t told) {
+	select {
+	case w.said <- t:
+	case <-w.stop:
+	}
 }
 
 // serve answers what the successor asks until it has ended, or conn is closed. An answer that cannot be sent, as where too many descriptors are under way, says nothing about
@@ -184,6 +198,7 @@ type waiter struct {
 func (w *waiter) serve(conn *net.UnixConn, o Options) {
 	defer close(w.gone)
 	text := make([]byte, maxMessage)
+	var state []byte // what has come of it
 	for {
 		n, err := conn.Read(text)
 		if err != nil || n == 0 {
@@ -194,12 +209,20 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			r = request{}
 		}
 		switch r.Do {
-		case tellPID, tellState:
-			select {
-			case w.said <- r:
-			case <-w.stop: // it has been decided
+		case tellPID:
+			w.tell(told{pid: r.PID})
+		case tellState:
+			if state = append(state, r.State...); len(state) > maxState {
+				return // it says what no process of this program does
 			}
-			continue
+			if r.More {
+				break
+			}
+			var s State
+			if json.Unmarshal(state, &s) == nil {
+				w.tell(told{state: &s})
+			}
+			state = nil
 		case askSocket:
 			sendSocket(conn, r.ID, o.Socket(r.Network, r.Address))
 		case askSecret:
