@@ -284,6 +284,26 @@ func (unsendable) Control(f func(uintptr)) error {
 	return nil
 }
 
+// TestAwaitsStarter: a successor is not ready before its starter has ended, whose child it is until then.
+func TestAwaitsStarter(t *testing.T) {
+	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	starter, ready := make(chan error), make(chan error)
+	go func() {
+		ready <- new(Successor).await(context.Background(), Options{Accept: func(State) error { return nil }}, w, starter, nil)
+	}()
+	w.tell(told{pid: os.Getpid()})
+	w.tell(told{state: &State{}})
+	select {
+	case err := <-ready:
+		t.Fatalf("%v while the starter runs", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	starter <- nil
+	if err := <-ready; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSendFails: what cannot be sent does not count as the end of the successor, which is told that there is no socket.
 func TestSendFails(t *testing.T) {
 	ours, theirs, err := pair()

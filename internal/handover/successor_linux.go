@@ -101,7 +101,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 		case s.process == nil:
 		case failed != nil:
 			return failed
-		case state != nil:
+		case state != nil && starter == nil: // before the starter has ended, the successor is no child of what supervises this process
 			if why = o.Accept(*state); why == nil {
 				return nil
 			}
