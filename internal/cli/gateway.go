@@ -45,7 +45,7 @@ type gateway struct {
 	scavenger        *scavenger
 	problems         *problemLog
 	secret           []byte   // what keys are derived from
-	handedSockets    sync.Map // what a successor was handed: [2]string{network, address}
+	handedSockets    sync.Map // what a successor was handed: syscall.Conn
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.

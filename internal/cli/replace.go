@@ -48,7 +48,7 @@ func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, erro
 	}
 	g.log.Info("starting a process to take over", "program", g.o.Program)
 	g.handedSockets.Clear()
-	return handover.Start(ctx, handover.Options{Path: g.o.Program, Args: os.Args, Socket: g.socket, Secret: g.secret, Accept: g.acceptable})
+	return handover.Start(ctx, handover.Options{Path: g.o.Program, Args: os.Args, Socket: g.socket, Sent: func(s syscall.Conn) { g.handedSockets.Store(s, nil) }, Secret: g.secret, Accept: g.acceptable})
 }
 
 // replaceable says why no other process can take over; nil is that one can.
@@ -159,9 +159,9 @@ func (g *gateway) serves() handover.State {
 	return s
 }
 
-// handed reports whether a successor was handed a socket.
-func (g *gateway) handed(network, address string) bool {
-	_, ok := g.handedSockets.Load([2]string{network, address})
+// handed reports whether a successor was handed a socket; another one that is bound to the same address later is not that.
+func (g *gateway) handed(s syscall.Conn) bool {
+	_, ok := g.handedSockets.Load(s)
 	return ok
 }
 
@@ -175,11 +175,7 @@ func (g *gateway) socket(network, address string) syscall.Conn {
 		}
 		return nil
 	}
-	s := g.proxy.Socket(network, address)
-	if s != nil {
-		g.handedSockets.Store([2]string{network, address}, nil)
-	}
-	return s
+	return g.proxy.Socket(network, address)
 }
 
 // handOver leaves the sockets to a successor; draining must follow. Where the successor cannot take over any more it is ended, and nothing has changed.
@@ -202,7 +198,7 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 
 // release has this process accept nothing more.
 func (g *gateway) release(s *handover.Successor) error {
-	if !g.proxy.Release(func(network, address string) bool { return s.Alive() && g.handed(network, address) }) {
+	if !g.proxy.Release(func(socket syscall.Conn) bool { return s.Alive() && g.handed(socket) }) {
 		return errors.New("the process that was to take over has ended, or does not have every socket; try again")
 	}
 	// Not before: a process that is not the main one any more cannot tell systemd that it is after all.

@@ -57,6 +57,8 @@ type Options struct {
 	Args []string
 	// Socket returns an open socket, or nil; network and address are what the successor asks for. It is called by another goroutine than Start's.
 	Socket func(network, address string) syscall.Conn
+	// Sent is called, likewise, with each that the successor has been sent; nil is not called.
+	Sent func(syscall.Conn)
 	// Secret is what keys are derived from.
 	Secret []byte
 	// Accept says why a successor that has read all that it is to serve may not take over yet; nil is that it may. It is asked again when the successor serves

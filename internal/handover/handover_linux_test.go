@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -122,6 +123,8 @@ func TestHandOver(t *testing.T) {
 	for _, does := range []string{"is ready", "becomes ready"} {
 		t.Run(does, func(t *testing.T) {
 			o, ln := options(t, does)
+			var sent []syscall.Conn
+			o.Sent = func(s syscall.Conn) { sent = append(sent, s) }
 			s, err := Start(context.Background(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -144,6 +147,10 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("%q, %v", b, err)
 			}
 			testkit.Eventually(t, "the successor ends", func() bool { return left(t, does) == "" })
+			<-s.gone
+			if !slices.Equal(sent, []syscall.Conn{ln}) {
+				t.Errorf("sent %v", sent)
+			}
 		})
 	}
 }
@@ -316,7 +323,7 @@ func TestSendFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &waiter{gone: make(chan struct{})}
-	go w.serve(ours, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }})
+	go w.serve(ours, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }, Sent: func(syscall.Conn) { t.Error("sent") }})
 	p := newPredecessor(c.(*net.UnixConn))
 	if p.Socket("tcp", "a") != nil {
 		t.Error("a socket")

@@ -224,7 +224,9 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			}
 			state = nil
 		case askSocket:
-			sendSocket(conn, r.ID, o.Socket(r.Network, r.Address))
+			if socket := o.Socket(r.Network, r.Address); sendSocket(conn, r.ID, socket) && o.Sent != nil {
+				o.Sent(socket)
+			}
 		case askSecret:
 			_ = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
@@ -233,18 +235,19 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 	}
 }
 
-// sendSocket hands a socket over. Where it cannot be handed over the successor is told that there is none, and asks again.
-func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) {
+// sendSocket hands a socket over, and reports whether it has. Where not the successor is told that there is none, and asks again.
+func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) bool {
 	if s != nil {
 		if rc, err := s.SyscallConn(); err == nil {
 			var sent error
 			err = rc.Control(func(fd uintptr) { sent = send(conn, reply{ID: id, Found: true}, unix.UnixRights(int(fd))) })
 			if err == nil && sent == nil {
-				return
+				return true
 			}
 		}
 	}
 	_ = send(conn, reply{ID: id}, nil)
+	return false
 }
 
 func send(conn *net.UnixConn, r reply, rights []byte) error {

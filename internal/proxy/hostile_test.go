@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,7 +216,7 @@ func TestApplyWhileDraining(t *testing.T) {
 			}
 			io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 			<-begun
-			if released && !g.Release(func(string, string) bool { return true }) {
+			if released && !g.Release(func(syscall.Conn) bool { return true }) {
 				t.Fatal("not released")
 			}
 			ended := make(chan error)
@@ -249,9 +250,8 @@ func TestReleaseAsks(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, Timeouts{})
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
-	if g.Release(func(network, address string) bool {
-		return network != "tcp" || address != g.addr() && address != strings.TrimPrefix(g.addr(), "127.0.0.1")
-	}) {
+	lacking := g.Socket("tcp", g.addr())
+	if lacking == nil || g.Release(func(s syscall.Conn) bool { return s != lacking }) {
 		t.Error("released")
 	}
 	if status, err := get(g.dial()); status != 200 || err != nil {
@@ -263,7 +263,7 @@ func TestReleaseAsks(t *testing.T) {
 func TestReleaseOnce(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*gateway) bool{
-		"released":  func(g *gateway) bool { return g.Release(func(string, string) bool { return true }) },
+		"released":  func(g *gateway) bool { return g.Release(func(syscall.Conn) bool { return true }) },
 		"shut down": func(g *gateway) bool { return g.Shutdown(context.Background()) == nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestReleaseOnce(t *testing.T) {
 			if !end(g) {
 				t.Fatal("it has not ended")
 			}
-			if g.Release(func(string, string) bool { return true }) {
+			if g.Release(func(syscall.Conn) bool { return true }) {
 				t.Error("released again")
 			}
 		})

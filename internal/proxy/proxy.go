@@ -419,7 +419,7 @@ func (p *Proxy) Socket(network, address string) syscall.Conn {
 
 // Release leaves all sockets to another process, which has them open, too. When it returns true nothing more is accepted or received over UDP here, and Shutdown must
 // follow. Where has is not true for each socket, or after Shutdown or Release, it does nothing and returns false.
-func (p *Proxy) Release(has func(network, address string) bool) bool {
+func (p *Proxy) Release(has func(syscall.Conn) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || !p.allSockets(has) {
@@ -436,21 +436,21 @@ func (p *Proxy) Release(has func(network, address string) bool) bool {
 	return true
 }
 
-// AllSockets reports whether has is true for each open socket.
-func (p *Proxy) AllSockets(has func(network, address string) bool) bool {
+// AllSockets reports whether has is true for each open socket, as Socket returns it.
+func (p *Proxy) AllSockets(has func(syscall.Conn) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.allSockets(has)
 }
 
-func (p *Proxy) allSockets(has func(network, address string) bool) bool {
-	for addr := range p.sockets {
-		if !has("tcp", addr.String()) {
+func (p *Proxy) allSockets(has func(syscall.Conn) bool) bool {
+	for _, s := range p.sockets {
+		if !has(s) {
 			return false
 		}
 	}
-	for addr := range p.datagrams {
-		if !has("udp", addr.String()) {
+	for _, s := range p.datagrams {
+		if !has(s) {
 			return false
 		}
 	}

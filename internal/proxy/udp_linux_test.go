@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/datagram"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -419,7 +421,7 @@ func TestUDPRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !g.Release(func(network, _ string) bool { return network == "udp" }) {
+	if !g.Release(func(s syscall.Conn) bool { _, ok := s.(*datagram.Socket); return ok }) {
 		t.Fatal("not released")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
