@@ -44,8 +44,9 @@ type gateway struct {
 	tickets          reconcile.Tickets
 	scavenger        *scavenger
 	problems         *problemLog
-	secret           []byte   // what keys are derived from
-	handedSockets    sync.Map // what a successor was handed: syscall.Conn
+	secret           []byte     // what keys are derived from
+	telling          sync.Mutex // held while what is served is looked at and told to the predecessor, so that an older state is not told last
+	handedSockets    sync.Map   // what a successor was handed: syscall.Conn
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.

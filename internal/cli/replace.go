@@ -210,6 +210,8 @@ func (g *gateway) release(s *handover.Successor) error {
 
 // tellPredecessor tells the process that this one replaces, if any, what is served.
 func (g *gateway) tellPredecessor() {
+	g.telling.Lock()
+	defer g.telling.Unlock()
 	if g.begun.Load() && g.succeeds() {
 		g.o.Predecessor.Ready(g.serves())
 	}
