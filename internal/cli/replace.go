@@ -192,6 +192,10 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 		server.Release()
 	}
 	s.Begin()
+	// Not before, since nobody accepts until then and this may wait; and only now that nothing can fail any more: a process that is not the main one cannot tell that it is after all.
+	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
+		g.log.Error("systemd cannot be told which process serves, and will end it", "pid", s.PID, "error", err)
+	}
 	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
 	return nil
 }
@@ -200,10 +204,6 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 func (g *gateway) release(s *handover.Successor) error {
 	if !g.proxy.Release(func(socket syscall.Conn) bool { return s.Alive() && g.handed(socket) }) {
 		return errors.New("the process that was to take over has ended, or does not have every socket; try again")
-	}
-	// Not before: a process that is not the main one any more cannot tell systemd that it is after all.
-	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
-		g.log.Error("systemd cannot be told which process serves, and will end it", "pid", s.PID, "error", err)
 	}
 	return nil
 }

@@ -427,11 +427,16 @@ func (p *Proxy) Release(has func(syscall.Conn) bool) bool {
 	}
 	p.Drain()
 	p.closed = true
+	var released sync.WaitGroup // at once: what comes in waits meanwhile
 	for _, s := range p.sockets {
-		p.retire(s)
+		released.Go(s.Close)
 	}
 	for _, s := range p.datagrams {
-		s.Release()
+		released.Go(s.Release)
+	}
+	released.Wait()
+	for _, s := range p.sockets {
+		s.Stats.Release()
 	}
 	return true
 }
