@@ -41,7 +41,7 @@ const (
 	endTimeout = 5 * time.Second
 )
 
-// What a request is for. One that is not known is answered by an empty reply, since the two processes may be of different versions.
+// What a request is for. One that is not known is answered by an empty reply where it has an ID, since the two processes may be of different versions.
 const (
 	askSocket = "socket"
 	askSecret = "secret"
@@ -78,7 +78,7 @@ type State struct {
 
 // request is what a successor sends, as JSON in one message.
 type request struct {
-	// ID is repeated by the reply.
+	// ID is repeated by the reply; 0 is that none is wanted.
 	ID      int    `json:"id,omitempty"`
 	Do      string `json:"do"`
 	Network string `json:"network,omitempty"`

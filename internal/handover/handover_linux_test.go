@@ -291,6 +291,43 @@ func (unsendable) Control(f func(uintptr)) error {
 	return nil
 }
 
+// TestUnasked: replies that nobody has asked for are not in the way of those that somebody has, and what asks nothing has none.
+func TestUnasked(t *testing.T) {
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	go w.serve(ours, Options{Secret: []byte("x")})
+	text := make([]byte, maxMessage)
+	for _, message := range []string{`{"do": "what later versions tell"}`, "no JSON", `{"do": "secret", "id": 7}`} {
+		if _, err := c.Write([]byte(message)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := c.Read(text); err != nil || !strings.Contains(string(text[:n]), `"id":7`) {
+		t.Errorf("%s, %v", text[:n], err)
+	}
+	p := newPredecessor(c.(*net.UnixConn))
+	for _, id := range []int{0, 7, 8} {
+		if err := send(ours, reply{ID: id, Secret: []byte("y")}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		if got := string(p.Secret()); got != "x" {
+			t.Errorf("%q", got)
+		}
+	}
+	ours.Close()
+	<-p.Done()
+}
+
 // TestAwaitsStarter: a successor is not ready before its starter has ended, whose child it is until then.
 func TestAwaitsStarter(t *testing.T) {
 	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type Predecessor struct {
 	done     chan struct{}
 	unwanted chan struct{}
 	replies  chan answer
+	awaited  atomic.Int64 // request.ID of the one whose reply is awaited, 0 for none
 
 	mu   sync.Mutex // held while a reply is awaited
 	said []byte     // the last State that was told, nil for none
@@ -118,18 +120,18 @@ func (p *Predecessor) read() {
 		}
 		a := answer{file: fileOf(rights[:rightsN])}
 		if json.Unmarshal(text[:n], &a.reply) != nil {
-			a.reply = reply{}
+			a.reply = reply{ID: a.ID}
 		}
 		if a.End {
 			a.close()
 			close(p.unwanted)
 			return // the connection is there until this process is not
 		}
-		select {
-		case p.replies <- a:
-		default: // nobody has asked
-			a.close()
+		if a.ID == 0 || !p.awaited.CompareAndSwap(int64(a.ID), 0) {
+			a.close() // nobody has asked
+			continue
 		}
+		p.replies <- a // there is room: it is the one for its request
 	}
 }
 
@@ -157,26 +159,22 @@ func (p *Predecessor) ask(r request) answer {
 	defer p.mu.Unlock()
 	p.last++
 	r.ID = p.last
+	p.awaited.Store(int64(r.ID))
 	if !p.send(r) {
 		return answer{}
 	}
-	for {
-		var a answer
-		select {
-		case a = <-p.replies:
-		case <-p.unwanted:
-			return answer{}
-		case <-p.done:
-			select {
-			case a = <-p.replies: // it came before the end
-			default:
-				return answer{}
-			}
-		}
-		if a.ID == r.ID {
-			return a
-		}
-		a.close() // of what nobody has asked for
+	select {
+	case a := <-p.replies:
+		return a
+	case <-p.unwanted:
+		return answer{}
+	case <-p.done:
+	}
+	select {
+	case a := <-p.replies: // it came before the end
+		return a
+	default:
+		return answer{}
 	}
 }
 

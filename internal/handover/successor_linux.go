@@ -230,7 +230,9 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 		case askSecret:
 			_ = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
-			_ = send(conn, reply{ID: r.ID}, nil)
+			if r.ID != 0 { // else it asks nothing
+				_ = send(conn, reply{ID: r.ID}, nil)
+			}
 		}
 	}
 }
