@@ -56,6 +56,9 @@ func (g *gateway) replaceable() error {
 	if os.Getpid() == 1 {
 		return errors.New("it is the first of its container or machine, which ends with it; replace the container")
 	}
+	if g.o.ProgramError != nil {
+		return fmt.Errorf("it does not know which program it is: %w; mount /proc, and start it anew", g.o.ProgramError)
+	}
 	if !g.begun.Load() {
 		return errors.New("it has not read all of its manifests yet; try again once it is ready")
 	}

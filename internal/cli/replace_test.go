@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,5 +71,13 @@ func TestReplaceLacks(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestReplaceUnknownProgram: who does not know which program to start serves, and says so when it is to be replaced.
+func TestReplaceUnknownProgram(t *testing.T) {
+	g := &gateway{o: RunOptions{ProgramError: errors.New("no /proc")}}
+	if err := g.replaceable(); err == nil || !strings.Contains(err.Error(), "no /proc") {
+		t.Error(err)
 	}
 }

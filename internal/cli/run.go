@@ -42,6 +42,7 @@ type RunOptions struct {
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
 	Replace        <-chan os.Signal // each has another process take over; nil for never
 	Program        string           // what is started to take over
+	ProgramError   error            // why that is not known
 	// Predecessor is the process that this one is to replace; nil for none.
 	Predecessor *handover.Predecessor
 	// Ready is called once, when everything accepted is served; nil for nobody.
@@ -118,16 +119,14 @@ process serves everything, and ends; nothing is refused meanwhile. Where the new
 				return err
 			}
 			o.Stdin = cmd.InOrStdin()
+			replace := make(chan os.Signal, 1)
+			signal.Notify(replace, syscall.SIGUSR2) // first, so that none is lost
+			o.Replace = replace
+			o.Program, o.ProgramError = handover.Program() // one that cannot be replaced serves nevertheless
 			var err error
-			if o.Program, err = handover.Program(); err != nil {
-				return err
-			}
 			if o.Predecessor, err = handover.FromEnvironment(); err != nil {
 				return usage("%w", err)
 			}
-			replace := make(chan os.Signal, 1)
-			signal.Notify(replace, syscall.SIGUSR2)
-			o.Replace = replace
 			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
 				o.Stderr, o.Hangup = log, hangup
 				return Run(ctx, o)
