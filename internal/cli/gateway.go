@@ -155,8 +155,8 @@ func (g *gateway) run(ctx context.Context) error {
 	select {
 	case <-handedOver: // the other process follows the manifests
 		stopFollowing()
-		stopReplacing()
 		g.drain()
+		stopReplacing()
 		g.close()
 		return nil
 	case <-ctx.Done():

@@ -19,14 +19,10 @@ import (
 // adminSocket stands in the place of the network where a successor asks for the socket of an admin server.
 const adminSocket = "admin"
 
-// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over, which done is closed for, or ctx ends.
+// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over, which done is closed for. It hands later ones on to that until ctx ends: who has sent them may
+// have meant it, or could not know yet, and what has been installed since is to run.
 func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.o.Replace:
-		}
+	for g.awaitReplace(ctx) {
 		s, err := g.startSuccessor(ctx)
 		if err == nil {
 			err = g.handOver(ctx, s)
@@ -34,10 +30,32 @@ func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 		switch {
 		case err == nil:
 			close(done)
+			for g.awaitReplace(ctx) {
+				g.log.Info("handing SIGUSR2 on to the process that has taken over", "pid", s.PID)
+				s.Signal(syscall.SIGUSR2)
+			}
 			return
 		case ctx.Err() == nil:
 			g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(err.Error()))
 		}
+	}
+}
+
+// awaitReplace returns true when this process is to be replaced, at its turn at the earliest, or false when ctx ends.
+func (g *gateway) awaitReplace(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-g.o.Replace:
+	}
+	if g.o.Predecessor == nil {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-g.o.Predecessor.Done():
+		return true
 	}
 }
 
@@ -61,9 +79,6 @@ func (g *gateway) replaceable() error {
 	}
 	if !g.begun.Load() {
 		return errors.New("it has not read all of its manifests yet; try again once it is ready")
-	}
-	if g.succeeds() {
-		return errors.New("it has not taken over yet itself; try again once the process before it accepts nothing more")
 	}
 	if g.source.Streams() {
 		return errors.New("manifests that it has read from standard input or a pipe cannot be read again; put them into a file")

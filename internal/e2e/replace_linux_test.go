@@ -340,13 +340,35 @@ func TestReplaceLosesNothing(t *testing.T) {
 	if err := os.WriteFile(path, good, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "it can be replaced again", func() bool {
+	const refused = "this process goes on"
+	for len(r.successors()) == 0 { // until it has read the file
+		before := strings.Count(r.text(), refused)
 		syscall.Kill(r.cmd.Process.Pid, syscall.SIGUSR2)
-		time.Sleep(100 * time.Millisecond)
-		return len(r.successors()) == 1
-	})
+		testkit.Eventually(t, "it can be replaced again, or says why not", func() bool {
+			return len(r.successors()) == 1 || strings.Count(r.text(), refused) > before
+		})
+	}
 	if n := strings.Count(r.text(), "starting a process"); n != 1 {
 		t.Errorf("%d processes were started", n)
+	}
+}
+
+// TestReplaceTwice: who asks again while a process is replaced gets another one, though the first process is asked.
+func TestReplaceTwice(t *testing.T) {
+	t.Parallel()
+	dir, port, slow := site(t)
+	r := startReplaced(t, os.Args[0], "-f", dir, "--admin-address", "127.0.0.1:0")
+	waiting := slow.send(t, port) // so that the first one drains while it is asked again
+	syscall.Kill(r.pid, syscall.SIGUSR2)
+	r.sees("starting a process to take over", 1)
+	syscall.Kill(r.pid, syscall.SIGUSR2)
+	r.sees("another process has taken over", 2)
+	slow.release <- struct{}{}
+	if resp, err := http.ReadResponse(waiting, nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("the request in flight: %v %v", resp, err)
+	}
+	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
+		t.Errorf("%s", got.Status)
 	}
 }
 

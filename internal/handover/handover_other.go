@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"syscall"
 )
 
 // Predecessor is nothing: a process cannot be replaced here.
@@ -42,6 +43,9 @@ func (s *Successor) Alive() bool { return false }
 
 // Begin is never called.
 func (s *Successor) Begin() {}
+
+// Signal is never called.
+func (s *Successor) Signal(syscall.Signal) {}
 
 // End is never called.
 func (s *Successor) End() {}
