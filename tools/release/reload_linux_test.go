@@ -56,7 +56,7 @@ func TestReload(t *testing.T) {
 	for _, line := range strings.Split(string(read(t, filepath.Join(root, "tools/release/debian/moongate.service"))), "\n") {
 		key, _, _ := strings.Cut(line, "=")
 		switch key {
-		case "Type", "NotifyAccess", "ExecReload", "Restart", "TimeoutStopSec":
+		case "Type", "NotifyAccess", "ExecReload", "Restart", "OOMPolicy", "TimeoutStopSec":
 			fmt.Fprintln(&unit, line)
 		case "ExecStart":
 			start := strings.ReplaceAll(line, "$MOONGATE_ARGS", "--access-log off")
