@@ -41,12 +41,14 @@ type gateway struct {
 	conditions *conditionLog
 	// begun is that everything was read and delivered, announced that the gateway was reported to be ready.
 	begun, announced atomic.Bool
-	tickets          reconcile.Tickets
-	scavenger        *scavenger
-	problems         *problemLog
-	secret           []byte     // what keys are derived from
-	telling          sync.Mutex // held while what is served is looked at and told to the predecessor, so that an older state is not told last
-	handedSockets    sync.Map   // what a successor was handed: syscall.Conn
+	// checked is that the predecessor may be told what is served; see awaitChecks.
+	checked       atomic.Bool
+	tickets       reconcile.Tickets
+	scavenger     *scavenger
+	problems      *problemLog
+	secret        []byte     // what keys are derived from
+	telling       sync.Mutex // held while what is served is looked at and told to the predecessor, so that an older state is not told last
+	handedSockets sync.Map   // what a successor was handed: syscall.Conn
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -144,6 +146,9 @@ func (g *gateway) run(ctx context.Context) error {
 	g.background.Go(func() { g.tickets.Run(following, g.loop.Update) })
 	g.scavenger.releases = g.proxy.Released
 	g.background.Go(func() { g.scavenger.run(inner) })
+	if g.o.Predecessor != nil {
+		g.background.Go(func() { g.awaitChecks(following) })
+	}
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(following, g.change) })
 

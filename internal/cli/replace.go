@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
@@ -230,8 +231,37 @@ func (g *gateway) release(s *handover.Successor) error {
 func (g *gateway) tellPredecessor() {
 	g.telling.Lock()
 	defer g.telling.Unlock()
-	if g.begun.Load() && g.succeeds() {
+	if g.checked.Load() && g.succeeds() {
 		g.o.Predecessor.Ready(g.serves())
+	}
+}
+
+const (
+	// checksWait is how long a successor waits for the first health checks of all endpoints, checksLook how often it looks.
+	checksWait = 5 * time.Second
+	checksLook = 20 * time.Millisecond
+)
+
+// awaitChecks has the predecessor told what is served once all has been read and the health of endpoints is known, or has not become known for a while: requests would go to
+// endpoints that the predecessor has found to be unhealthy.
+func (g *gateway) awaitChecks(ctx context.Context) {
+	look := time.NewTicker(checksLook)
+	defer look.Stop()
+	var limit time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-look.C:
+			switch {
+			case !g.begun.Load():
+				limit = now.Add(checksWait)
+			case now.After(limit) || !g.proxy.Unchecked():
+				g.checked.Store(true)
+				g.tellPredecessor()
+				return
+			}
+		}
 	}
 }
 

@@ -443,3 +443,43 @@ func TestReplaceKeepsSessions(t *testing.T) {
 		}
 	}
 }
+
+// TestReplaceKeepsHealth: another process does not ask endpoints whose health check the one before has seen fail, although its own takes a moment.
+func TestReplaceKeepsHealth(t *testing.T) {
+	t.Parallel()
+	checked := func(status int) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/healthz" {
+				return false
+			}
+			time.Sleep(500 * time.Millisecond)
+			w.WriteHeader(status)
+			return true
+		}
+	}
+	dir, port := t.TempDir(), freePort(t)
+	text := gatewayWith(httpListener("http", port, "")) + service("default", "b", newBackend(t, "a", checked(200)), newBackend(t, "b", checked(200)), newBackend(t, "sick", checked(503))) +
+		route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]") + `---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: checks}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]
+  healthCheck: {active: {type: HTTP, http: {path: /healthz}, interval: 500ms}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := startReplaced(t, os.Args[0], "-f", dir, "--admin-address", "127.0.0.1:0")
+	sick := func(n int) (asked bool) {
+		for range n {
+			asked = ask{url: local(port, "/")}.do(t).echo.Backend == "sick" || asked
+		}
+		return asked
+	}
+	testkit.Eventually(t, "the sick one is left alone", func() bool { return !sick(20) })
+	r.replace()
+	if sick(50) {
+		t.Error("the sick one is asked again")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -317,6 +318,13 @@ func (p *Proxy) Backends() (all []upstream.BackendState) {
 		all = append(all, b.State(now))
 	}
 	return all
+}
+
+// Unchecked reports whether there is an endpoint whose health is to be checked, and is not known yet.
+func (p *Proxy) Unchecked() bool {
+	return slices.ContainsFunc(p.upstreams.Backends(), func(b *upstream.Backend) bool {
+		return slices.ContainsFunc(b.Endpoints(), func(e *upstream.Endpoint) bool { return e.Health() == upstream.Unknown })
+	})
 }
 
 func (p *Proxy) reportRateLimits(emit func(observe.RateLimitStats)) {
