@@ -70,8 +70,8 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 	})
 	typed.keep = func(o runtime.Object) metav1.Object {
 		// A list that was decoded has room for four, and most have one.
-		kept := keepCustom(O(o.DeepCopyObject().(O)))
-		ofRoutes.share(parts(kept.(O)))
+		kept := O(keepCustom(o.(O)).(O).DeepCopyObject().(O))
+		ofRoutes.share(parts(kept))
 		return kept
 	}
 	return typed

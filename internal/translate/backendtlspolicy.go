@@ -45,10 +45,10 @@ type backendTLSPolicies struct {
 	undecoded *incremental.Index[string, name, undecodedPolicy] // by namespace
 	ages      *incremental.Collection[name, int64]
 	winners   *incremental.Collection[policy.Target, name] // of those that can be decoded
-	// namespaces are those with targets among winners.
-	namespaces *incremental.Collection[name, struct{}]
-	all        *incremental.Collection[name, *backendTLS]
-	refused    *incremental.Collection[name, string] // why policies cannot be carried out
+	// buckets are those with targets among winners.
+	buckets *incremental.Collection[targetBucket, struct{}]
+	all     *incremental.Collection[name, *backendTLS]
+	refused *incremental.Collection[name, string] // why policies cannot be carried out
 }
 
 func newBackendTLSPolicies(e *incremental.Engine,
@@ -63,7 +63,7 @@ func newBackendTLSPolicies(e *incremental.Engine,
 	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
 	bp.winners = policyWinners(e, kind.BackendTLSPolicy.Kind, bp.byTarget, bp.ages)
-	bp.namespaces = winnerNamespaces(kind.BackendTLSPolicy.Kind, bp.winners)
+	bp.buckets = targetBuckets(kind.BackendTLSPolicy.Kind, bp.winners)
 	bp.all = incremental.Map(e, "BackendTLSPolicy", policiesForRoutes,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
 			return bp.readBackendTLS(v, n, p), true
@@ -285,7 +285,7 @@ const unreadableRemedy = "correct it, or install the CustomResourceDefinitions o
 
 // inForce returns the policy for a Service's port. The problem is of one that would be in force and cannot be decoded.
 func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
-	_, some := incremental.Fetch(v, bp.namespaces, name{Namespace: svc.Namespace})
+	_, some := incremental.Fetch(v, bp.buckets, bucketOf(targetOf(svc, "")))
 	for _, target := range targetOf(svc, portName).Levels() { // the most specific first
 		if n, why, is := bp.unreadable(v, target); is {
 			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, unreadableRemedy,

@@ -3,6 +3,8 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,11 +58,23 @@ func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *increme
 		}, same[name])
 }
 
-// winnerNamespaces are the namespaces with targets of policies in force. Who asks for each Service and each of its ports whether a policy is in force asks for its namespace
-// first, so that nothing has to be remembered of Services without any: there are thousands.
-func winnerNamespaces(k *kind.Kind, winners *incremental.Collection[policy.Target, name]) *incremental.Collection[name, struct{}] {
-	byNamespace := incremental.NewIndex(winners, k.Name+" in force by namespace", func(t policy.Target, _ name) []name { return []name{{Namespace: t.Namespace}} })
-	return incremental.Keys(byNamespace, "namespaces with "+k.Name+" in force")
+// targetBuckets are those of targets of policies in force. Who asks for each Service and each of its ports whether a policy is in force asks for the bucket of the Service first, so
+// that nothing has to be remembered of Services without any, of which there are thousands. A policy wakes all of its bucket, which are few.
+func targetBuckets(k *kind.Kind, winners *incremental.Collection[policy.Target, name]) *incremental.Collection[targetBucket, struct{}] {
+	byBucket := incremental.NewIndex(winners, k.Name+" in force by bucket", func(t policy.Target, _ name) []targetBucket { return []targetBucket{bucketOf(t)} })
+	return incremental.Keys(byBucket, "buckets with "+k.Name+" in force")
+}
+
+// targetBucket is a hash of the object that a policy is for.
+type targetBucket uint8
+
+func (b targetBucket) Compare(o targetBucket) int { return cmp.Compare(b, o) }
+
+func bucketOf(t policy.Target) targetBucket {
+	h := fnv.New32a()
+	io.WriteString(h, t.Namespace+"/"+t.Name) //nolint:errcheck // a hash takes all
+	sum := h.Sum32()
+	return targetBucket(sum ^ sum>>8 ^ sum>>16 ^ sum>>24)
 }
 
 // targetRoute is a route, or a Gateway by one of its listeners or by the XTelemetryPolicy for it, that refers to an object as a backend.

@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -302,6 +303,31 @@ func crowdSlice(i int, address string) *discoveryv1.EndpointSlice {
 	s.Namespace, s.Name = "default", fmt.Sprintf("s%d-1", i)
 	s.Labels = map[string]string{discoveryv1.LabelServiceName: fmt.Sprintf("s%d", i)}
 	return s
+}
+
+// TestFirstPolicyAmongMany: the first policy for a backend, and its end, wake few of the routes and backends that could have one.
+func TestFirstPolicyAmongMany(t *testing.T) {
+	w := crowd(t)
+	tls := &gwv1.BackendTLSPolicy{Spec: gwv1.BackendTLSPolicySpec{
+		TargetRefs: []gwv1.LocalPolicyTargetReferenceWithSectionName{{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: "s7"}}},
+		Validation: gwv1.BackendTLSPolicyValidation{Hostname: "a.test", WellKnownCACertificates: new(gwv1.WellKnownCACertificatesSystem)},
+	}}
+	traffic := &gwx.XBackendTrafficPolicy{Spec: gwx.BackendTrafficPolicySpec{
+		TargetRefs:      []gwv1.LocalPolicyTargetReference{{Kind: "Service", Name: "s7"}},
+		RetryConstraint: &gwx.RetryConstraint{},
+	}}
+	tls.Namespace, tls.Name, traffic.Namespace, traffic.Name = "default", "p", "default", "p"
+	const most = many / 20
+	for _, p := range []metav1.Object{tls, traffic} {
+		w.Upsert(p)
+		if r := w.Commit(); len(r.Config.Upserts) == 0 || r.Stats.Runs > most {
+			t.Errorf("%T: %d upserts, %d runs %v, want some and at most %d", p, len(r.Config.Upserts), r.Stats.Runs, r.Stats.RunsByName, most)
+		}
+		w.Delete(translate.Kind(kind.Of(p).Name), "default", "p")
+		if r := w.Commit(); len(r.Config.Upserts) == 0 || r.Stats.Runs > most {
+			t.Errorf("%T gone: %d upserts, %d runs %v, want some and at most %d", p, len(r.Config.Upserts), r.Stats.Runs, r.Stats.RunsByName, most)
+		}
+	}
 }
 
 // TestOneChangeAmongMany counts what one change costs beside 5,000 routes.

@@ -35,9 +35,9 @@ type trafficPolicies struct {
 	targets  *incremental.Collection[name, []policy.Target]
 	byTarget *incremental.Index[policy.Target, name, []policy.Target]
 	winners  *incremental.Collection[policy.Target, name]
-	// namespaces are those with targets among winners.
-	namespaces *incremental.Collection[name, struct{}]
-	all        *incremental.Collection[name, *trafficPolicy]
+	// buckets are those with targets among winners.
+	buckets *incremental.Collection[targetBucket, struct{}]
+	all     *incremental.Collection[name, *trafficPolicy]
 }
 
 func newTrafficPolicies(e *incremental.Engine, objects *incremental.Collection[name, *gwx.XBackendTrafficPolicy]) *trafficPolicies {
@@ -51,7 +51,7 @@ func newTrafficPolicies(e *incremental.Engine, objects *incremental.Collection[n
 			return createdOf(p), true
 		}, same[int64])
 	tp.winners = policyWinners(e, kind.XBackendTrafficPolicy.Kind, tp.byTarget, ages)
-	tp.namespaces = winnerNamespaces(kind.XBackendTrafficPolicy.Kind, tp.winners)
+	tp.buckets = targetBuckets(kind.XBackendTrafficPolicy.Kind, tp.winners)
 	tp.all = incremental.Map(e, "XBackendTrafficPolicy", objects,
 		func(_ *incremental.View, n name, p *gwx.XBackendTrafficPolicy) (*trafficPolicy, bool) {
 			return readTrafficPolicy(n, &p.Spec), true
@@ -117,7 +117,7 @@ func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
 
 // inForce is what the policy in force for a Service or an XBackend says, the zero value for nothing.
 func (tp *trafficPolicies) inForce(v *incremental.View, target policy.Target) trafficPolicy {
-	if _, some := incremental.Fetch(v, tp.namespaces, name{Namespace: target.Namespace}); !some {
+	if _, some := incremental.Fetch(v, tp.buckets, bucketOf(target)); !some {
 		return trafficPolicy{}
 	}
 	if winner, ok := incremental.Fetch(v, tp.winners, target); ok {
