@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -35,12 +36,14 @@ const Soon = 14 * 24 * time.Hour
 // found. now is what certificates are compared with. The findings are sorted by object
 // and field.
 func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Finding {
-	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
+	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
 	var httpRoutes []*gwv1.HTTPRoute
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Secret:
 			l.secrets[keyOf(o)] = o
+		case *corev1.Namespace:
+			l.namespaces[o.Name] = o.Labels
 		case *gwv1.ReferenceGrant:
 			l.grants[o.Namespace] = append(l.grants[o.Namespace], o)
 		case *corev1.Service:
@@ -90,13 +93,15 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 }
 
 type linter struct {
-	now      time.Time
-	refused  []kind.ObjectKey
-	secrets  map[key]*corev1.Secret
-	grants   map[string][]*gwv1.ReferenceGrant // by namespace
-	services map[key]*corev1.Service
-	slices   map[key][]*discoveryv1.EndpointSlice // by Service
-	findings []Finding
+	now     time.Time
+	refused []kind.ObjectKey
+	secrets map[key]*corev1.Secret
+	grants  map[string][]*gwv1.ReferenceGrant // by namespace
+	// namespaces are the labels of those that are objects.
+	namespaces map[string]labels.Set
+	services   map[key]*corev1.Service
+	slices     map[key][]*discoveryv1.EndpointSlice // by Service
+	findings   []Finding
 }
 
 // key names an object of a kind that is known.

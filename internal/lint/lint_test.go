@@ -122,7 +122,7 @@ func TestLint(t *testing.T) {
 			[]string{"HTTPRoute default/r: spec.rules[0].backendRefs: all of them have weight 0, so every request of the rule is answered 500 unless a policy or a filter of the listener answers it"}},
 		"one of weight 0": {good + fmt.Sprintf(route, "r", "", "", "{backendRefs: [{name: s, port: 80, weight: 0}, {name: s, port: 80}]}"), nil},
 		"no backend": {fmt.Sprintf(route, "r", "", "", "{filters: [{type: CORS, cors: {allowOrigins: ['*']}}]}"),
-			[]string{"HTTPRoute default/r: spec.rules[0]: it has neither backendRefs nor a RequestRedirect filter, so every request of the rule is answered 500 unless a policy or a filter of the listener answers it"}},
+			[]string{"HTTPRoute default/r: spec.rules[0]: it has neither backendRefs nor a RequestRedirect filter, so every request but preflight requests of the rule is answered 500 unless a policy or a filter of the listener answers it"}},
 		"a redirect":                         {fmt.Sprintf(route, "r", "", "", "{filters: [{type: RequestRedirect, requestRedirect: {hostname: a.test}}]}"), nil},
 		"a filter of another kind":           {fmt.Sprintf(route, "r", "", "", "{filters: [{type: ExtensionRef, extensionRef: {group: gateway.envoyproxy.io, kind: HTTPRouteFilter, name: f}}]}"), nil},
 		"a filter of another kind for calls": {strings.Replace(fmt.Sprintf(route, "r", "", "", "{filters: [{type: ExtensionRef, extensionRef: {group: moongate.dev, kind: HTTPFilter, name: f}}], backendRefs: [{name: s, port: 80, weight: 0}]}"), "HTTPRoute", "GRPCRoute", 1), nil},

@@ -29,10 +29,14 @@ func (l *linter) targetSelectors(p *eg.BackendTrafficPolicy, objects []metav1.Ob
 }
 
 func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.TargetSelector, k *kind.Kind, selector labels.Selector, objects []metav1.Object) {
-	in := namespacesOf(s.Namespaces, p.Namespace, objects)
-	labelled, forbidden := false, ""
+	in := l.namespacesOf(s.Namespaces, p.Namespace)
+	some, labelled, forbidden := false, false, ""
 	for _, o := range objects {
-		if kind.Of(o) != k || !selector.Matches(labels.Set(o.GetLabels())) {
+		if kind.Of(o) != k {
+			continue
+		}
+		some = true
+		if !selector.Matches(labels.Set(o.GetLabels())) {
 			continue
 		}
 		labelled = true
@@ -45,6 +49,8 @@ func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.
 		}
 	}
 	switch {
+	case !some || l.anyRefused(k) || forbidden != "" && l.anyRefused(kind.ReferenceGrant.Kind):
+		// They are elsewhere, or there and not valid, which is told of them.
 	case forbidden != "":
 		l.add(p, field, fmt.Sprintf("it selects nothing: of other namespaces it may select what a ReferenceGrant there permits, and none permits %s %s", k.Name, forbidden),
 			fmt.Sprintf("add a ReferenceGrant there from %s in namespace %s to %s", kind.BackendTrafficPolicy.Name, p.Namespace, k.Name))
@@ -56,7 +62,7 @@ func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.
 }
 
 // namespacesOf reports which namespaces a selector of a policy in a namespace looks in.
-func namespacesOf(s *eg.TargetSelectorNamespaces, own string, objects []metav1.Object) func(namespace string) bool {
+func (l *linter) namespacesOf(s *eg.TargetSelectorNamespaces, own string) func(namespace string) bool {
 	if s == nil || s.From != "All" && s.From != "Selector" {
 		return func(namespace string) bool { return namespace == own }
 	}
@@ -65,14 +71,12 @@ func namespacesOf(s *eg.TargetSelectorNamespaces, own string, objects []metav1.O
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
 	return func(namespace string) bool {
-		i := slices.IndexFunc(objects, func(o metav1.Object) bool {
-			_, is := o.(*corev1.Namespace)
-			return is && o.GetName() == namespace
-		})
 		set := labels.Set{corev1.LabelMetadataName: namespace} // that of a namespace without an object
-		if i >= 0 {
-			set = labels.Merge(objects[i].GetLabels(), set)
-		}
-		return err == nil && selector.Matches(set)
+		return err == nil && selector.Matches(labels.Merge(l.namespaces[namespace], set))
 	}
+}
+
+// anyRefused reports whether an object of a kind is not valid.
+func (l *linter) anyRefused(k *kind.Kind) bool {
+	return slices.ContainsFunc(l.refused, func(o kind.ObjectKey) bool { return o.Group == k.Group && o.Kind == k.Name })
 }

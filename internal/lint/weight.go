@@ -19,7 +19,11 @@ func (l *linter) unserved(o metav1.Object) {
 				continue
 			}
 			refs := each(rule.BackendRefs, func(ref gwv1.HTTPBackendRef) gwv1.BackendRef { return ref.BackendRef })
-			l.weightless(o, i, refs, "request", "answered 500 unless a policy or a filter of the listener answers it", "a RequestRedirect filter")
+			what := "request"
+			if slices.ContainsFunc(rule.Filters, func(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterCORS }) {
+				what = "request but preflight requests"
+			}
+			l.weightless(o, i, refs, what, "answered 500 unless a policy or a filter of the listener answers it", "a RequestRedirect filter")
 		}
 	case *gwv1.GRPCRoute:
 		for i, rule := range o.Spec.Rules {
