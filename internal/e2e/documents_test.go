@@ -90,7 +90,7 @@ var elsewhere = []struct{ document, has, test, reason string }{
 	{document: "docs/tasks/review-a-change.md", has: "--expect", test: "internal/cli TestTaskReviewAChange"},
 	{document: "docs/install.md", has: "make image", reason: "skopeo and ctr need a registry and containerd; tools/image tests the image that the target makes"},
 	{document: "docs/install.md", has: "make release", reason: "it takes minutes and installs a package; tools/release tests what the target makes, and installs the package with dpkg"},
-	{document: "docs/install.md", has: "kill -USR2", reason: "pidof would find other gateways of this machine; TestReplace sends the signal"},
+	{document: "docs/install.md", has: "kill -USR2", reason: "pkill would find other gateways of this machine; TestReplace sends the signal"},
 	{document: "docs/performance.md", has: "bench", reason: "it takes an hour and a quiet machine"},
 	{document: "docs/performance.md", has: "make scale", reason: "it takes half an hour; CI runs make scale-small"},
 	{document: "*.md", has: "kubectl ", test: "test/documents TestDocuments"},

@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// listenerOverlaps tells which listeners that terminate TLS on a Gateway's port have hosts in common, its own and those of ListenerSets, so that a client may use
+// listenerOverlaps tells which listeners of TLS on a Gateway's port have hosts in common, its own and those of ListenerSets, so that a client may use
 // a connection to one for requests to the other (RFC 9113 section 9.1.1).
 type listenerOverlaps struct {
 	certificates *certificateOverlaps
@@ -78,7 +78,7 @@ func newCertificateOverlaps(e *incremental.Engine, listeners *listeners, certifi
 	co := &certificateOverlaps{}
 	co.names = incremental.Map(e, "certificate names", listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
-			if !hasHosts(l) {
+			if !l.Terminates() || !l.Valid() {
 				return nil, false
 			}
 			var names [][]string
@@ -157,7 +157,7 @@ func (k portHostnameKey) Compare(o portHostnameKey) int {
 
 func newHostnameOverlaps(e *incremental.Engine, listeners *listeners) *hostnameOverlaps {
 	ho := &hostnameOverlaps{}
-	ho.byKey = incremental.NewIndex(listeners.all, "listeners with certificates by keys of hostnames",
+	ho.byKey = incremental.NewIndex(listeners.all, "listeners of TLS by keys of hostnames",
 		func(k listenerKey, l *listener.Listener) (keys []portHostnameKey) {
 			if !hasHosts(l) {
 				return nil
@@ -171,7 +171,7 @@ func newHostnameOverlaps(e *incremental.Engine, listeners *listeners) *hostnameO
 }
 
 // hasHosts reports whether hosts of the listener may be those of another one, too.
-func hasHosts(l *listener.Listener) bool { return l.Terminates() && l.Valid() }
+func hasHosts(l *listener.Listener) bool { return (l.Terminates() || l.Passthrough) && l.Valid() }
 
 // of returns listeners that share hosts with one by their hostnames.
 func (ho *hostnameOverlaps) of(v *incremental.View, k listenerKey, l *listener.Listener) (others []listenerKey) {

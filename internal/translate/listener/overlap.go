@@ -101,22 +101,31 @@ func distinct(list []string) []string {
 
 // CertificatesOverlap says that certificates of l have hosts in common with those of other listeners.
 func CertificatesOverlap(l *Listener, others string) *condition.Problem {
-	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", "browsers repeat it on another connection; if other clients do not, use certificates without hosts in common",
+	remedy := "use certificates without hosts in common"
+	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", l.repeated()+remedy,
 		"certificates here and of %s on port %d share hosts of these listeners; "+l.astray(), others, l.Port)
 }
 
 // HostnamesOverlap says that the hostname of l has hosts in common with those of other listeners.
 func HostnamesOverlap(l *Listener, others string) *condition.Problem {
-	return condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "browsers repeat it on another connection; if other clients do not, use another port",
+	return condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", l.repeated()+"use another port",
 		"hosts of this listener are also hosts of %s on port %d; "+l.astray(), others, l.Port)
 }
 
 // astray is what becomes of a request on a connection that was opened for another listener.
 func (l *Listener) astray() string {
 	if l.Protocol == gwv1.TLSProtocolType {
-		return "what a client sends on a connection that it opened for one of them goes to the backends of that one"
+		return "what a client sends on a connection that it opened for another listener does not reach the backends of this one"
 	}
 	return "a request is answered 421 where its connection was opened for another listener"
+}
+
+// repeated is what clients do about that, to begin a remedy.
+func (l *Listener) repeated() string {
+	if l.Protocol == gwv1.TLSProtocolType {
+		return "if clients use one connection for several hosts, "
+	}
+	return "browsers repeat it on another connection; if other clients do not, "
 }
 
 // everyHostname is a key of all hostnames, and of none.
