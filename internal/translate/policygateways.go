@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +71,7 @@ func (b targetBucket) Compare(o targetBucket) int { return cmp.Compare(b, o) }
 
 func bucketOf(t policy.Target) targetBucket {
 	h := fnv.New32a()
-	io.WriteString(h, t.Namespace+"/"+t.Name) //nolint:errcheck // a hash takes all
+	_, _ = h.Write([]byte(t.Namespace + "/" + t.Name)) // a hash takes all
 	sum := h.Sum32()
 	return targetBucket(sum ^ sum>>8 ^ sum>>16 ^ sum>>24)
 }
