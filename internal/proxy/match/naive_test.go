@@ -93,13 +93,16 @@ func naiveOrder(req *message.Request, route *config.Route, h *config.Hostname, r
 		route.CreatedUnixNano, route.Namespace, route.Name, route.Key, rule.Index, match)
 }
 
+var naiveGRPC = regexp.MustCompile(`^(?i:application/grpc)([-+][^;]*)?[ \t]*(;.*)?$`)
+
 func naiveCall(req *message.Request) bool {
+	var types []string
 	for i := range req.Header.Len() {
 		if f := req.Header.At(i); strings.EqualFold(string(f.Name), "content-type") {
-			return string(req.Method) == "POST" && regexp.MustCompile(`^application/grpc([-+;].*)?$`).Match(f.Value)
+			types = append(types, string(f.Value))
 		}
 	}
-	return false
+	return string(req.Method) == "POST" && len(types) == 1 && naiveGRPC.MatchString(types[0])
 }
 
 func naiveHostOrder(hostname string) string {
@@ -336,8 +339,8 @@ func (c *chooser) request() *message.Request {
 		Path:      []byte(pick(c, "/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d/e", "/a/b/c/d/e/f/g", "/ab", "/abc/d", "/caf%C3%A9", "/caf%C3%A9/x/y", "/a%20b/c", "/%2F", "/a//b", "//", "*", "/b/x")),
 		Query:     []byte(pick(c, "", "q=1", "q=2&q=1", "a+b=x%20y", "a%20b=1&q=2", "q", "q=%zz", "%71=%C3%A4", "&&q=1&", "Q=1", "a%2=1&q=%4&q=1", "q=1=2", "q=x+y")),
 	}
-	if c.below(3) == 1 {
-		req.Header.Add([]byte("content-type"), []byte(pick(c, "application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpcx", "application/json")))
+	for range pick(c, 0, 0, 1, 2) {
+		req.Header.Add([]byte("content-type"), []byte(pick(c, "application/grpc", "Application/GRPC+proto ;a=b", "application/grpc-web", "application/grpcx", "application/json", "application/grpc")))
 	}
 	for range c.below(4) {
 		req.Header.Add([]byte(pick(c, "X-A", "x-a", "X-B", "Host", "X-AA")), []byte(pick(c, "1", "2", "1,2", "")))

@@ -36,17 +36,20 @@ func (p *pathMatch) fits(path []byte, b *stepsLeft) bool {
 	return len(path) >= n && string(path[:n]) == p.value && (len(path) == n || path[n] == '/')
 }
 
-// isCall reports whether a request is a gRPC call by its content type, in any of the protocol's forms (grpc/grpc, doc/PROTOCOL-HTTP2.md and doc/PROTOCOL-WEB.md).
+// isCall reports whether a request is a gRPC call by its media type, in any of the protocol's forms (grpc/grpc, doc/PROTOCOL-HTTP2.md and doc/PROTOCOL-WEB.md). Its case
+// does not count (RFC 9110 section 8.3.1). Of several content types nobody knows which one a backend takes.
 func isCall(req *message.Request) bool {
 	if string(req.Method) != "POST" {
 		return false
 	}
 	line := nextLine(&req.Header, 0, "content-type")
-	if line < 0 {
+	if line < 0 || nextLine(&req.Header, line+1, "content-type") >= 0 {
 		return false
 	}
-	rest, ok := bytes.CutPrefix(req.Header.At(line).Value, grpcType)
-	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';' || rest[0] == '-')
+	media, _, _ := bytes.Cut(req.Header.At(line).Value, []byte(";"))
+	media = bytes.TrimRight(media, " \t")
+	n := len(grpcType)
+	return len(media) >= n && bytes.EqualFold(media[:n], grpcType) && (len(media) == n || media[n] == '+' || media[n] == '-')
 }
 
 var grpcType = []byte("application/grpc")
