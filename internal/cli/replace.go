@@ -33,7 +33,9 @@ func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 			close(done)
 			for g.awaitReplace(ctx) {
 				g.log.Info("handing SIGUSR2 on to the process that has taken over", "pid", s.PID)
-				s.Signal(syscall.SIGUSR2)
+				if err := s.Signal(syscall.SIGUSR2); err != nil {
+					g.log.Error("SIGUSR2 is lost: send it to the process that serves", "pid", s.PID, "error", err)
+				}
 			}
 			return
 		case ctx.Err() == nil:
@@ -127,7 +129,7 @@ func (g *gateway) acceptable(s handover.State) error {
 	return nil
 }
 
-// coveredBy says what of ours theirs lacks; nil is nothing. They may serve more, and say of what neither uses something else: that is what new versions are for.
+// coveredBy says what a process with theirs lacks of ours; nil is nothing. It may serve more, and word differently why an object is not used, as new versions do.
 func coveredBy(ours, theirs handover.State) error {
 	var lost []string
 	for key, why := range theirs.Lacks {
@@ -221,7 +223,8 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 
 // release has this process accept nothing more.
 func (g *gateway) release(s *handover.Successor) error {
-	if !g.proxy.Release(func(socket syscall.Conn) bool { return s.Alive() && g.handed(socket) }) {
+	// There may be no socket to ask for.
+	if !s.Alive() || !g.proxy.Release(func(socket syscall.Conn) bool { return s.Alive() && g.handed(socket) }) {
 		return errors.New("the process that was to take over has ended, or does not have every socket; try again")
 	}
 	return nil
@@ -247,20 +250,24 @@ const (
 func (g *gateway) awaitChecks(ctx context.Context) {
 	look := time.NewTicker(checksLook)
 	defer look.Stop()
-	var limit time.Time
+	var limit time.Time // zero before everything has been read
 	for {
+		var now time.Time
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-look.C:
-			switch {
-			case !g.begun.Load():
-				limit = now.Add(checksWait)
-			case now.After(limit) || !g.proxy.Unchecked():
-				g.checked.Store(true)
-				g.tellPredecessor()
-				return
-			}
+		case now = <-look.C:
+		}
+		if !g.begun.Load() {
+			continue
+		}
+		if limit.IsZero() {
+			limit = now.Add(checksWait)
+		}
+		if now.After(limit) || !g.proxy.Unchecked() {
+			g.checked.Store(true)
+			g.tellPredecessor()
+			return
 		}
 	}
 }

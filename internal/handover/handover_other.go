@@ -45,7 +45,7 @@ func (s *Successor) Alive() bool { return false }
 func (s *Successor) Begin() {}
 
 // Signal is never called.
-func (s *Successor) Signal(syscall.Signal) {}
+func (s *Successor) Signal(syscall.Signal) error { return nil }
 
 // End is never called.
 func (s *Successor) End() {}

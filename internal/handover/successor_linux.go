@@ -127,8 +127,8 @@ func (s *Successor) Alive() bool {
 // Begin has the successor take what comes in on the sockets from now on: nothing must be taken from them here any more.
 func (s *Successor) Begin() { s.conn.Close() }
 
-// Signal sends it a signal, which is lost where it has ended.
-func (s *Successor) Signal(sig syscall.Signal) { _ = s.process.Signal(sig) }
+// Signal sends it a signal; the error is that it has ended.
+func (s *Successor) Signal(sig syscall.Signal) error { return s.process.Signal(sig) }
 
 // End ends the successor, in the place of Begin, and returns when it has ended.
 func (s *Successor) End() {
