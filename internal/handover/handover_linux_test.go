@@ -263,16 +263,8 @@ func TestNotWanted(t *testing.T) {
 
 // TestUnwanted: what tells a successor to end is not what tells it to begin.
 func TestUnwanted(t *testing.T) {
-	ours, theirs, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPredecessor(c.(*net.UnixConn))
+	ours, c := ends(t)
+	p := newPredecessor(c)
 	defer p.conn.Close()
 	s := &Successor{gone: p.unwanted, conn: ours}
 	s.End()
@@ -287,6 +279,21 @@ func TestUnwanted(t *testing.T) {
 	}
 }
 
+// ends are those of a socket pair: of the process that is to be replaced, and of its successor.
+func ends(t *testing.T) (predecessors, successors *net.UnixConn) {
+	t.Helper()
+	ours, file, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	theirs, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ours, theirs.(*net.UnixConn)
+}
+
 // unsendable is a socket that cannot be handed over.
 type unsendable struct{ syscall.RawConn }
 
@@ -299,15 +306,7 @@ func (unsendable) Control(f func(uintptr)) error {
 
 // TestUnasked: replies that nobody has asked for are not in the way of those that somebody has, and what asks nothing has none.
 func TestUnasked(t *testing.T) {
-	ours, theirs, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, c := ends(t)
 	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
 	go w.serve(ours, Options{Secret: []byte("x")})
 	text := make([]byte, maxMessage)
@@ -319,7 +318,7 @@ func TestUnasked(t *testing.T) {
 	if n, err := c.Read(text); err != nil || !strings.Contains(string(text[:n]), `"id":7`) {
 		t.Errorf("%s, %v", text[:n], err)
 	}
-	p := newPredecessor(c.(*net.UnixConn))
+	p := newPredecessor(c)
 	for _, id := range []int{0, 7, 8} {
 		if err := send(ours, reply{ID: id, Secret: []byte("y")}, nil); err != nil {
 			t.Fatal(err)
@@ -356,18 +355,10 @@ func TestAwaitsStarter(t *testing.T) {
 
 // TestSendFails: what cannot be sent does not count as the end of the successor, which is told that there is no socket.
 func TestSendFails(t *testing.T) {
-	ours, theirs, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, c := ends(t)
 	w := &waiter{gone: make(chan struct{})}
 	go w.serve(ours, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }, Sent: func(syscall.Conn) { t.Error("sent") }})
-	p := newPredecessor(c.(*net.UnixConn))
+	p := newPredecessor(c)
 	if p.Socket("tcp", "a") != nil {
 		t.Error("a socket")
 	}
@@ -402,17 +393,9 @@ func left(t *testing.T, does string) string {
 
 // TestPredecessorGone: the end of a process ends what its successor waits for, whatever that is.
 func TestPredecessorGone(t *testing.T) {
-	ours, theirs, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, c := ends(t)
 	defer ours.Close()
-	c, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPredecessor(c.(*net.UnixConn))
+	p := newPredecessor(c)
 	asked := make(chan *os.File)
 	go func() { asked <- p.Socket("tcp", "a") }() // which nobody answers
 	time.Sleep(20 * time.Millisecond)
@@ -445,18 +428,10 @@ func TestFromEnvironment(t *testing.T) {
 
 // TestLargeState: what is told comes whole whatever its size, and what follows it, too.
 func TestLargeState(t *testing.T) {
-	ours, theirs, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.FileConn(theirs)
-	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, c := ends(t)
 	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
 	go w.serve(ours, Options{})
-	p := newPredecessor(c.(*net.UnixConn))
+	p := newPredecessor(c)
 	large := State{Lacks: map[string]string{}, Serves: map[string]int{}}
 	for i := range 20000 {
 		large.Lacks[fmt.Sprintf("HTTPRoute default/r%d", i)] = strings.Repeat("\x00", i%50)
