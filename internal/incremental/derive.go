@@ -66,7 +66,7 @@ func (u *union[K, V]) update() {
 // for each member would have to remember for each of them whose they are.
 func Keys[IK Key[IK]](ix Grouped[IK], name string, more ...Grouped[IK]) *Collection[IK, struct{}] {
 	e, _, _ := ix.node()
-	m := &keySet[IK]{newCollection[IK](e, name, func(_, _ struct{}) bool { return true }), append(more, ix)}
+	m := &keySet[IK]{newCollection[IK](e, name, func(_, _ struct{}) bool { return true }), append([]Grouped[IK]{ix}, more...)}
 	m.level = e.declare(m)
 	view := View{engine: e, level: m.level, name: name}
 	for _, each := range m.indexes {
@@ -75,7 +75,7 @@ func Keys[IK Key[IK]](ix Grouped[IK], name string, more ...Grouped[IK]) *Collect
 	return m.Collection
 }
 
-// Grouped is an Index, whatever it is of.
+// Grouped is an Index as far as its index keys go, whatever entries they group.
 type Grouped[IK comparable] interface {
 	node() (e *Engine, level int, name string)
 	// has reports whether an index key has members.

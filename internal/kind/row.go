@@ -69,9 +69,9 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 		return status
 	})
 	typed.keep = func(o runtime.Object) metav1.Object {
-		// A list that was decoded has room for four, and most have one.
-		kept := O(keepCustom(o.(O)).(O).DeepCopyObject().(O))
-		ofRoutes.share(parts(kept))
+		// A list that was decoded has room for four elements, most have one, and a copy has room for what is there.
+		kept := keepCustom(o.(O)).(O).DeepCopyObject().(O)
+		sharedByRoutes.share(parts(kept))
 		return kept
 	}
 	return typed
@@ -86,7 +86,7 @@ type routeSharing struct {
 	controllers intern.Values[gwv1.GatewayController]
 }
 
-var ofRoutes routeSharing
+var sharedByRoutes routeSharing
 
 func (s *routeSharing) share(spec *gwv1.CommonRouteSpec, status *gwv1.RouteStatus) {
 	s.mu.Lock()

@@ -20,7 +20,7 @@ import (
 )
 
 // BenchmarkMemory5000Services reports what a controller keeps for a route with a Service and an endpoint of its own, as they come from an API server: of the objects alone, and with
-// translation. Both depend on the numbers of namespaces and of endpoints little.
+// translation.
 func BenchmarkMemory5000Services(b *testing.B) {
 	const n, namespaces = 5000, 50
 	for b.Loop() {

@@ -101,8 +101,7 @@ func distinct(list []string) []string {
 
 // CertificatesOverlap says that certificates of l have hosts in common with those of other listeners.
 func CertificatesOverlap(l *Listener, others string) *condition.Problem {
-	remedy := "use certificates without hosts in common"
-	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", l.repeated()+remedy,
+	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", l.repeated()+"use certificates without hosts in common",
 		"certificates here and of %s on port %d share hosts of these listeners; "+l.astray(), others, l.Port)
 }
 
