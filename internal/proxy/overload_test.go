@@ -62,6 +62,23 @@ func (g *gateway) eventually(what string, done func() bool) {
 	}
 }
 
+// patientBackend answers a request when it has read all of its body. One that answers before ends the connections of a
+// crowd, which then make room for others.
+func patientBackend(t *testing.T) string {
+	return rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			c.Write(cannedResponse(2))
+		}
+	})
+}
+
 // crowd connects n times and begins a request with a body on each connection that never ends. Some may be refused.
 func (g *gateway) crowd(n int) (all []net.Conn) {
 	g.t.Helper()
@@ -117,7 +134,7 @@ func TestOneClientIsLimited(t *testing.T) {
 	log := &testkit.Log{}
 	g := startGatewayWith(t, Options{MaxConnections: 100, MaxConnectionsPerClient: 20, Metrics: observe.NewMetrics(observe.MetricsOptions{}),
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
-	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	g.serve(patientBackend(t), nil)
 	const attempts = 300
 	held := g.crowd(attempts)
 	t.Cleanup(func() {
@@ -193,7 +210,7 @@ func TestAllConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
 	g := startGatewayWith(t, Options{MaxConnections: 32, MaxConnectionsPerClient: -1, Metrics: observe.NewMetrics(observe.MetricsOptions{})})
-	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	g.serve(patientBackend(t), nil)
 	g.crowd(100)
 	g.eventually("refusals", func() bool { return g.counted(refusedConnections, "limit", "connections") == 68 })
 	// One that was let in is counted as active by its own goroutine.
