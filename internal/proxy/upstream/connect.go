@@ -11,10 +11,12 @@ import (
 
 // waiter is a request that waits for a connection.
 type waiter struct {
-	ready chan struct{} // closed when what follows is set
-	conn  *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
-	place *Shared
-	err   *DialError // where all three are nil the backend chose HTTP/1.1: dial
+	// patient is that of the dialLimit.
+	patient bool
+	ready   chan struct{} // closed when what follows is set
+	conn    *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
+	place   *Shared
+	err     *DialError // where all three are nil the backend chose HTTP/1.1: dial
 }
 
 // Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
@@ -138,7 +140,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 		h.mu.Unlock()
 		return nil, nil, e.crowded()
 	}
-	w := &waiter{ready: make(chan struct{})}
+	w := &waiter{patient: limit.patient, ready: make(chan struct{})}
 	h.waiting = append(h.waiting, w)
 	h.hungry.Store(int64(len(h.waiting)))
 	e.dialMore()
@@ -153,7 +155,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	select {
 	case <-w.ready:
 	case <-t.C:
-		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline {
+		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline || limit.patient && isSlow(gaveUp) {
 			gaveUp = e.passed(limit)
 		}
 		if limit.reason == ReasonTimeout && h.isBlocked() {
@@ -239,7 +241,9 @@ func (e *Endpoint) dialMore() {
 			return
 		}
 		h.dialling++
-		go e.dialShared(e.connectLimit(time.Time{}))
+		limit := e.connectLimit(time.Time{})
+		limit.patient = slices.ContainsFunc(h.waiting, func(w *waiter) bool { return w.patient })
+		go e.dialShared(limit)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -79,6 +80,40 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 	if b.SessionEndpointAs(nil, slow.SessionID()) != nil {
 		t.Error("a session stays with an endpoint that takes no connection in time")
 	}
+}
+
+// TestPatienceWithSharedConnections: a request that waits patiently for a place has the connect take as long as it may; one dial that was given up early before does not end its wait, and
+// it asks for no further ones in vain.
+func TestPatienceWithSharedConnections(t *testing.T) {
+	full := testkit.FullListener(t)
+	server := listen(t)
+	_, b := newSet(t, Options{ConnectTimeout: 4 * leastPatience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+	apply(t, b.set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
+	slow := b.Endpoints()[0]
+	b.health.slowest.Store(1)
+	if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
+		t.Fatalf("one that is not patient: %v", err)
+	}
+	slow.reached()
+	failures := slow.failures.Load()
+	var dialError *DialError
+	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+		t.Errorf("%v", err)
+	}
+	if n := slow.failures.Load() - failures; n > 1 {
+		t.Errorf("%d connects have failed, want one that takes all of the time", n)
+	}
+	// The time ends while another dial goes on, after one that was given up early.
+	slow.sharing.mu.Lock()
+	slow.sharing.dialling++
+	slow.sharing.failure.Store(slow.dialError(ReasonSlow, true, errSlow))
+	slow.sharing.mu.Unlock()
+	if _, _, err := slow.connectBy(context.Background(), dialLimit{at: time.Now().Add(time.Millisecond), reason: ReasonTimeout, patient: true}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+		t.Errorf("beside another dial: %v", err)
+	}
+	slow.sharing.mu.Lock()
+	slow.sharing.dialling--
+	slow.sharing.mu.Unlock()
 }
 
 // TestShortDeadlines is that an endpoint which answers no connect is found out by requests whose own deadlines are shorter than patience, and not where connects take as long.
