@@ -403,6 +403,32 @@ func TestUDPShutdown(t *testing.T) {
 	}
 }
 
+// TestUDPShutdownWithoutEndpoints: a client whose datagrams go nowhere does not keep the gateway from its end.
+func TestUDPShutdownWithoutEndpoints(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply([]*config.Resource{g.udpListener("udp"), l4RouteOf("r", "default/gw/udp", &config.BackendRef{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}})})
+	c := g.sender()
+	c.Write([]byte("1"))
+	testkit.Eventually(t, "a datagram that is dropped", func() bool { return strings.Contains(g.log.String(), `"backend_invalid"`) })
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for ctx.Err() == nil {
+			c.Write([]byte("2"))
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := g.Shutdown(ctx); err != nil {
+		t.Errorf("ended by %v", err)
+	}
+	cancel()
+	<-sent
+}
+
 // TestUDPRelease: what an endpoint answers in a session is sent on when another process receives what clients send.
 func TestUDPRelease(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,13 @@ func NewSet(o Options) *Set {
 // Sessions is how many there are.
 func (set *Set) Sessions() int { return int(set.sessions.Load()) }
 
+// forwarding is how many sessions have an endpoint.
+func (set *Set) forwarding() int {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return len(set.locals)
+}
+
 // Open binds a socket; Serve starts it. The error is the system's.
 func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	conn, turn, err := listen.OpenUDP(addr, set.options.Predecessor)
@@ -121,14 +128,14 @@ func (set *Set) all() []*Socket {
 	return list
 }
 
-// Shutdown returns when all sessions have ended: by themselves, or as soon as nothing has passed for Options.DrainIdle, or when ctx ends, whose error it returns then. Sessions
+// Shutdown returns when all sessions that have an endpoint have ended: by themselves, or as soon as nothing has passed for Options.DrainIdle, or when ctx ends, whose error it returns then. Sessions
 // are begun meanwhile: clients know of no end, and what stands before the proxy, such as the connection tracking of kube-proxy, sends those that it knows on to it as long as it is there.
 // Somebody must Sweep meanwhile.
 func (set *Set) Shutdown(ctx context.Context) (err error) {
 	set.draining.Store(true)
 	wait := time.NewTicker(10 * time.Millisecond)
 	defer wait.Stop()
-	for set.Sessions() > 0 && err == nil {
+	for set.forwarding() > 0 && err == nil {
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
