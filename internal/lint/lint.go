@@ -1,5 +1,5 @@
 // Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, rules without a backend,
-// matches that never match a request. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
+// matches that never match a request, protection that clients can pass by. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
 //
 // It must not import translate, proxy or cli.
 package lint
@@ -86,6 +86,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 		l.mirrors(o)
 	}
 	l.matches(httpRoutes)
+	l.protections(objects)
 	slices.SortFunc(l.findings, func(a, b Finding) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})

@@ -139,6 +139,52 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestProtections has an HTTPRoute and a GRPCRoute to one backend, one of which is protected.
+func TestProtections(t *testing.T) {
+	const (
+		asks    = "filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: s, port: 80}}}], "
+		limits  = "---\n{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: p}, spec: {rateLimit: {type: Local, local: {rules: [{limit: {requests: 1, unit: Second}}]}}, %s}}\n"
+		targets = "targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]"
+		both    = "targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: h}, {group: gateway.networking.k8s.io, kind: GRPCRoute, name: c}]"
+
+		unasked    = "GRPCRoute default/c: spec.rules[0]: calls reach Service default/s:80 here without what is asked of requests that are not gRPC by HTTPRoute default/h spec.rules[0]: its ExternalAuth filter; a client chooses between them by its content type"
+		unlimited  = "GRPCRoute default/c: spec.rules[0]: calls reach Service default/s:80 here without what is asked of requests that are not gRPC by HTTPRoute default/h spec.rules[0]: the rateLimit of its BackendTrafficPolicy; a client chooses between them by its content type"
+		unlimited2 = "HTTPRoute default/h: spec.rules[0]: requests that are not gRPC reach Service default/s:80 here without what is asked of calls by GRPCRoute default/c spec.rules[0]: the rateLimit of its BackendTrafficPolicy; a client chooses between them by its content type"
+	)
+	good := service + fmt.Sprintf(slice, "s", "http", "")
+	of := func(parent, hostname, rule string) string {
+		return fmt.Sprintf(route, "h", parent, hostname, strings.Replace(rule, "backendRefs", asks+"backendRefs", 1))
+	}
+	calls := func(parent, hostname, match string) string {
+		return strings.Replace(fmt.Sprintf(route, "c", parent, hostname, "{"+match+"backendRefs: [{name: s, port: 80}]}"), "HTTPRoute", "GRPCRoute", 1)
+	}
+	plain := fmt.Sprintf(route, "h", "", "a.test", toS)
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"asked, and calls are not":       {of("", "a.test", toS) + calls("", "a.test", ""), []string{unasked}},
+		"on a section of the Gateway":    {of("", "a.test", toS) + calls(", sectionName: l", "a.test", ""), []string{unasked}},
+		"on two sections":                {of(", sectionName: m", "a.test", toS) + calls(", sectionName: l", "a.test", ""), nil},
+		"on two hostnames":               {of("", "a.test", toS) + calls("", "b.test", ""), nil},
+		"at one path":                    {of("", "a.test", "{matches: [{path: {value: /x.Y/}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y, method: Z}}], "), []string{unasked}},
+		"at two paths":                   {of("", "a.test", "{matches: [{path: {value: /admin}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y}}], "), nil},
+		"two backends":                   {strings.ReplaceAll(of("", "a.test", toS), "port: 80", "port: 81") + calls("", "a.test", ""), nil},
+		"neither":                        {plain + calls("", "a.test", ""), nil},
+		"requests are limited":           {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "HTTPRoute", "h")), []string{unlimited}},
+		"calls are limited":              {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "GRPCRoute", "c")), []string{unlimited2}},
+		"both are limited":               {plain + calls("", "a.test", "") + fmt.Sprintf(limits, both), nil},
+		"the Gateway is limited":         {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")), nil},
+		"requests are limited by labels": {strings.Replace(plain, "name: h", "name: h, labels: {a: b}", 1) + calls("", "a.test", "") + fmt.Sprintf(limits, "targetSelectors: [{kind: HTTPRoute, matchLabels: {a: b}}]"), []string{unlimited}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := linted(t, objectsOf(t, good+c.text), time.Now()); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
 // secret has a certificate of some names and validity.
 func secret(t *testing.T, names []string, begin, end time.Time) *corev1.Secret {
 	t.Helper()
