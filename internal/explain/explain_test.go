@@ -129,6 +129,21 @@ func explained(t *testing.T, w World, method, url string, headers ...string) *Ex
 	return e
 }
 
+// TestRefused: what could not be used is told at the end, some of it where it is much.
+func TestRefused(t *testing.T) {
+	var e Explanation
+	for i := range 9 {
+		e.Refused = append(e.Refused, fmt.Sprintf("%d.yaml:1: no kind", i+1))
+	}
+	var b strings.Builder
+	if err := e.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	if said := b.String(); !strings.HasSuffix(said, "not used   5.yaml:1: no kind\n           and 4 more, see moongate check\n") {
+		t.Errorf("printed\n%s", said)
+	}
+}
+
 // TestExplain: each request ends as the proxy would have it, and the printed steps say so.
 func TestExplain(t *testing.T) {
 	w := world(t)

@@ -125,6 +125,9 @@ func (e *Explanation) Is(expected string) bool {
 	return expected == e.Answer.Reason || expected == strconv.Itoa(e.Answer.Status) && e.Answer.Status != 0
 }
 
+// mostRefused is how many of Refused Print has: a cluster may have hundreds, and the question is about one request.
+const mostRefused = 5
+
 // Print writes the steps for people, a line each.
 func (e *Explanation) Print(w io.Writer) error {
 	var b strings.Builder
@@ -204,7 +207,11 @@ func (e *Explanation) Print(w io.Writer) error {
 	for _, c := range e.Complaints {
 		line("see", "%s", c)
 	}
-	for _, r := range e.Refused {
+	for i, r := range e.Refused {
+		if i == mostRefused {
+			line("", "and %d more, see moongate check", len(e.Refused)-i)
+			break
+		}
 		line("not used", "%s", r)
 	}
 	_, err := io.WriteString(w, b.String())
