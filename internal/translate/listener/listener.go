@@ -184,6 +184,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		l.NoRoutes = len(l.Kinds) == 0
 		return
 	}
+	var others []string // that are bad, too
 	for i, k := range allowed.Kinds {
 		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
 		compatible := native && slices.Contains(supported, k.Kind)
@@ -194,6 +195,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 			continue
 		}
 		if l.BadKinds != nil {
+			others = append(others, fmt.Sprintf("kinds[%d]", i))
 			continue
 		}
 		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow "+condition.AnyOf(supported)+" of group "+gwv1.GroupName
@@ -207,6 +209,9 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		}
 		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
 			remedy, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
+	}
+	if len(others) > 0 {
+		l.BadKinds.What += "; " + strings.Join(others, ", ") + " cannot be used either"
 	}
 }
 
