@@ -11,12 +11,10 @@ import (
 
 // waiter is a request that waits for a connection.
 type waiter struct {
-	// patient is that of the dialLimit.
-	patient bool
-	ready   chan struct{} // closed when what follows is set
-	conn    *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
-	place   *Shared
-	err     *DialError // where all three are nil the backend chose HTTP/1.1: dial
+	ready chan struct{} // closed when what follows is set
+	conn  *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
+	place *Shared
+	err   *DialError // where all three are nil the backend chose HTTP/1.1: dial
 }
 
 // Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
@@ -140,7 +138,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 		h.mu.Unlock()
 		return nil, nil, e.crowded()
 	}
-	w := &waiter{patient: limit.patient, ready: make(chan struct{})}
+	w := &waiter{ready: make(chan struct{})}
 	h.waiting = append(h.waiting, w)
 	h.hungry.Store(int64(len(h.waiting)))
 	e.dialMore()
@@ -241,9 +239,7 @@ func (e *Endpoint) dialMore() {
 			return
 		}
 		h.dialling++
-		limit := e.connectLimit(time.Time{})
-		limit.patient = slices.ContainsFunc(h.waiting, func(w *waiter) bool { return w.patient })
-		go e.dialShared(limit)
+		go e.dialShared(e.connectLimit(time.Time{}))
 	}
 }
 

@@ -82,8 +82,7 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 	}
 }
 
-// TestPatienceWithSharedConnections: a request that waits patiently for a place has the connect take as long as it may; one dial that was given up early before does not end its wait, and
-// it asks for no further ones in vain.
+// TestPatienceWithSharedConnections: a request that waits patiently for a place asks for another dial where one was given up early, as long as it has time. When that is over its wait ends, also while another dial goes on.
 func TestPatienceWithSharedConnections(t *testing.T) {
 	full := testkit.FullListener(t)
 	server := listen(t)
@@ -95,15 +94,10 @@ func TestPatienceWithSharedConnections(t *testing.T) {
 		t.Fatalf("one that is not patient: %v", err)
 	}
 	slow.reached()
-	failures := slow.failures.Load()
 	var dialError *DialError
 	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
 		t.Errorf("%v", err)
 	}
-	if n := slow.failures.Load() - failures; n > 1 {
-		t.Errorf("%d connects have failed, want one that takes all of the time", n)
-	}
-	// The time ends while another dial goes on, after one that was given up early.
 	slow.sharing.mu.Lock()
 	slow.sharing.dialling++
 	slow.sharing.failure.Store(slow.dialError(ReasonSlow, true, errSlow))
