@@ -7,107 +7,128 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // use is a rule of an HTTPRoute or GRPCRoute that leads to a backend.
 type use struct {
 	route     metav1.Object
-	calls     bool // a GRPCRoute
+	calls     bool // of a GRPCRoute
 	rule      int
-	section   gwv1.SectionName // name of the rule, "" without one
+	name      gwv1.SectionName // of the rule, "" without one
 	parents   []gwv1.ParentReference
 	hostnames []gwv1.Hostname
-	// paths are prefixes of those that the rule may match.
-	paths []string
-	// asks reports whether the rule has an ExternalAuth filter.
-	asks bool
+	paths     []pathRange // that the rule may match with POST, as all calls have it
+	// some and all report whether an ExternalAuth filter is passed on some ways and on all ways to the backend.
+	some, all bool
 }
 
-// protections looks for backends that an HTTPRoute and a GRPCRoute lead to on one hostname, of which only one asks a server for external authorization, or is limited. Which of
-// them a request goes by is said by its content type, so a client can choose the other one.
+// pathRange is a path, or with all that is below it.
+type pathRange struct {
+	path  string
+	exact bool
+}
+
+var anyPath = pathRange{path: "/"}
+
+// protections looks for backends to which an HTTPRoute and a GRPCRoute lead on one hostname, of which only one has external authorization or a rate limit: a client chooses between them by the
+// content type of its request.
 func (l *linter) protections(objects []metav1.Object) {
-	limits := rateLimits(objects)
 	uses := map[string][]use{}
 	for _, o := range objects {
 		for backend, of := range usesOf(o) {
 			uses[backend] = append(uses[backend], of...)
 		}
 	}
+	limits := l.rateLimits(objects)
 	for backend, list := range uses {
 		slices.SortFunc(list, func(a, b use) int {
 			return cmp.Or(kind.KeyOf(a.route).Compare(kind.KeyOf(b.route)), cmp.Compare(a.rule, b.rule))
 		})
-		for _, open := range list {
-			meets := func(u use) bool { return u.calls != open.calls && u.meets(&open) }
-			if !open.asks {
-				if i := slices.IndexFunc(list, func(u use) bool { return u.asks && meets(u) }); i >= 0 {
-					l.unprotected(&open, &list[i], backend, "its ExternalAuth filter", "put the filter into filters.requests of the listener, which asks about all requests")
-				}
+		var calls, others []*use
+		for i := range list {
+			if u := &list[i]; u.calls {
+				calls = append(calls, u)
+			} else {
+				others = append(others, u)
 			}
-			if !l.limited(&open, limits) {
-				if i := slices.IndexFunc(list, func(u use) bool { return meets(u) && l.limited(&u, limits) }); i >= 0 {
-					l.unprotected(&open, &list[i], backend, "the rateLimit of its BackendTrafficPolicy", "let the policy have both routes as targets, or their Gateway")
-				}
+		}
+		l.compare(backend, calls, others, limits)
+		l.compare(backend, others, calls, limits)
+	}
+}
+
+// compare looks for uses of a backend that lack what protects others.
+func (l *linter) compare(backend string, open, others []*use, limits *rateLimits) {
+	for _, u := range open {
+		asks, limited := u.all, len(limits.policies) == 0
+		for _, other := range others {
+			if asks && limited {
+				break
+			}
+			parents := u.meets(other)
+			if len(parents) == 0 {
+				continue
+			}
+			if !asks && other.some {
+				asks = true
+				l.unprotected(u, other, backend, "the ExternalAuth filter", "move the filter into filters.requests of the listener, which asks about all requests")
+			}
+			if !limited && slices.ContainsFunc(parents, func(p parentPair) bool { return limits.limits(other, p.other) && !limits.limits(u, p.own) }) {
+				limited = true
+				l.unprotected(u, other, backend, "the rate limit", "let the BackendTrafficPolicy have both routes as targets, or their Gateway")
 			}
 		}
 	}
 }
 
 func (l *linter) unprotected(open, protected *use, backend, by, remedy string) {
-	what, other := "calls", "requests that are not gRPC"
+	what, chosen := "gRPC calls reach", "sending content type application/grpc"
 	if !open.calls {
-		what, other = other, what
+		what, chosen = "requests reach", "sending another content type than application/grpc"
 	}
-	l.add(open.route, fmt.Sprintf("spec.rules[%d]", open.rule), fmt.Sprintf("%s reach %s here without what is asked of %s by %s spec.rules[%d]: %s; a client chooses between them by its content type",
-		what, backend, other, kind.KeyOf(protected.route), protected.rule, by), remedy)
+	l.add(open.route, fmt.Sprintf("spec.rules[%d]", open.rule), fmt.Sprintf("%s %s by this rule without %s that %s spec.rules[%d] has for it; a client can choose this rule by %s",
+		what, backend, by, kind.KeyOf(protected.route), protected.rule, chosen), remedy)
 }
 
 // usesOf are the rules of a route by the backends that they lead to.
 func usesOf(o metav1.Object) map[string][]use {
 	uses := map[string][]use{}
-	add := func(u use, refs []gwv1.BackendObjectReference) {
-		for _, ref := range refs {
-			at := backendName(u.route.GetNamespace(), ref)
-			if !slices.ContainsFunc(uses[at], func(other use) bool { return other.rule == u.rule }) {
-				uses[at] = append(uses[at], u)
-			}
+	add := func(u use, ref gwv1.BackendRef, asks bool) {
+		if ref.Weight != nil && *ref.Weight == 0 {
+			return
 		}
+		at := backendName(u.route.GetNamespace(), ref.BackendObjectReference)
+		if of := uses[at]; len(of) > 0 && of[len(of)-1].rule == u.rule {
+			last := &of[len(of)-1]
+			last.some, last.all = last.some || asks, last.all && asks
+			return
+		}
+		u.some, u.all = asks, asks
+		uses[at] = append(uses[at], u)
 	}
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
 		for i, rule := range o.Spec.Rules {
-			u := use{route: o, rule: i, parents: o.Spec.ParentRefs, hostnames: o.Spec.Hostnames, asks: slices.ContainsFunc(rule.Filters, asks)}
+			u := use{route: o, rule: i, parents: o.Spec.ParentRefs, hostnames: o.Spec.Hostnames, paths: requestPaths(rule.Matches)}
 			if rule.Name != nil {
-				u.section = *rule.Name
+				u.name = *rule.Name
 			}
-			for _, m := range rule.Matches {
-				u.paths = append(u.paths, requestPath(m))
-			}
-			var refs []gwv1.BackendObjectReference
 			for _, ref := range rule.BackendRefs {
-				refs = append(refs, ref.BackendObjectReference)
+				add(u, ref.BackendRef, slices.ContainsFunc(rule.Filters, asks) || slices.ContainsFunc(ref.Filters, asks))
 			}
-			add(u, refs)
 		}
 	case *gwv1.GRPCRoute:
 		for i, rule := range o.Spec.Rules {
-			u := use{route: o, calls: true, rule: i, parents: o.Spec.ParentRefs, hostnames: o.Spec.Hostnames}
+			u := use{route: o, calls: true, rule: i, parents: o.Spec.ParentRefs, hostnames: o.Spec.Hostnames, paths: callPaths(rule.Matches)}
 			if rule.Name != nil {
-				u.section = *rule.Name
+				u.name = *rule.Name
 			}
-			for _, m := range rule.Matches {
-				u.paths = append(u.paths, callPath(m))
-			}
-			var refs []gwv1.BackendObjectReference
 			for _, ref := range rule.BackendRefs {
-				refs = append(refs, ref.BackendObjectReference)
+				add(u, ref.BackendRef, false)
 			}
-			add(u, refs)
 		}
 	}
 	return uses
@@ -125,46 +146,85 @@ func backendName(namespace string, ref gwv1.BackendObjectReference) string {
 		namespace = string(*ref.Namespace)
 	}
 	if ref.Port != nil {
-		port = fmt.Sprintf(":%d", *ref.Port)
+		port = fmt.Sprintf(" port %d", *ref.Port)
 	}
 	return fmt.Sprintf("%s %s/%s%s", name, namespace, ref.Name, port)
 }
 
-// requestPath is a prefix of the paths that a match may match.
-func requestPath(m gwv1.HTTPRouteMatch) string {
-	if m.Path == nil || m.Path.Value == nil || m.Path.Type != nil && *m.Path.Type == gwv1.PathMatchRegularExpression {
-		return "/"
+// requestPaths are those that matches may match with POST.
+func requestPaths(matches []gwv1.HTTPRouteMatch) (paths []pathRange) {
+	if len(matches) == 0 {
+		return []pathRange{anyPath}
 	}
-	return *m.Path.Value
+	for _, m := range matches {
+		switch {
+		case m.Method != nil && *m.Method != gwv1.HTTPMethodPost:
+		case m.Path == nil || m.Path.Value == nil || m.Path.Type != nil && *m.Path.Type == gwv1.PathMatchRegularExpression:
+			paths = append(paths, anyPath)
+		default:
+			paths = append(paths, pathRange{*m.Path.Value, m.Path.Type != nil && *m.Path.Type == gwv1.PathMatchExact})
+		}
+	}
+	return paths
 }
 
-// callPath is requestPath for calls.
-func callPath(m gwv1.GRPCRouteMatch) string {
-	if m.Method == nil || m.Method.Service == nil || m.Method.Type != nil && *m.Method.Type == gwv1.GRPCMethodMatchRegularExpression {
-		return "/"
+// callPaths is requestPaths for calls.
+func callPaths(matches []gwv1.GRPCRouteMatch) (paths []pathRange) {
+	if len(matches) == 0 {
+		return []pathRange{anyPath}
 	}
-	path := "/" + *m.Method.Service + "/"
-	if m.Method.Method != nil {
-		path += *m.Method.Method
+	for _, m := range matches {
+		switch {
+		case m.Method == nil || m.Method.Service == nil || m.Method.Type != nil && *m.Method.Type == gwv1.GRPCMethodMatchRegularExpression:
+			paths = append(paths, anyPath)
+		case m.Method.Method == nil:
+			paths = append(paths, pathRange{"/" + *m.Method.Service, false})
+		default:
+			paths = append(paths, pathRange{"/" + *m.Method.Service + "/" + *m.Method.Method, true})
+		}
 	}
-	return path
+	return paths
 }
 
-// meets reports whether the same request, but for its content type, may go by both.
-func (u *use) meets(other *use) bool {
-	return anyPair(u.parents, other.parents, []gwv1.ParentReference{{}}, func(a, b gwv1.ParentReference) bool { return sameParent(u.route, a, other.route, b) }) &&
-		anyPair(u.hostnames, other.hostnames, []gwv1.Hostname{""}, func(a, b gwv1.Hostname) bool { return strings.EqualFold(string(a), string(b)) }) &&
-		anyPair(u.paths, other.paths, []string{"/"}, func(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) })
+// overlaps reports whether a path is in both.
+func (p pathRange) overlaps(other pathRange) bool {
+	return p.path == other.path || p.contains(other.path) || other.contains(p.path)
 }
 
-// anyPair reports whether an element of one list and one of the other are alike; an empty list is as none.
-func anyPair[T any](a, b, none []T, alike func(a, b T) bool) bool {
-	if len(a) == 0 {
-		a = none
+func (p pathRange) contains(path string) bool {
+	return !p.exact && strings.HasPrefix(path, strings.TrimSuffix(p.path, "/")+"/")
+}
+
+// parentPair are references of two routes to what may be the same listeners: where one of them names a listener, it is that.
+type parentPair struct{ own, other gwv1.ParentReference }
+
+// meets returns where the same request, but for its content type, may go by both; nothing is nowhere.
+func (u *use) meets(other *use) (parents []parentPair) {
+	if !anyPair(orAny(u.hostnames), orAny(other.hostnames), func(a, b gwv1.Hostname) bool { return strings.EqualFold(string(a), string(b)) }) || !anyPair(u.paths, other.paths, pathRange.overlaps) {
+		return nil
 	}
-	if len(b) == 0 {
-		b = none
+	for _, own := range u.parents {
+		for _, its := range other.parents {
+			if sameParent(u.route, own, other.route, its) {
+				pair := parentPair{own, its}
+				pair.own.SectionName, pair.other.SectionName = cmp.Or(own.SectionName, its.SectionName), cmp.Or(its.SectionName, own.SectionName)
+				parents = append(parents, pair)
+			}
+		}
 	}
+	return parents
+}
+
+// orAny is what an empty list of hostnames means.
+func orAny(hostnames []gwv1.Hostname) []gwv1.Hostname {
+	if len(hostnames) == 0 {
+		return []gwv1.Hostname{""}
+	}
+	return hostnames
+}
+
+// anyPair reports whether an element of one list and one of the other are alike.
+func anyPair[T any](a, b []T, alike func(a, b T) bool) bool {
 	return slices.ContainsFunc(a, func(x T) bool { return slices.ContainsFunc(b, func(y T) bool { return alike(x, y) }) })
 }
 
@@ -177,50 +237,4 @@ func sameParent(route metav1.Object, a gwv1.ParentReference, other metav1.Object
 		a.Port, b.Port = nil, nil
 	}
 	return parentKey(route.GetNamespace(), a) == parentKey(other.GetNamespace(), b)
-}
-
-// rateLimits are the policies with rate limits.
-func rateLimits(objects []metav1.Object) (policies []*eg.BackendTrafficPolicy) {
-	for _, o := range objects {
-		if p, ok := o.(*eg.BackendTrafficPolicy); ok && p.Spec.RateLimit != nil {
-			policies = append(policies, p)
-		}
-	}
-	return policies
-}
-
-// limited reports whether one of the policies is for a rule: by its own name, that of its route, or that of a Gateway.
-func (l *linter) limited(u *use, policies []*eg.BackendTrafficPolicy) bool {
-	return slices.ContainsFunc(policies, func(p *eg.BackendTrafficPolicy) bool {
-		refs := slices.Clone(p.Spec.TargetRefs)
-		if p.Spec.TargetRef != nil {
-			refs = append(refs, *p.Spec.TargetRef)
-		}
-		return slices.ContainsFunc(refs, func(ref eg.PolicyTargetReference) bool { return u.isTarget(p, ref) }) ||
-			slices.ContainsFunc(p.Spec.TargetSelectors, func(s eg.TargetSelector) bool { return l.selects(p, &s, u.route) })
-	})
-}
-
-func (u *use) isTarget(p *eg.BackendTrafficPolicy, ref eg.PolicyTargetReference) bool {
-	route := kind.KeyOf(u.route)
-	if string(ref.Kind) == route.Kind {
-		return p.Namespace == route.Namespace && string(ref.Name) == route.Name && (ref.SectionName == nil || *ref.SectionName == u.section)
-	}
-	return slices.ContainsFunc(u.parents, func(parent gwv1.ParentReference) bool {
-		of, namespace := kind.Gateway.Name, route.Namespace
-		if parent.Kind != nil {
-			of = string(*parent.Kind)
-		}
-		if parent.Namespace != nil {
-			namespace = string(*parent.Namespace)
-		}
-		return string(ref.Kind) == of && ref.Name == gwv1.ObjectName(parent.Name) && p.Namespace == namespace
-	})
-}
-
-// selects reports whether a selector of a policy selects an object.
-func (l *linter) selects(p *eg.BackendTrafficPolicy, s *eg.TargetSelector, o metav1.Object) bool {
-	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
-	return err == nil && string(s.Kind) == kind.KeyOf(o).Kind && selector.Matches(labels.Set(o.GetLabels())) &&
-		l.namespacesOf(s.Namespaces, p.Namespace)(o.GetNamespace()) && l.permitted(kind.KeyOf(p), kind.KeyOf(o))
 }
