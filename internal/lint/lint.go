@@ -1,5 +1,5 @@
 // Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, rules without a backend,
-// matches that never match a request, protection that clients can pass by. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
+// matches that never match a request, protection that clients can bypass. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
 //
 // It must not import translate, proxy or cli.
 package lint

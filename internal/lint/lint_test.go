@@ -147,9 +147,9 @@ func TestProtections(t *testing.T) {
 		targets = "targetRefs: [{group: gateway.networking.k8s.io, kind: %s, name: %s}]"
 		both    = "targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: h}, {group: gateway.networking.k8s.io, kind: GRPCRoute, name: c}]"
 
-		unasked    = "GRPCRoute default/c: spec.rules[0]: gRPC calls reach Service default/s port 80 by this rule without the ExternalAuth filter that HTTPRoute default/h spec.rules[0] has for it; a client can choose this rule by sending content type application/grpc"
-		unlimited  = "GRPCRoute default/c: spec.rules[0]: gRPC calls reach Service default/s port 80 by this rule without the rate limit that HTTPRoute default/h spec.rules[0] has for it; a client can choose this rule by sending content type application/grpc"
-		unlimited2 = "HTTPRoute default/h: spec.rules[0]: requests reach Service default/s port 80 by this rule without the rate limit that GRPCRoute default/c spec.rules[0] has for it; a client can choose this rule by sending another content type than application/grpc"
+		unasked    = "GRPCRoute default/c: spec.rules[0]: gRPC calls reach Service default/s port 80 through this rule without the ExternalAuth filter of HTTPRoute default/h spec.rules[0]; a client can choose this rule by sending application/grpc as the content type"
+		unlimited  = "GRPCRoute default/c: spec.rules[0]: gRPC calls reach Service default/s port 80 through this rule without the rate limit of HTTPRoute default/h spec.rules[0]; a client can choose this rule by sending application/grpc as the content type"
+		unlimited2 = "HTTPRoute default/h: spec.rules[0]: requests reach Service default/s port 80 through this rule without the rate limit of GRPCRoute default/c spec.rules[0]; a client can choose this rule by sending anything but application/grpc as the content type"
 		replaces   = "---\n{apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy, metadata: {name: q}, spec: {%stimeout: {http: {requestTimeout: 1s}}, targetRefs: [{group: gateway.networking.k8s.io, kind: GRPCRoute, name: c}]}}\n"
 		set        = "---\n{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: ls}, spec: {parentRef: {name: g}, listeners: [{name: l, port: 80, protocol: HTTP}]}}\n"
 	)
@@ -165,29 +165,30 @@ func TestProtections(t *testing.T) {
 		text string
 		want []string
 	}{
-		"asked, and calls are not":       {of("", "a.test", toS) + calls("", "a.test", ""), []string{unasked}},
-		"on a section of the Gateway":    {of("", "a.test", toS) + calls(", sectionName: l", "a.test", ""), []string{unasked}},
-		"on two sections":                {of(", sectionName: m", "a.test", toS) + calls(", sectionName: l", "a.test", ""), nil},
-		"on two hostnames":               {of("", "a.test", toS) + calls("", "b.test", ""), nil},
-		"at one path":                    {of("", "a.test", "{matches: [{path: {value: /x.Y/}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y, method: Z}}], "), []string{unasked}},
-		"at two paths":                   {of("", "a.test", "{matches: [{path: {value: /admin}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y}}], "), nil},
-		"a path and another one":         {of("", "a.test", "{matches: [{path: {value: /x}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y}}], "), nil},
-		"an exact path":                  {of("", "a.test", "{matches: [{path: {type: Exact, value: /x.Y/GetAll}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y, method: Get}}], "), nil},
-		"by GET alone":                   {of("", "a.test", "{matches: [{method: GET}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", ""), nil},
-		"asked for one backend":          {fmt.Sprintf(route, "h", "", "a.test", "{backendRefs: [{name: s, port: 80, "+strings.TrimSuffix(asks, ", ")+"}]}") + calls("", "a.test", ""), []string{unasked}},
-		"of weight 0":                    {of("", "a.test", toS) + strings.ReplaceAll(calls("", "a.test", ""), "port: 80}]", "port: 80, weight: 0}, {name: t, port: 80}]"), nil},
-		"without the Gateway's limit":    {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + fmt.Sprintf(replaces, ""), []string{unlimited}},
-		"merged with the Gateway's":      {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + fmt.Sprintf(replaces, "mergeType: StrategicMerge, "), nil},
-		"a ListenerSet's Gateway":        {strings.ReplaceAll(plain+calls("", "a.test", ""), "{name: g}", "{kind: ListenerSet, group: gateway.networking.k8s.io, name: ls}") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + set, nil},
-		"a listener is limited":          {strings.Replace(plain, "{name: g}", "{name: g, sectionName: a}, {name: g, sectionName: b}", 1) + calls(", sectionName: b", "a.test", "") + fmt.Sprintf(limits, "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g, sectionName: a}]"), nil},
-		"the one listener is limited":    {plain + calls(", sectionName: a", "a.test", "") + fmt.Sprintf(limits, "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g, sectionName: a}]"), nil},
-		"two backends":                   {strings.ReplaceAll(of("", "a.test", toS), "port: 80", "port: 81") + calls("", "a.test", ""), nil},
-		"neither":                        {plain + calls("", "a.test", ""), nil},
-		"requests are limited":           {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "HTTPRoute", "h")), []string{unlimited}},
-		"calls are limited":              {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "GRPCRoute", "c")), []string{unlimited2}},
-		"both are limited":               {plain + calls("", "a.test", "") + fmt.Sprintf(limits, both), nil},
-		"the Gateway is limited":         {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")), nil},
-		"requests are limited by labels": {strings.Replace(plain, "name: h", "name: h, labels: {a: b}", 1) + calls("", "a.test", "") + fmt.Sprintf(limits, "targetSelectors: [{kind: HTTPRoute, matchLabels: {a: b}}]"), []string{unlimited}},
+		"asked, and calls are not":                     {of("", "a.test", toS) + calls("", "a.test", ""), []string{unasked}},
+		"on a section of the Gateway":                  {of("", "a.test", toS) + calls(", sectionName: l", "a.test", ""), []string{unasked}},
+		"on two sections":                              {of(", sectionName: m", "a.test", toS) + calls(", sectionName: l", "a.test", ""), nil},
+		"on two hostnames":                             {of("", "a.test", toS) + calls("", "b.test", ""), nil},
+		"at one path":                                  {of("", "a.test", "{matches: [{path: {value: /x.Y/}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y, method: Z}}], "), []string{unasked}},
+		"at two paths":                                 {of("", "a.test", "{matches: [{path: {value: /admin}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y}}], "), nil},
+		"a path and another one":                       {of("", "a.test", "{matches: [{path: {value: /x}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y}}], "), nil},
+		"an exact path":                                {of("", "a.test", "{matches: [{path: {type: Exact, value: /x.Y/GetAll}}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", "matches: [{method: {service: x.Y, method: Get}}], "), nil},
+		"by GET alone":                                 {of("", "a.test", "{matches: [{method: GET}], backendRefs: [{name: s, port: 80}]}") + calls("", "a.test", ""), nil},
+		"asked for one backend":                        {fmt.Sprintf(route, "h", "", "a.test", "{backendRefs: [{name: s, port: 80, "+strings.TrimSuffix(asks, ", ")+"}]}") + calls("", "a.test", ""), []string{unasked}},
+		"of weight 0":                                  {of("", "a.test", toS) + strings.ReplaceAll(calls("", "a.test", ""), "port: 80}]", "port: 80, weight: 0}, {name: t, port: 80}]"), nil},
+		"without the Gateway's limit":                  {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + fmt.Sprintf(replaces, ""), []string{unlimited}},
+		"merged with the Gateway's":                    {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + fmt.Sprintf(replaces, "mergeType: StrategicMerge, "), nil},
+		"a rule's policy, not merged with its route's": {plain + calls("", "a.test", "name: one, ") + fmt.Sprintf(limits, both) + strings.Replace(fmt.Sprintf(replaces, "mergeType: StrategicMerge, "), "name: c}", "name: c, sectionName: one}", 1), []string{unlimited}},
+		"a ListenerSet's Gateway":                      {strings.ReplaceAll(plain+calls("", "a.test", ""), "{name: g}", "{kind: ListenerSet, group: gateway.networking.k8s.io, name: ls}") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")) + set, nil},
+		"a listener is limited":                        {strings.Replace(plain, "{name: g}", "{name: g, sectionName: a}, {name: g, sectionName: b}", 1) + calls(", sectionName: b", "a.test", "") + fmt.Sprintf(limits, "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g, sectionName: a}]"), nil},
+		"the one listener is limited":                  {plain + calls(", sectionName: a", "a.test", "") + fmt.Sprintf(limits, "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g, sectionName: a}]"), nil},
+		"two backends":                                 {strings.ReplaceAll(of("", "a.test", toS), "port: 80", "port: 81") + calls("", "a.test", ""), nil},
+		"neither":                                      {plain + calls("", "a.test", ""), nil},
+		"requests are limited":                         {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "HTTPRoute", "h")), []string{unlimited}},
+		"calls are limited":                            {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "GRPCRoute", "c")), []string{unlimited2}},
+		"both are limited":                             {plain + calls("", "a.test", "") + fmt.Sprintf(limits, both), nil},
+		"the Gateway is limited":                       {plain + calls("", "a.test", "") + fmt.Sprintf(limits, fmt.Sprintf(targets, "Gateway", "g")), nil},
+		"requests are limited by labels":               {strings.Replace(plain, "name: h", "name: h, labels: {a: b}", 1) + calls("", "a.test", "") + fmt.Sprintf(limits, "targetSelectors: [{kind: HTTPRoute, matchLabels: {a: b}}]"), []string{unlimited}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := linted(t, objectsOf(t, good+c.text), time.Now()); !slices.Equal(got, c.want) {

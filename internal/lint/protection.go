@@ -20,12 +20,12 @@ type use struct {
 	name      gwv1.SectionName // of the rule, "" without one
 	parents   []gwv1.ParentReference
 	hostnames []gwv1.Hostname
-	paths     []pathRange // that the rule may match with POST, as all calls have it
-	// some and all report whether an ExternalAuth filter is passed on some ways and on all ways to the backend.
-	some, all bool
+	paths     []pathRange // that the rule may match with method POST, which all calls have
+	// authorized and open report whether some and whether others of the rule's backendRefs to the backend have an ExternalAuth filter: theirs, or the rule's. Both may be so.
+	authorized, open bool
 }
 
-// pathRange is a path, or with all that is below it.
+// pathRange is a path alone, or with all paths below it.
 type pathRange struct {
 	path  string
 	exact bool
@@ -33,8 +33,8 @@ type pathRange struct {
 
 var anyPath = pathRange{path: "/"}
 
-// protections looks for backends to which an HTTPRoute and a GRPCRoute lead on one hostname, of which only one has external authorization or a rate limit: a client chooses between them by the
-// content type of its request.
+// protections looks for backends that can be reached by an HTTPRoute and by a GRPCRoute on one hostname, of which only one has external authorization or a rate limit: the content type of a request,
+// which is for the client to choose, says which of them it goes by.
 func (l *linter) protections(objects []metav1.Object) {
 	uses := map[string][]use{}
 	for _, o := range objects {
@@ -61,52 +61,52 @@ func (l *linter) protections(objects []metav1.Object) {
 }
 
 // compare looks for uses of a backend that lack what protects others.
-func (l *linter) compare(backend string, open, others []*use, limits *rateLimits) {
-	for _, u := range open {
-		asks, limited := u.all, len(limits.policies) == 0
+func (l *linter) compare(backend string, uses, others []*use, limits *rateLimits) {
+	for _, u := range uses {
+		authorization, limit := u.open, len(limits.policies) > 0 // whether to look for it
 		for _, other := range others {
-			if asks && limited {
+			if !authorization && !limit {
 				break
 			}
 			parents := u.meets(other)
 			if len(parents) == 0 {
 				continue
 			}
-			if !asks && other.some {
-				asks = true
-				l.unprotected(u, other, backend, "the ExternalAuth filter", "move the filter into filters.requests of the listener, which asks about all requests")
+			if authorization && other.authorized {
+				authorization = false
+				l.unprotected(u, other, backend, "ExternalAuth filter", "move the filter to filters.requests of the listener, where it applies to all requests")
 			}
-			if !limited && slices.ContainsFunc(parents, func(p parentPair) bool { return limits.limits(other, p.other) && !limits.limits(u, p.own) }) {
-				limited = true
-				l.unprotected(u, other, backend, "the rate limit", "let the BackendTrafficPolicy have both routes as targets, or their Gateway")
+			if limit && slices.ContainsFunc(parents, func(p parentPair) bool { return limits.limits(other, p.other) && !limits.limits(u, p.own) }) {
+				limit = false
+				l.unprotected(u, other, backend, "rate limit", "attach the BackendTrafficPolicy to both routes, or to their Gateway")
 			}
 		}
 	}
 }
 
-func (l *linter) unprotected(open, protected *use, backend, by, remedy string) {
-	what, chosen := "gRPC calls reach", "sending content type application/grpc"
-	if !open.calls {
-		what, chosen = "requests reach", "sending another content type than application/grpc"
+func (l *linter) unprotected(u, protected *use, backend, protection, remedy string) {
+	what, contentType := "gRPC calls", "application/grpc"
+	if !u.calls {
+		what, contentType = "requests", "anything but application/grpc"
 	}
-	l.add(open.route, fmt.Sprintf("spec.rules[%d]", open.rule), fmt.Sprintf("%s %s by this rule without %s that %s spec.rules[%d] has for it; a client can choose this rule by %s",
-		what, backend, by, kind.KeyOf(protected.route), protected.rule, chosen), remedy)
+	l.add(u.route, fmt.Sprintf("spec.rules[%d]", u.rule), fmt.Sprintf("%s reach %s through this rule without the %s of %s spec.rules[%d]; a client can choose this rule by sending %s as the content type",
+		what, backend, protection, kind.KeyOf(protected.route), protected.rule, contentType), remedy)
 }
 
 // usesOf are the rules of a route by the backends that they lead to.
 func usesOf(o metav1.Object) map[string][]use {
 	uses := map[string][]use{}
-	add := func(u use, ref gwv1.BackendRef, asks bool) {
+	add := func(u use, ref gwv1.BackendRef, authorized bool) {
 		if ref.Weight != nil && *ref.Weight == 0 {
 			return
 		}
 		at := backendName(u.route.GetNamespace(), ref.BackendObjectReference)
 		if of := uses[at]; len(of) > 0 && of[len(of)-1].rule == u.rule {
 			last := &of[len(of)-1]
-			last.some, last.all = last.some || asks, last.all && asks
+			last.authorized, last.open = last.authorized || authorized, last.open || !authorized
 			return
 		}
-		u.some, u.all = asks, asks
+		u.authorized, u.open = authorized, !authorized
 		uses[at] = append(uses[at], u)
 	}
 	switch o := o.(type) {
@@ -117,7 +117,7 @@ func usesOf(o metav1.Object) map[string][]use {
 				u.name = *rule.Name
 			}
 			for _, ref := range rule.BackendRefs {
-				add(u, ref.BackendRef, slices.ContainsFunc(rule.Filters, asks) || slices.ContainsFunc(ref.Filters, asks))
+				add(u, ref.BackendRef, slices.ContainsFunc(rule.Filters, isExternalAuth) || slices.ContainsFunc(ref.Filters, isExternalAuth))
 			}
 		}
 	case *gwv1.GRPCRoute:
@@ -134,7 +134,7 @@ func usesOf(o metav1.Object) map[string][]use {
 	return uses
 }
 
-func asks(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterExternalAuth }
+func isExternalAuth(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterExternalAuth }
 
 // backendName is the same for references to the same backend.
 func backendName(namespace string, ref gwv1.BackendObjectReference) string {
@@ -198,7 +198,8 @@ func (p pathRange) contains(path string) bool {
 // parentPair are references of two routes to what may be the same listeners: where one of them names a listener, it is that.
 type parentPair struct{ own, other gwv1.ParentReference }
 
-// meets returns where the same request, but for its content type, may go by both; nothing is nowhere.
+// meets returns where requests that differ in nothing but their content type may go by one and the other; nothing is nowhere. Hostnames are compared for being the same: of two that overlap, the more specific
+// one comes first for requests of any content type.
 func (u *use) meets(other *use) (parents []parentPair) {
 	if !anyPair(orAny(u.hostnames), orAny(other.hostnames), func(a, b gwv1.Hostname) bool { return strings.EqualFold(string(a), string(b)) }) || !anyPair(u.paths, other.paths, pathRange.overlaps) {
 		return nil

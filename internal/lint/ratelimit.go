@@ -16,11 +16,11 @@ import (
 // target is what a policy may be for: an object, or a section of it.
 type target struct{ kind, namespace, name, section string }
 
-// rateLimits knows which BackendTrafficPolicy is for what, and so what is limited.
+// rateLimits knows which BackendTrafficPolicies are in force where, and so what has a rate limit.
 type rateLimits struct {
-	// policies are those in force, by their targets. There are none where no policy has a limit.
+	// policies are the one in force for each target. It is empty where no policy has a limit.
 	policies map[target]*eg.BackendTrafficPolicy
-	// gateways are those of ListenerSets.
+	// gateways are those of ListenerSets; the zero target is for all else, and has no policy.
 	gateways map[target]target
 }
 
@@ -73,14 +73,15 @@ func (l *linter) targetsOf(p *eg.BackendTrafficPolicy, objects []metav1.Object) 
 		}
 		targets = append(targets, t)
 	}
-	for _, s := range p.Spec.TargetSelectors {
-		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
-		if err != nil {
+	for i := range p.Spec.TargetSelectors {
+		s := &p.Spec.TargetSelectors[i]
+		k, selector := readSelector(s)
+		if k == nil {
 			continue
 		}
 		in := l.namespacesOf(s.Namespaces, p.Namespace)
 		for _, o := range objects {
-			if at := kind.KeyOf(o); at.Kind == string(s.Kind) && selector.Matches(labels.Set(o.GetLabels())) && in(at.Namespace) && l.permitted(kind.KeyOf(p), at) {
+			if at := kind.KeyOf(o); kind.Of(o) == k && selector.Matches(labels.Set(o.GetLabels())) && in(at.Namespace) && l.permitted(kind.KeyOf(p), at) {
 				targets = append(targets, target{kind: at.Kind, namespace: at.Namespace, name: at.Name})
 			}
 		}
@@ -90,7 +91,7 @@ func (l *linter) targetsOf(p *eg.BackendTrafficPolicy, objects []metav1.Object) 
 
 func hasLimits(p *eg.BackendTrafficPolicy) bool { return p.Spec.RateLimit != nil }
 
-// limits reports whether a rate limit is in force for a rule on what a reference of its route names: the policy closest to the rule, and those above it as far as it is merged with them.
+// limits reports whether a rate limit is in force for a rule under a parent of its route: that of the policy closest to the rule and, where there is none or it is merged, of the policy closest above the route.
 func (limits *rateLimits) limits(u *use, parent gwv1.ParentReference) bool {
 	route := kind.KeyOf(u.route)
 	object := target{kind: route.Kind, namespace: route.Namespace, name: route.Name}
@@ -106,17 +107,22 @@ func (limits *rateLimits) limits(u *use, parent gwv1.ParentReference) bool {
 	if parent.SectionName != nil {
 		listener.section = string(*parent.SectionName)
 	}
-	for _, level := range []target{rule, object, listener, above, limits.gateways[above]} {
-		p := limits.policies[level]
-		if p == nil {
-			continue
-		}
-		if hasLimits(p) {
-			return true
-		}
-		if p.Spec.MergeType == nil {
-			return false
+	own, inherited := limits.first(rule, object), limits.first(listener, above, limits.gateways[above])
+	switch {
+	case own != nil && hasLimits(own):
+		return true
+	case own != nil && own.Spec.MergeType == nil:
+		return false
+	}
+	return inherited != nil && hasLimits(inherited)
+}
+
+// first returns the policy for the first target that has one; nil where none has.
+func (limits *rateLimits) first(targets ...target) *eg.BackendTrafficPolicy {
+	for _, t := range targets {
+		if p := limits.policies[t]; p != nil {
+			return p
 		}
 	}
-	return false
+	return nil
 }

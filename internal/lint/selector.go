@@ -17,15 +17,23 @@ import (
 func (l *linter) targetSelectors(p *eg.BackendTrafficPolicy, objects []metav1.Object) {
 	for i := range p.Spec.TargetSelectors {
 		s := &p.Spec.TargetSelectors[i]
-		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
-		group := gwv1.Group(gwv1.GroupName)
-		if s.Group != nil {
-			group = *s.Group
-		}
-		if k := kind.Find(string(group), string(s.Kind)); err == nil && k != nil {
+		if k, selector := readSelector(s); k != nil {
 			l.targetSelector(p, fmt.Sprintf("spec.targetSelectors[%d]", i), s, k, selector, objects)
 		}
 	}
+}
+
+// readSelector returns the kind and the labels of what a selector selects; nil where it is not valid.
+func readSelector(s *eg.TargetSelector) (*kind.Kind, labels.Selector) {
+	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
+	if err != nil {
+		return nil, nil
+	}
+	group := gwv1.Group(gwv1.GroupName)
+	if s.Group != nil {
+		group = *s.Group
+	}
+	return kind.Find(string(group), string(s.Kind)), selector
 }
 
 func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.TargetSelector, k *kind.Kind, selector labels.Selector, objects []metav1.Object) {
