@@ -129,7 +129,7 @@ func explained(t *testing.T, w World, method, url string, headers ...string) *Ex
 	return e
 }
 
-// TestRefused: what could not be used is told at the end, some of it where it is much.
+// TestRefused: of many documents that could not be used, the first few are printed, and how many there are.
 func TestRefused(t *testing.T) {
 	var e Explanation
 	for i := range 9 {
@@ -139,7 +139,7 @@ func TestRefused(t *testing.T) {
 	if err := e.Print(&b); err != nil {
 		t.Fatal(err)
 	}
-	if said := b.String(); !strings.HasSuffix(said, "not used   5.yaml:1: no kind\n           and 4 more, see moongate check\n") {
+	if said := b.String(); !strings.HasSuffix(said, "not used   5.yaml:1: no kind\n           and 4 more; moongate check lists them all\n") {
 		t.Errorf("printed\n%s", said)
 	}
 }

@@ -125,7 +125,7 @@ func (e *Explanation) Is(expected string) bool {
 	return expected == e.Answer.Reason || expected == strconv.Itoa(e.Answer.Status) && e.Answer.Status != 0
 }
 
-// mostRefused is how many of Refused Print has: a cluster may have hundreds, and the question is about one request.
+// mostRefused is how many of Refused are printed: a cluster may have hundreds, and the question is about one request.
 const mostRefused = 5
 
 // Print writes the steps for people, a line each.
@@ -209,7 +209,7 @@ func (e *Explanation) Print(w io.Writer) error {
 	}
 	for i, r := range e.Refused {
 		if i == mostRefused {
-			line("", "and %d more, see moongate check", len(e.Refused)-i)
+			line("", "and %d more; moongate check lists them all", len(e.Refused)-i)
 			break
 		}
 		line("not used", "%s", r)
