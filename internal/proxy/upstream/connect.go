@@ -153,6 +153,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	select {
 	case <-w.ready:
 	case <-t.C:
+		// That a dial was given up early for another endpoint is no reason for one who waits patiently, and would have it ask again.
 		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline || limit.patient && isSlow(gaveUp) {
 			gaveUp = e.passed(limit)
 		}

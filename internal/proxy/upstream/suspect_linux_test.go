@@ -98,6 +98,7 @@ func TestPatienceWithSharedConnections(t *testing.T) {
 	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
 		t.Errorf("%v", err)
 	}
+	// As while another dial goes on, after one that was given up early.
 	slow.sharing.mu.Lock()
 	slow.sharing.dialling++
 	slow.sharing.failure.Store(slow.dialError(ReasonSlow, true, errSlow))
