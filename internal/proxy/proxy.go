@@ -25,6 +25,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/resolve"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -124,7 +125,6 @@ func New(o Options) *Proxy {
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
-	p.clients.OnExhausted(p.upstreams.EvictIdle)
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
 	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed, &p.engine.Budget)
@@ -238,7 +238,7 @@ func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 // serve starts accepting on a socket.
 func (p *Proxy) serve(s *snapshot.Socket) {
 	s.ServeRaw(func() bool { return p.clients.L4InLoops(p.engine.Snapshot.Load().Port(s)) }, func(raw listen.Raw) { p.acceptRaw(s, raw) })
-	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) }, func(err error) {
+	go s.Serve(func(c *socket.Conn) { p.accept(s, c) }, func(err error) {
 		if upstream.IsExhausted(err) && p.upstreams.EvictIdle() {
 			return // the next try follows in a moment, and tells if that was not enough
 		}
@@ -247,17 +247,17 @@ func (p *Proxy) serve(s *snapshot.Socket) {
 }
 
 // accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.
-func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
+func (p *Proxy) accept(s *snapshot.Socket, c *socket.Conn) {
 	defer p.recovered("accept")
 	port := p.engine.Snapshot.Load().Port(s)
 	if port == nil { // the last listener went this moment
-		tcp.Close()
+		c.Close()
 		return
 	}
-	p.clients.Serve(s, tcp, port)
+	p.clients.Serve(s, c, port)
 }
 
-// acceptRaw is accept of a connection that was accepted without a net.TCPConn.
+// acceptRaw is accept of a connection to a port of layer 4.
 func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 	defer p.recovered("accept")
 	port := p.engine.Snapshot.Load().Port(s)
@@ -265,12 +265,7 @@ func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 		p.clients.ServeL4(s, raw, port)
 		return
 	}
-	tcp, err := raw.TCP() // the listeners of the port have changed this moment
-	if err != nil {
-		p.logger.Error("accept failed", "address", s.Addr.String(), "error", err)
-		return
-	}
-	p.accept(s, tcp)
+	p.accept(s, raw.Conn()) // the listeners of the port have changed this moment
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their

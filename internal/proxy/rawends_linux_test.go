@@ -113,7 +113,7 @@ func (e *rawEnd) read(b []byte) (int, error) {
 	if e.tls != nil {
 		return e.tls.Read(b)
 	}
-	return socket{rawEnd: e}.Read(b)
+	return tlsEnd{rawEnd: e}.Read(b)
 }
 
 // nothing is temporary, so that TLS can be asked again.
@@ -124,14 +124,14 @@ func (nothing) Temporary() bool { return true }
 
 var errNothing net.Error = nothing{errors.New("nothing has come")}
 
-// socket is the end as TLS uses it.
-type socket struct {
+// tlsEnd is the end as TLS uses it.
+type tlsEnd struct {
 	net.Conn
 	*rawEnd
 	wait bool // for what comes
 }
 
-func (s socket) Read(b []byte) (int, error) {
+func (s tlsEnd) Read(b []byte) (int, error) {
 	for {
 		n, err := unix.Read(s.fd, b)
 		switch {
@@ -150,7 +150,7 @@ func (s socket) Read(b []byte) (int, error) {
 	}
 }
 
-func (s socket) Write(b []byte) (int, error) {
+func (s tlsEnd) Write(b []byte) (int, error) {
 	s.outbox = append(s.outbox, b...)
 	if s.wait {
 		s.flush(0)
@@ -158,13 +158,13 @@ func (s socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (socket) SetDeadline(time.Time) error      { return nil }
-func (socket) SetReadDeadline(time.Time) error  { return nil }
-func (socket) SetWriteDeadline(time.Time) error { return nil }
+func (tlsEnd) SetDeadline(time.Time) error      { return nil }
+func (tlsEnd) SetReadDeadline(time.Time) error  { return nil }
+func (tlsEnd) SetWriteDeadline(time.Time) error { return nil }
 
 // handshake begins TLS.
 func (e *rawEnd) handshake(t *testing.T) {
-	s := &socket{rawEnd: e, wait: true}
+	s := &tlsEnd{rawEnd: e, wait: true}
 	e.tls = tls.Client(s, &tls.Config{InsecureSkipVerify: true, ServerName: "h"})
 	if err := e.tls.Handshake(); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 // CloseWriteToSlowPeer fills the way from raw to its peer, and then checks that closeWrite, which ends the stream of a TLS connection on raw by TLS 1.3, waits until the
 // peer has taken all of it: longer than the 5 s that crypto/tls gives an alert. What fills it is no TLS; nobody may read it as such.
-func CloseWriteToSlowPeer(t *testing.T, raw, peer *net.TCPConn, closeWrite func() error) {
+func CloseWriteToSlowPeer(t *testing.T, raw net.Conn, peer *net.TCPConn, closeWrite func() error) {
 	t.Helper()
 	const (
 		alertTimeout = 5 * time.Second

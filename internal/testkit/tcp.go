@@ -27,10 +27,13 @@ func TCPPair(t testing.TB) (dialed, accepted *net.TCPConn) {
 	return c.(*net.TCPConn), other.(*net.TCPConn)
 }
 
-// FillTCP writes to raw until neither its system nor that of its peer, which must not read, takes more.
-func FillTCP(t testing.TB, raw, peer *net.TCPConn) (sent int) {
+// FillTCP writes to raw until neither its system nor that of its peer, which must not read, takes more. That takes long where raw has a large buffer, which is made
+// smaller if it is that of a net.TCPConn.
+func FillTCP(t testing.TB, raw net.Conn, peer *net.TCPConn) (sent int) {
 	t.Helper()
-	raw.SetWriteBuffer(64 << 10)
+	if raw, ok := raw.(*net.TCPConn); ok {
+		raw.SetWriteBuffer(64 << 10)
+	}
 	peer.SetReadBuffer(4 << 10)
 	for n := 1; n > 0; {
 		raw.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))

@@ -24,6 +24,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
@@ -52,8 +53,8 @@ type Conn struct {
 	side     exchange.Client // the connection as its exchanges see it
 	watch    exchange.Watch
 	nc       net.Conn // what is read and written: tcp, or TLS above it
-	tcp      *net.TCPConn
-	raw      syscall.RawConn
+	tcp      *socket.Conn
+	raw      syscall.RawConn // of tcp
 
 	// in[r:w] is what was read and not consumed. in is small or big, which are from their pools and nil
 	// while they are not needed, or of idleBuffer, or nil where nothing is read.
@@ -166,21 +167,15 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode, t *Timeouts) *Conn {
-	c := &Conn{set: set, timeouts: t, nc: tcp, tcp: tcp}
+func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode, t *Timeouts) *Conn {
+	c := &Conn{set: set, timeouts: t, nc: tcp, tcp: tcp, raw: tcp.Raw()}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
-	c.raw, _ = tcp.SyscallConn()
 	return c
 }
 
-// peerOf returns who has made a connection; the zero value where that is not known any more.
-func peerOf(tcp *net.TCPConn) netip.AddrPort {
-	return addrPortOf(tcp.RemoteAddr())
-}
-
 // local is where the client has connected to.
-func (c *Conn) local() netip.AddrPort { return addrPortOf(c.tcp.LocalAddr()) }
+func (c *Conn) local() netip.AddrPort { return c.tcp.Local() }
 
 // Local implements what exchange asks of a Response.
 func (s http1Side) Local() netip.AddrPort { return s.c.local() }
@@ -193,16 +188,6 @@ func (s http1Side) Keep(bytes int64) { s.c.kept.Add(bytes) }
 
 // Keep is as that of http1Side.
 func (d *stream) Keep(bytes int64) { d.c.kept.Add(bytes) }
-
-// addrPortOf returns an end of a connection by TCP; the zero value where that is not known any more.
-func addrPortOf(a net.Addr) netip.AddrPort {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := tcp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-}
 
 // setPeer notes who the client is.
 func (c *Conn) setPeer(client netip.AddrPort) {

@@ -7,14 +7,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// An HTTP/1 connection without TLS that has been parked for a while becomes dormant: its Conn and its net.TCPConn are given up, and a duplicate of its descriptor
-// and a small record remain. When the client sends something, a new Conn is made of them, which takes two dozen system calls.
+// An HTTP/1 connection without TLS that has been parked for a while becomes dormant: its Conn and what the runtime's poller keeps are given up, and a duplicate of its
+// descriptor and a small record remain. When the client sends something, a new Conn is made of them.
 //
 // A connection is always in dormants or in a shard: it enters one before it leaves the other. Whoever handles what happens next (bytes arrive, the idle time ends, a cut)
 // claims the record first, which only one can, and then wakes or ends the connection without holding the lock; the record stays in its list until that is done.
 // A connection with a request, or with part of one, must not become dormant, and a dormant one must not be ended once a request has arrived.
 
-// releasedBytes is about what a connection releases by becoming dormant: a Conn (896 bytes), and its descriptor and addresses in package net.
+// releasedBytes is about what a connection releases by becoming dormant: a Conn (896 bytes), and what package os and the runtime keep for its descriptor.
 const releasedBytes = 1300
 
 // Released is how many bytes connections have released since the start by becoming dormant.

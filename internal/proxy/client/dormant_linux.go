@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"math"
-	"net"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -11,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/proxy/epoll"
-	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -25,7 +24,6 @@ type dormants struct {
 	// their own, and those that are disordered.
 	ordered, others dormantList
 	newest          int64         // the latest end of an idle time that ordered has had, by the coarse clock
-	stalled         []*dormant    // claimed, but could not be woken yet
 	closed          bool          // none becomes dormant any more
 	notBefore       atomic.Int64  // none becomes dormant until then, by the coarse clock
 	taken           atomic.Uint64 // how many have become dormant
@@ -62,7 +60,7 @@ func (c *Conn) goDormant() bool {
 	return armed
 }
 
-// detach duplicates the descriptor of the connection, and closes the one that package net has.
+// detach duplicates the descriptor of the connection, and closes the one that the runtime's poller watches.
 func (c *Conn) detach(fd *int32) error {
 	var failed error
 	err := c.raw.Control(func(own uintptr) {
@@ -159,18 +157,12 @@ func (l *dormants) followEvent(s *Set, d *dormant) {
 	case atEnd:
 		l.end(s, d)
 	case asked:
-		l.answer(s, d)
+		l.wake(s, d)
 	case quiet:
 		if !l.restAgain(s, d) {
 			l.wake(s, d)
 		}
 	}
-}
-
-// answer wakes a connection to which a request has come. Should there be no descriptors, it may try as long as the head of a request may take.
-func (l *dormants) answer(s *Set, d *dormant) {
-	d.until = max(d.until, s.engine.Now()+d.timeouts.Head.Milliseconds())
-	l.wake(s, d)
 }
 
 // restAgain gives a claim up; false is that the connection cannot be watched again.
@@ -201,50 +193,14 @@ func (d *dormant) look() int {
 	return asked
 }
 
-// wake makes a Conn of a connection, which is claimed, or leaves it to the sweeper to try again.
+// wake makes a Conn of a connection, which is claimed, or ends it after cut.
 func (l *dormants) wake(s *Set, d *dormant) {
-	tcp, err := d.reopen()
-	if upstream.IsExhausted(err) && s.exhausted() {
-		tcp, err = d.reopen()
-	}
-	if err == nil && !l.become(s, d, tcp) {
-		tcp.Close()
-		err = net.ErrClosed
-	}
-	if err != nil && !l.stall(d) {
-		l.end(s, d)
-	}
-}
-
-// stall leaves a connection, which is claimed, to the sweeper; false after cut.
-func (l *dormants) stall(d *dormant) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.stalled = append(l.stalled, d)
-	}
-	return !l.closed
-}
-
-// reopen returns the connection as a net.TCPConn, with a descriptor of its own.
-func (d *dormant) reopen() (*net.TCPConn, error) {
-	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return listen.Raw{FD: fd, Peer: d.peer}.TCP()
-}
-
-// become replaces a connection by a Conn; false after cut.
-func (l *dormants) become(s *Set, d *dormant, tcp *net.TCPConn) bool {
-	c := newConn(s, d.socket, tcp, snapshot.HTTP, d.timeouts)
+	c := newConn(s, d.socket, socket.New(int(d.fd), d.peer), snapshot.HTTP, d.timeouts)
 	c.setPeer(d.peer)
 	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
 	if !l.replace(s, d, c) {
-		return false
+		l.end(s, d)
 	}
-	unix.Close(int(d.fd))
-	return true
 }
 
 // replace moves a connection to the shard of its Conn; false after cut.
@@ -254,7 +210,7 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	if l.closed {
 		return false
 	}
-	if l.watch != nil { // as in detach; where arm has failed there is no entry
+	if l.watch != nil { // else it would remain there; where arm has failed there is no entry
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
 	l.remove(s, d)
@@ -290,24 +246,18 @@ func (d *dormant) close(s *Set) {
 	d.socket.Open.Add(-1)
 }
 
-// sweep ends those whose idle time is over, and goes on with those that could not be woken.
-func (l *dormants) sweep(s *Set, t sweepTimes) {
-	stalled, due := l.due(s, t)
-	l.each(s, stalled, l.retry)
-	l.endUnlessAsked(s, due)
-}
+// sweep ends those whose idle time is over.
+func (l *dormants) sweep(s *Set, t sweepTimes) { l.endUnlessAsked(s, l.due(s, t)) }
 
-// due claims and returns connections whose idle time is over, and takes over those that could not be woken.
-func (l *dormants) due(s *Set, t sweepTimes) (stalled, ended []*dormant) {
+// due claims and returns connections whose idle time is over.
+func (l *dormants) due(s *Set, t sweepTimes) []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stalled, l.stalled = l.stalled, nil
-	ended = l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
+	ended := l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
 		end = d.until <= t.idleEnd
 		return end, end
 	})
-	ended = l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
-	return stalled, ended
+	return l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
 }
 
 // each is goOn for many connections, one after the other, on a goroutine of its own.
@@ -318,16 +268,6 @@ func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
 				l.goOn(s, d, with)
 			}
 		}()
-	}
-}
-
-// retry wakes a connection that could not be woken before, or ends it when its time is over.
-func (l *dormants) retry(s *Set, d *dormant) {
-	now, there := s.engine.Now(), d.look()
-	if there == atEnd || now >= d.until || there == quiet && s.idleEnded(d.until, d.timeouts, now) {
-		l.end(s, d)
-	} else {
-		l.wake(s, d)
 	}
 }
 
@@ -349,7 +289,7 @@ func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	l.each(s, due, func(s *Set, d *dormant) {
 		if d.look() == asked {
 			s.readmit(&d.counted)
-			l.answer(s, d)
+			l.wake(s, d)
 		} else {
 			l.end(s, d)
 		}
@@ -381,8 +321,7 @@ func (l *dormants) shut() []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	all := l.stalled
-	l.stalled = nil
+	var all []*dormant
 	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // whoever has claimed one already will end it
 		all = l.claim(all, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}

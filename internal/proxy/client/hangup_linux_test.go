@@ -78,7 +78,7 @@ func longPolls(t *testing.T, addr string, retry *config.Retry) (set *Set, ln net
 			if err != nil {
 				return
 			}
-			c := newConn(set, socket, accepted.(*net.TCPConn), snapshot.HTTP, &set.timeouts)
+			c := newConn(set, socket, of(t, accepted), snapshot.HTTP, &set.timeouts)
 			c.raw = controls{c.raw, calls}
 			set.begin(c, (*Conn).start)
 		}

@@ -83,7 +83,7 @@ func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
 	keep = st.keep && outcome.Complete && outcome.Read
 	st.linger = st.complete && !keep && st.sends
 	if !st.complete && st.framing == http1.UntilClose {
-		c.tcp.SetLinger(0) // only a reset tells this end from a complete body
+		c.tcp.ResetOnClose() // only a reset tells this end from a complete body
 	}
 	if st.stopped.Load() {
 		c.nc.SetReadDeadline(never)
@@ -361,9 +361,14 @@ func (c *Conn) write(b []byte) error {
 
 // writeBoth sends two pieces, if possible with one system call.
 func (c *Conn) writeBoth(head, data []byte) error {
-	parts := net.Buffers{head, data}
 	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
-	_, err := parts.WriteTo(c.nc)
+	var err error
+	if c.nc == net.Conn(c.tcp) {
+		err = c.tcp.WriteBoth(head, data)
+	} else {
+		parts := net.Buffers{head, data}
+		_, err = parts.WriteTo(c.nc)
+	}
 	return c.wrote(err)
 }
 

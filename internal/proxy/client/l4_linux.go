@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
@@ -281,16 +282,10 @@ func (c *l4Conn) Ended(e tunnel.End) {
 // believed, whatever the port has now: nobody has looked whether its peer is trusted.
 func (c *l4Conn) handOver(fd int) {
 	s := c.set
-	tcp, err := listen.Raw{FD: fd, Peer: c.peer}.TCP()
 	port := s.engine.Snapshot.Load().Port(c.socket)
-	if err != nil || port == nil {
-		reason := observe.ReasonOverloaded // there are no descriptors
-		if err == nil {
-			reason = observe.ReasonRouteNotFound
-			tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
-			tcp.Close()
-		}
-		c.x.Finish(reason, tunnel.End{})
+	if port == nil {
+		listen.Raw{FD: fd}.Refuse()
+		c.x.Finish(observe.ReasonRouteNotFound, tunnel.End{})
 		c.socket.Stats.ConnectionClosed()
 		s.leaveL4(c)
 		return
@@ -299,7 +294,7 @@ func (c *l4Conn) handOver(fd int) {
 		s.l4.open.Add(-1)
 		s.wakeEmpty()
 	}()
-	conn := newConn(s, c.socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
+	conn := newConn(s, c.socket, socket.New(fd, c.peer), port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
 	s.begin(conn, (*Conn).start)

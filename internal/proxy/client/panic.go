@@ -21,6 +21,6 @@ func (c *Conn) recovered() {
 	}
 	c.big, c.small, c.h1 = nil, nil, nil
 	c.in, c.r, c.w = nil, 0, 0
-	c.tcp.SetLinger(0) // the client must not take what it has of a response for all of it
+	c.tcp.ResetOnClose() // the client must not take what it has of a response for all of it
 	c.end()
 }

@@ -27,7 +27,7 @@ func (c *Conn) acceptProxied() bool {
 	if !c.set.recount(c, keyOf(c.side.Peer.Addr())) {
 		c.side.Socket.Stats.ConnectionRefused(observe.LimitPerClient)
 		c.set.refuse(observe.LimitPerClient, c.side.Peer.Addr())
-		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
+		c.tcp.ResetOnClose()
 		return false
 	}
 	return true

@@ -5,12 +5,12 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -183,7 +183,7 @@ func (c *Conn) runBuffered() bool {
 // readStep reads within a step, from TLS or the socket; EAGAIN is that nothing is there.
 func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 	if c.nc == net.Conn(c.tcp) {
-		return readRaw(c.loop.fd, into)
+		return socket.Receive(c.loop.fd, into)
 	}
 	n, err := c.nc.Read(into)
 	switch {
@@ -202,7 +202,7 @@ func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 // wire is what TLS reads from and writes to: the socket itself, and within a step the
 // socket without waiting.
 type wire struct {
-	*net.TCPConn
+	*socket.Conn
 	c *Conn
 }
 
@@ -221,7 +221,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	case l.upload.looking:
 		return w.look(b)
 	default:
-		n, err := w.TCPConn.Read(b)
+		n, err := w.Conn.Read(b)
 		l.records.feed(b[:n])
 		l.ended = err == io.EOF
 		return n, err
@@ -229,7 +229,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	if l.drained {
 		return 0, errNothingYet
 	}
-	n, errno := readRaw(l.fd, b)
+	n, errno := socket.Receive(l.fd, b)
 	switch {
 	case errno == unix.EAGAIN:
 		l.drained, l.short = true, false
@@ -257,7 +257,7 @@ func (w *wire) look(b []byte) (int, error) {
 
 // receive reads what has come already; errNothingYet is that nothing has.
 func receive(fd uintptr, into []byte) (int, error) {
-	switch n, errno := readRaw(fd, into); {
+	switch n, errno := socket.Receive(fd, into); {
 	case errno == unix.EAGAIN:
 		return 0, errNothingYet
 	case errno != 0:
@@ -283,19 +283,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	if len(rest) == 0 {
 		return len(b), nil
 	}
-	n, err := w.c.writeWire(w.TCPConn, rest)
+	n, err := w.c.writeWire(w.Conn, rest)
 	return len(b) - len(rest) + n, err
-}
-
-// readRaw receives: on a socket that passes less of the kernel than read does.
-func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {
-	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)),
-			unix.MSG_DONTWAIT, 0, 0)
-		if errno != unix.EINTR {
-			return int(n), errno
-		}
-	}
 }
 
 // writeRaw writes what the socket takes at once, within a step, and returns the rest. An error
@@ -305,8 +294,7 @@ func (c *Conn) writeRaw(b []byte) []byte {
 	if !l.inside {
 		return b
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
-		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	n, errno := socket.Send(l.fd, b)
 	if errno != 0 {
 		return b
 	}

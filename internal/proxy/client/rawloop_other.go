@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -28,8 +29,8 @@ func (c *Conn) fed([]byte) {}
 
 // wire is what TLS reads from and writes to.
 type wire struct {
-	*net.TCPConn
+	*socket.Conn
 	c *Conn
 }
 
-func (w *wire) Write(b []byte) (int, error) { return w.c.writeWire(w.TCPConn, b) }
+func (w *wire) Write(b []byte) (int, error) { return w.c.writeWire(w.Conn, b) }

@@ -4,9 +4,10 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // sender writes to a socket by send, which passes less of the kernel than write does. It is for one
@@ -39,13 +40,10 @@ func (s *sender) Write(b []byte) (int, error) {
 // send is raw, since the socket does not block; false waits until it takes more.
 func (s *sender) send(fd uintptr) bool {
 	for s.n < len(s.b) {
-		rest := s.b[s.n:]
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(rest))), uintptr(len(rest)),
-			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		n, errno := socket.Send(fd, s.b[s.n:])
 		switch errno {
 		case 0:
-			s.n += int(n)
-		case unix.EINTR:
+			s.n += n
 		case unix.EAGAIN:
 			return false
 		default:
@@ -58,7 +56,7 @@ func (s *sender) send(fd uintptr) bool {
 
 // clearSender is a connection in the clear that is written to by a sender.
 type clearSender struct {
-	*net.TCPConn
+	*socket.Conn
 	out *sender
 }
 

@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // Timing of the sweeper.
@@ -94,7 +94,6 @@ type Set struct {
 	engine     *exchange.Engine
 	timeouts   Timeouts
 	plainIO    bool
-	exhausted  func() bool   // see OnExhausted
 	rest       time.Duration // how long HTTP/2 without streams has a goroutine; 0 is to its end
 	logger     *slog.Logger
 	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
@@ -115,7 +114,7 @@ type Set struct {
 // NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
 // goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard, exhausted: func() bool { return false }}
+	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
 	if !s.noPoller {
 		s.rest = parkAfter
 	}
@@ -127,10 +126,6 @@ func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
 func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
 	s.admission.limits, s.logger = l, logger
 }
-
-// OnExhausted sets what is called when there is no descriptor for a dormant connection that has a request. f closes what is not needed, and reports whether there was any.
-// It must be called before Serve.
-func (s *Set) OnExhausted(f func() bool) { s.exhausted = f }
 
 // Close ends what runs beside the connections. The set must be empty, and remain so.
 func (s *Set) Close() {
@@ -209,8 +204,8 @@ func (c *Conn) peerGone() bool {
 
 // Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty
 // sees the connection.
-func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) {
-	peer := peerOf(tcp)
+func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Port) {
+	peer := tcp.Peer()
 	client, proxied := peer.Addr(), port.Connections.ProxyProtocol
 	if proxied && !port.Connections.Trusted.Contains(client) {
 		tcp.Close()
@@ -219,7 +214,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 	}
 	key, ok := s.enter(socket, client, port)
 	if !ok {
-		tcp.SetLinger(0) // so that the kernel keeps nothing of it either
+		tcp.ResetOnClose() // so that the kernel keeps nothing of it either
 		tcp.Close()
 		return
 	}
@@ -441,7 +436,7 @@ func (c *Conn) cut(reason observe.Reason) {
 	_, tunnel := c.tunnel().used()
 	if _, writing := c.WritingSince(); tunnel || writing {
 		// Nobody must take this for the end of a body without a length or of what the other side of a tunnel has sent, and the kernel need not keep the rest.
-		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
+		c.tcp.ResetOnClose()
 	}
 	go func() {
 		c.tcp.Close() // which waits for the step that is under way, see runRaw

@@ -15,11 +15,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // served is a Set behind a socket with one listener, which has no route: every request is a 404.
 // The test advances the clock.
 func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false, nil) }
+
+// of makes of a connection what a Set serves.
+func of(t *testing.T, accepted net.Conn) *socket.Conn {
+	c, err := socket.Of(accepted.(*net.TCPConn))
+	if err != nil {
+		t.Error(err)
+	}
+	return c
+}
 
 // servedBy is served, with or without raw calls, and over TLS where that is not nil.
 func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Set)) (set *Set, addr string) {
@@ -52,7 +62,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 			if err != nil {
 				return
 			}
-			set.Serve(socket, c.(*net.TCPConn), &snapshot.Port{Mode: mode})
+			set.Serve(socket, of(t, c), &snapshot.Port{Mode: mode})
 		}
 	}()
 	t.Cleanup(func() {

@@ -176,7 +176,7 @@ func (c *Conn) joined(o exchange.Outcome) {
 		return
 	}
 	if !o.Complete {
-		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
+		c.tcp.ResetOnClose() // no end of the stream that was not the backend's
 	}
 	c.end()
 }

@@ -24,7 +24,8 @@ func overTLS(t *testing.T, timeouts Timeouts, certificates stdtls.ClientAuthType
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Snapshot.Store(&snapshot.Snapshot{})
 	set := NewSet(engine, timeouts, false)
-	return newConn(set, socket, raw, snapshot.HTTPS, &set.timeouts), peer
+	raw.SetWriteBuffer(64 << 10)
+	return newConn(set, socket, of(t, raw), snapshot.HTTPS, &set.timeouts), peer
 }
 
 // TestCloseWriteOverTLS: a client that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // Addr is where a socket is bound.
@@ -109,8 +111,8 @@ type rawAccept struct {
 	accept rawAccepter
 }
 
-// ServeRaw has Serve hand connections on to handle as Raw, as long as wanted returns true, where the system can; handle is as that of Serve. One that comes
-// when wanted changes may be handed on in either way. It must be called before Serve.
+// ServeRaw has Serve hand connections on to handle as Raw, as long as wanted returns true, where the system can; handle is as that of Serve. It must be
+// called before Serve.
 func (s *Socket) ServeRaw(wanted func() bool, handle func(Raw)) {
 	s.raw.wanted, s.raw.handle = wanted, handle
 }
@@ -146,8 +148,7 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), turn: turn, done: make(chan struct{})}, nil
 }
 
-// inherit returns the socket of another process; nil where it has none that can be used. Package net cannot be told to leave alone what its connections have from such a
-// socket: it sets its own keep-alive, of 15 s, at each accept, by four system calls.
+// inherit returns the socket of another process; nil where it has none that can be used, which may be another version.
 func inherit(addr Addr, from Predecessor) *net.TCPListener {
 	file := from.Socket("tcp", addr.String())
 	if file == nil {
@@ -163,16 +164,19 @@ func inherit(addr Addr, from Predecessor) *net.TCPListener {
 		ln.Close()
 		return nil
 	}
+	if rc, err := tcp.SyscallConn(); err == nil {
+		inheritKeepAlive("", "", rc)
+	}
 	return tcp
 }
 
 // SyscallConn is for handing the socket to another process.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.ln.SyscallConn() }
 
-// Serve accepts connections and hands each to handle until Close; it returns then.
+// Serve accepts connections and hands each to handle, which owns it, until Close; it returns then.
 // handle must not block, and be safe for concurrent use. report is told of failures of accept that are not Close;
 // Serve waits a little after each, because most of them (no more descriptors) pass.
-func (s *Socket) Serve(handle func(*net.TCPConn), report func(error)) {
+func (s *Socket) Serve(handle func(*socket.Conn), report func(error)) {
 	s.serve(acceptors(runtime.GOMAXPROCS(0)), handle, report)
 }
 
@@ -181,7 +185,7 @@ func (s *Socket) Serve(handle func(*net.TCPConn), report func(error)) {
 // to need more than 100,000 new connections a second.
 func acceptors(cores int) int { return 1 + min(cores/16, 3) }
 
-func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(error)) {
+func (s *Socket) serve(acceptors int, handle func(*socket.Conn), report func(error)) {
 	defer close(s.done)
 	if s.turn.Wait(); !s.turn.Ours() {
 		return // what comes in is the predecessor's, also while the socket is being closed
@@ -199,10 +203,11 @@ func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(err
 	all.Wait()
 }
 
-func (s *Socket) accept(handle func(*net.TCPConn), report func(error), more func()) {
+func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func()) {
 	var pause time.Duration
+	a := newAccepted()
 	for {
-		err := s.acceptOne(handle, more)
+		err := s.acceptOne(a, handle, more)
 		if err == nil {
 			pause = 0
 			continue
@@ -223,22 +228,31 @@ func (s *Socket) accept(handle func(*net.TCPConn), report func(error), more func
 }
 
 // acceptOne waits for a connection and hands it on.
-func (s *Socket) acceptOne(handle func(*net.TCPConn), more func()) error {
-	if s.raw.wanted != nil && s.raw.wanted() && s.openRaw() {
-		if more != nil {
-			s.raw.more.Do(more)
+func (s *Socket) acceptOne(a *accepted, handle func(*socket.Conn), more func()) error {
+	if !s.openRaw() {
+		tcp, err := s.ln.AcceptTCP()
+		if err != nil {
+			return err
 		}
-		c, err := s.acceptRaw()
+		c, err := socket.Of(tcp)
 		if err == nil {
-			s.raw.handle(c)
+			handle(c)
 		}
 		return err
 	}
-	c, err := s.ln.AcceptTCP()
-	if err == nil {
-		handle(c)
+	c, err := s.acceptRaw(a)
+	if err != nil {
+		return err
 	}
-	return err
+	if s.raw.wanted == nil || !s.raw.wanted() {
+		handle(c.Conn())
+		return nil
+	}
+	if more != nil {
+		s.raw.more.Do(more)
+	}
+	s.raw.handle(c)
+	return nil
 }
 
 // setDeadline has accepts end.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -62,7 +63,7 @@ func TestServe(t *testing.T) {
 	var accepted atomic.Int64
 	returned := make(chan struct{})
 	go func() {
-		s.Serve(func(c *net.TCPConn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
+		s.Serve(func(c *socket.Conn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
 		close(returned)
 	}()
 	for range 10 {
@@ -101,7 +102,7 @@ func TestServeByMany(t *testing.T) {
 			var accepted atomic.Int64
 			returned := make(chan struct{})
 			go func() {
-				s.serve(n, func(c *net.TCPConn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
+				s.serve(n, func(c *socket.Conn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
 				close(returned)
 			}()
 			var clients sync.WaitGroup
@@ -152,7 +153,7 @@ func TestOpenWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		accepted := make(chan struct{}, 1)
-		go s.Serve(func(c *net.TCPConn) { c.Close(); accepted <- struct{}{} }, func(err error) { t.Error(err) })
+		go s.Serve(func(c *socket.Conn) { c.Close(); accepted <- struct{}{} }, func(err error) { t.Error(err) })
 		c, err := net.Dial("tcp", addr.String())
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +184,7 @@ func TestOpenWaits(t *testing.T) {
 func TestRetireHandsOn(t *testing.T) {
 	s := open(t)
 	goOn := make(chan struct{})
-	go s.Serve(func(c *net.TCPConn) {
+	go s.Serve(func(c *socket.Conn) {
 		<-goOn
 		c.Write([]byte("x"))
 		c.Close()
@@ -230,8 +231,9 @@ func TestRetireHandsOn(t *testing.T) {
 func TestServeReports(t *testing.T) {
 	s := open(t)
 	reported := make(chan error, 100)
-	s.ln.SetDeadline(time.Unix(1, 0)) // accept fails from now on
-	go s.Serve(func(c *net.TCPConn) { c.Close() }, func(err error) { reported <- err })
+	s.openRaw()
+	s.setDeadline(time.Unix(1, 0)) // accept fails from now on
+	go s.Serve(func(c *socket.Conn) { c.Close() }, func(err error) { reported <- err })
 	for range 2 {
 		select {
 		case err := <-reported:
@@ -242,7 +244,7 @@ func TestServeReports(t *testing.T) {
 			t.Fatal("nothing was reported")
 		}
 	}
-	s.ln.SetDeadline(time.Time{})
+	s.setDeadline(time.Time{})
 	c, err := net.Dial("tcp", s.Addr.String())
 	if err != nil {
 		t.Fatal(err)
@@ -256,11 +258,11 @@ func TestServeReports(t *testing.T) {
 }
 
 // pair is a connection by way of a Socket: the client's end and the accepted one.
-func pair(t *testing.T) (client, server *net.TCPConn) {
+func pair(t *testing.T) (client *net.TCPConn, server *socket.Conn) {
 	t.Helper()
 	s := open(t)
-	got := make(chan *net.TCPConn, 1)
-	go s.Serve(func(c *net.TCPConn) { got <- c }, func(err error) { t.Error(err) })
+	got := make(chan *socket.Conn, 1)
+	go s.Serve(func(c *socket.Conn) { got <- c }, func(err error) { t.Error(err) })
 	c, err := net.Dial("tcp", s.Addr.String())
 	if err != nil {
 		t.Fatal(err)
@@ -274,10 +276,7 @@ func pair(t *testing.T) (client, server *net.TCPConn) {
 // TestKeepAliveIsInherited: accepted connections have the keep-alive of the listening socket.
 func TestKeepAliveIsInherited(t *testing.T) {
 	_, server := pair(t)
-	raw, err := server.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := server.Raw()
 	raw.Control(func(fd uintptr) {
 		on, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
 		if err != nil || on == 0 {
@@ -306,10 +305,7 @@ func TestPeerGoneAndReadable(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			client, server := pair(t)
-			raw, err := server.SyscallConn()
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := server.Raw()
 			tc.do(client)
 			if tc.readable {
 				testkit.Eventually(t, "readable", func() bool { return Readable(raw) })
@@ -331,10 +327,7 @@ func TestPeerGoneAndReadable(t *testing.T) {
 // TestPeerGoneAfterClose: a connection that we closed ourselves counts as gone, not as anything else's descriptor.
 func TestPeerGoneAfterClose(t *testing.T) {
 	_, server := pair(t)
-	raw, err := server.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := server.Raw()
 	server.Close()
 	if !PeerGone(raw) || Readable(raw) {
 		t.Errorf("gone %v, readable %v", PeerGone(raw), Readable(raw))

@@ -1,14 +1,14 @@
 package listen
 
 import (
-	"net"
-	"net/netip"
 	"os"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // rawAccepter accepts by a descriptor of its own, since that of a net.TCPListener is not lent.
@@ -34,79 +34,50 @@ func (s *Socket) openRaw() bool {
 	return s.raw.accept.file != nil
 }
 
-func (s *Socket) acceptRaw() (c Raw, err error) {
-	var errno syscall.Errno
-	var from unix.RawSockaddrAny
-	failed := s.raw.accept.conn.Read(func(fd uintptr) bool {
-		for {
-			size := uint32(unsafe.Sizeof(from))
-			n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-			if e == unix.EINTR {
-				continue
-			}
-			c.FD, errno = int(n), e
-			return e != unix.EAGAIN
+// accepted is what one goroutine's accepts use, one after the other.
+type accepted struct {
+	fd    int
+	errno syscall.Errno
+	from  unix.RawSockaddrAny
+	step  func(fd uintptr) bool // made once
+}
+
+func newAccepted() *accepted {
+	a := &accepted{}
+	a.step = a.accept
+	return a
+}
+
+// accept accepts what waits; false is that nothing does. The socket does not block, so the call is raw.
+func (a *accepted) accept(fd uintptr) bool {
+	for {
+		size := uint32(unsafe.Sizeof(a.from))
+		n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&a.from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		if errno == unix.EINTR {
+			continue
 		}
-	})
-	switch {
-	case failed != nil:
-		return Raw{}, failed
-	case errno != 0:
-		return Raw{}, os.NewSyscallError("accept4", errno)
+		a.fd, a.errno = int(n), errno
+		return errno != unix.EAGAIN
 	}
-	c.Peer = addrPortOf(&from)
-	return c, nil
 }
 
-// addrPortOf returns an address as connections are known by: without a zone, and an IPv4 address as such.
-func addrPortOf(a *unix.RawSockaddrAny) netip.AddrPort {
-	switch a.Addr.Family {
-	case unix.AF_INET:
-		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(a))
-		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), port(&in.Port))
-	case unix.AF_INET6:
-		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(a))
-		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr).Unmap(), port(&in.Port))
+func (s *Socket) acceptRaw(a *accepted) (Raw, error) {
+	if err := s.raw.accept.conn.Read(a.step); err != nil {
+		return Raw{}, err
 	}
-	return netip.AddrPort{}
+	if a.errno != 0 {
+		return Raw{}, os.NewSyscallError("accept4", a.errno)
+	}
+	return Raw{FD: a.fd, Peer: socket.AddrPort(&a.from)}, nil
 }
 
-func port(p *uint16) uint16 {
-	b := (*[2]byte)(unsafe.Pointer(p))
-	return uint16(b[0])<<8 | uint16(b[1])
-}
-
-// Local is the address of the connection's own end.
-func (c Raw) Local() netip.AddrPort {
-	var a unix.RawSockaddrAny
-	size := uint32(unsafe.Sizeof(a))
-	if _, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(c.FD), uintptr(unsafe.Pointer(&a)), uintptr(unsafe.Pointer(&size))); errno != 0 {
-		return netip.AddrPort{}
-	}
-	return addrPortOf(&a)
-}
+// Conn makes of it what Serve hands on otherwise.
+func (c Raw) Conn() *socket.Conn { return socket.New(c.FD, c.Peer) }
 
 // Refuse closes the connection so that the kernel keeps nothing of it.
 func (c Raw) Refuse() {
 	_ = unix.SetsockoptLinger(c.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is reset already
 	unix.Close(c.FD)
-}
-
-// TCP makes of it what Serve hands on otherwise. The descriptor is another one then; where that fails the connection is closed.
-func (c Raw) TCP() (*net.TCPConn, error) {
-	file := os.NewFile(uintptr(c.FD), "tcp")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, err
-	}
-	tcp := conn.(*net.TCPConn)
-	err = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepAlivePeriod, Interval: keepAliveInterval, Count: keepAliveCount})
-	if err != nil {
-		tcp.Close()
-		return nil, err
-	}
-	return tcp, nil
 }
 
 func (s *Socket) rawDeadline(t time.Time) error {

@@ -3,8 +3,9 @@
 package listen
 
 import (
-	"net"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // rawAccepter is nothing: connections are not accepted as Raw here.
@@ -12,11 +13,16 @@ type rawAccepter struct{}
 
 func (s *Socket) openRaw() bool { return false }
 
-func (s *Socket) acceptRaw() (Raw, error) { panic("listen: accepted as Raw") }
+// accepted is nothing here.
+type accepted struct{}
+
+func newAccepted() *accepted { return nil }
+
+func (s *Socket) acceptRaw(*accepted) (Raw, error) { panic("listen: accepted as Raw") }
 
 func (s *Socket) rawDeadline(time.Time) error { return nil }
 
 func (s *Socket) closeRaw() {}
 
-// TCP must not be called: there are none.
-func (c Raw) TCP() (*net.TCPConn, error) { panic("listen: accepted as Raw") }
+// Conn must not be called: there are none.
+func (c Raw) Conn() *socket.Conn { panic("listen: accepted as Raw") }

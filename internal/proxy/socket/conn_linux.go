@@ -1,0 +1,436 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a connection by TCP. At first the runtime's poller does not know its descriptor; it does as soon as something has to wait. So a connection of which all
+// that is asked can be done at once takes no system calls but those that receive, send and close. It may be used by several goroutines at once, as a net.Conn may.
+type Conn struct {
+	peer netip.AddrPort
+	// watched has the descriptor once the poller watches it; that owns it from then on.
+	watched atomic.Pointer[watched]
+
+	mu sync.Mutex
+	fd int32
+	// users is how many use fd without the poller. After Close the last of them closes it.
+	users  int32
+	closed bool
+	// readBy and writeBy are the deadlines, in Unix nanoseconds, until the poller has them; 0 is none.
+	readBy, writeBy int64
+}
+
+type watched struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+// New makes a Conn of a descriptor that does not block. It belongs to the Conn from then on.
+func New(fd int, peer netip.AddrPort) *Conn { return &Conn{fd: int32(fd), peer: peer} }
+
+// Of makes a Conn of a connection of package net, which it closes in any case.
+func Of(tcp *net.TCPConn) (*Conn, error) {
+	defer tcp.Close()
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var failed error
+	err = raw.Control(func(own uintptr) { fd, failed = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, os.NewSyscallError("fcntl", failed)); err != nil {
+		return nil, err
+	}
+	return New(fd, addrPort(tcp.RemoteAddr())), nil
+}
+
+// use returns the descriptor, to be given back with leave, unless a deadline has passed. by may be nil.
+func (c *Conn) use(by *int64) (fd uintptr, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return 0, net.ErrClosed
+	case by != nil && *by != 0 && *by <= time.Now().UnixNano():
+		return 0, os.ErrDeadlineExceeded
+	}
+	c.users++
+	return uintptr(c.fd), nil
+}
+
+// leave follows use.
+func (c *Conn) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users > 0 || !c.closed {
+		return
+	}
+	if w := c.watched.Load(); w != nil {
+		go w.file.Close() // which waits for others, who may wait for mu
+		return
+	}
+	c.closeFD()
+}
+
+// closeFD closes the descriptor, which nobody uses.
+func (c *Conn) closeFD() error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLOSE, uintptr(c.fd), 0, 0); errno != 0 {
+		return os.NewSyscallError("close", errno)
+	}
+	return nil
+}
+
+// watch has the poller watch the descriptor. It fails where the system has no room for that, and the Conn is of no use any more.
+func (c *Conn) watch() (*watched, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, net.ErrClosed
+	}
+	if w := c.watched.Load(); w != nil {
+		return w, nil
+	}
+	file := os.NewFile(uintptr(c.fd), "tcp")
+	raw, err := file.SyscallConn()
+	w := &watched{file, raw}
+	c.watched.Store(w)
+	// Setting a deadline fails where the poller does not watch it.
+	return w, errors.Join(err, file.SetReadDeadline(timeOf(c.readBy)), file.SetWriteDeadline(timeOf(c.writeBy)))
+}
+
+func timeOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}
+
+// do calls step, of a direction, until it returns true: at once, and then each time when the poller says that it may get further.
+func (c *Conn) do(step func(fd uintptr) bool, by *int64, wait func(syscall.RawConn, func(uintptr) bool) error) error {
+	w := c.watched.Load()
+	if w == nil {
+		done, err := c.try(step, by)
+		if done || err != nil {
+			return err
+		}
+		if w, err = c.watch(); err != nil {
+			return err
+		}
+	}
+	return c.failed(wait(w.raw, step))
+}
+
+// try calls step once, without the poller.
+func (c *Conn) try(step func(fd uintptr) bool, by *int64) (done bool, err error) {
+	fd, err := c.use(by)
+	if err != nil {
+		return false, err
+	}
+	defer c.leave()
+	return step(fd), nil
+}
+
+func (c *Conn) read(step func(fd uintptr) bool) error {
+	return c.do(step, &c.readBy, syscall.RawConn.Read)
+}
+
+func (c *Conn) write(step func(fd uintptr) bool) error {
+	return c.do(step, &c.writeBy, syscall.RawConn.Write)
+}
+
+// failed returns an error of the poller's as package net has it.
+func (c *Conn) failed(err error) error {
+	if err == nil || !c.isClosed() {
+		return err
+	}
+	return net.ErrClosed
+}
+
+func (c *Conn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// Raw returns the connection for system calls of one's own, which must not block. What the functions that it is given do, may use the Conn in other ways.
+func (c *Conn) Raw() syscall.RawConn { return (*rawConn)(c) }
+
+// rawConn is a Conn as a syscall.RawConn.
+type rawConn Conn
+
+func (c *rawConn) Control(f func(fd uintptr)) error           { return (*Conn)(c).control(f) }
+func (c *rawConn) Read(f func(fd uintptr) (done bool)) error  { return (*Conn)(c).read(f) }
+func (c *rawConn) Write(f func(fd uintptr) (done bool)) error { return (*Conn)(c).write(f) }
+
+func (c *Conn) control(f func(fd uintptr)) error {
+	if w := c.watched.Load(); w != nil {
+		return c.failed(w.raw.Control(f))
+	}
+	fd, err := c.use(nil)
+	if err != nil {
+		return err
+	}
+	defer c.leave()
+	f(fd)
+	return nil
+}
+
+// Close is net.Conn's: what waits ends. It waits for functions of Raw that the poller has called; where one is under way that was called without it, the descriptor
+// is closed after that.
+func (c *Conn) Close() error {
+	w, err := c.close()
+	if w != nil {
+		return w.file.Close()
+	}
+	return err
+}
+
+// close is Close except for a descriptor that the poller watches and that nobody uses without it, which it returns.
+func (c *Conn) close() (*watched, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, net.ErrClosed
+	}
+	c.closed = true
+	w := c.watched.Load()
+	switch {
+	case w == nil && c.users == 0:
+		return nil, c.closeFD()
+	case w != nil && c.users > 0: // a function that was called without it may wait for what else it does
+		return nil, w.file.SetDeadline(longAgo)
+	}
+	return w, nil
+}
+
+// longAgo as a deadline ends what waits.
+var longAgo = time.Unix(1, 0)
+
+// SetDeadline is net.Conn's.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return c.setDeadline(t, true, true, (*os.File).SetDeadline)
+}
+
+// SetReadDeadline is net.Conn's.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.setDeadline(t, true, false, (*os.File).SetReadDeadline)
+}
+
+// SetWriteDeadline is net.Conn's.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.setDeadline(t, false, true, (*os.File).SetWriteDeadline)
+}
+
+func (c *Conn) setDeadline(t time.Time, read, write bool, set func(*os.File, time.Time) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	if w := c.watched.Load(); w != nil {
+		return set(w.file, t)
+	}
+	ns := int64(0)
+	if !t.IsZero() {
+		ns = t.UnixNano()
+	}
+	if read {
+		c.readBy = ns
+	}
+	if write {
+		c.writeBy = ns
+	}
+	return nil
+}
+
+// Read is net.Conn's.
+func (c *Conn) Read(b []byte) (int, error) {
+	t := transfers.Get().(*transfer)
+	defer t.done()
+	t.b = b
+	err := c.read(t.receive)
+	switch {
+	case err != nil:
+		return 0, err
+	case t.errno != 0:
+		return 0, os.NewSyscallError("recvfrom", t.errno)
+	case t.n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return t.n, nil
+}
+
+// Write is net.Conn's.
+func (c *Conn) Write(b []byte) (int, error) {
+	t := transfers.Get().(*transfer)
+	defer t.done()
+	t.b = b
+	err := c.write(t.send)
+	if err == nil && t.errno != 0 {
+		err = os.NewSyscallError("sendto", t.errno)
+	}
+	return t.n, err
+}
+
+// WriteBoth is Write of two pieces, by one system call where the socket takes both.
+func (c *Conn) WriteBoth(first, second []byte) error {
+	t := transfers.Get().(*transfer)
+	defer t.done()
+	t.b, t.second = first, second
+	err := c.write(t.sendBoth)
+	if err == nil && t.errno != 0 {
+		err = os.NewSyscallError("sendmsg", t.errno)
+	}
+	return err
+}
+
+// transfer is the state of a Read or a Write.
+type transfer struct {
+	b, second []byte // of b, what is left of it
+	n         int
+	errno     syscall.Errno
+	parts     [2]unix.Iovec
+	message   unix.Msghdr
+
+	receive, send, sendBoth func(fd uintptr) bool // made once
+}
+
+var transfers = sync.Pool{New: func() any {
+	t := &transfer{}
+	t.receive, t.send, t.sendBoth = t.receiveOnce, t.sendAll, t.sendParts
+	return t
+}}
+
+// done gives t back to transfers.
+func (t *transfer) done() {
+	*t = transfer{receive: t.receive, send: t.send, sendBoth: t.sendBoth}
+	transfers.Put(t)
+}
+
+func (t *transfer) receiveOnce(fd uintptr) bool {
+	t.n, t.errno = Receive(fd, t.b)
+	return t.errno != unix.EAGAIN
+}
+
+func (t *transfer) sendAll(fd uintptr) bool {
+	for len(t.b) > 0 {
+		n, errno := Send(fd, t.b)
+		if errno != 0 {
+			t.errno = errno
+			return errno != unix.EAGAIN
+		}
+		t.n += n
+		t.b = t.b[n:]
+	}
+	t.errno = 0
+	return true
+}
+
+func (t *transfer) sendParts(fd uintptr) bool {
+	for len(t.b) > 0 && len(t.second) > 0 {
+		for i, b := range [...][]byte{t.b, t.second} {
+			t.parts[i].Base = unsafe.SliceData(b)
+			t.parts[i].SetLen(len(b))
+		}
+		t.message.Iov = &t.parts[0]
+		t.message.SetIovlen(len(t.parts))
+		sent, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&t.message)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		switch errno {
+		case 0:
+			n := min(int(sent), len(t.b))
+			t.b, t.second = t.b[n:], t.second[int(sent)-n:]
+		case unix.EINTR:
+		default:
+			t.errno = errno
+			return errno != unix.EAGAIN
+		}
+	}
+	if len(t.b) == 0 {
+		t.b, t.second = t.second, nil
+	}
+	return t.sendAll(fd)
+}
+
+// Receive receives what is there. EAGAIN is that nothing is.
+func Receive(fd uintptr, into []byte) (int, syscall.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)), unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// Send sends what the socket takes. EAGAIN is that it takes nothing.
+func Send(fd uintptr, b []byte) (int, syscall.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+// CloseWrite ends what is sent.
+func (c *Conn) CloseWrite() error {
+	var failed error
+	err := c.control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	return errors.Join(err, os.NewSyscallError("shutdown", failed))
+}
+
+// ResetOnClose has Close reset the connection, and the kernel keep nothing of what was not sent.
+func (c *Conn) ResetOnClose() {
+	_ = c.control(func(fd uintptr) { // the error is that it was closed
+		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is reset already
+	})
+}
+
+// Peer is who has made the connection; the zero value where that is not known any more.
+func (c *Conn) Peer() netip.AddrPort { return c.peer }
+
+// Local is the address of the connection's own end; the zero value where that is not known any more. It costs a system call.
+func (c *Conn) Local() (a netip.AddrPort) {
+	_ = c.control(func(fd uintptr) { // the error is that it was closed
+		var from unix.RawSockaddrAny
+		size := uint32(unsafe.Sizeof(from))
+		if _, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, fd, uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size))); errno == 0 {
+			a = AddrPort(&from)
+		}
+	})
+	return a
+}
+
+// RemoteAddr is net.Conn's.
+func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.peer) }
+
+// LocalAddr is net.Conn's.
+func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local()) }
+
+// AddrPort returns an address as connections are known by: without a zone, and an IPv4 address as such.
+func AddrPort(a *unix.RawSockaddrAny) netip.AddrPort {
+	switch a.Addr.Family {
+	case unix.AF_INET:
+		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(a))
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), port(&in.Port))
+	case unix.AF_INET6:
+		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(a))
+		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr).Unmap(), port(&in.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func port(p *uint16) uint16 {
+	b := (*[2]byte)(unsafe.Pointer(p))
+	return uint16(b[0])<<8 | uint16(b[1])
+}
