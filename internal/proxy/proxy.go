@@ -249,12 +249,16 @@ func (p *Proxy) serve(s *snapshot.Socket) {
 // accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.
 func (p *Proxy) accept(s *snapshot.Socket, c *socket.Conn) {
 	defer p.recovered("accept")
-	port := p.engine.Snapshot.Load().Port(s)
-	if port == nil { // the last listener went this moment
-		c.Close()
-		return
+	served := false
+	defer func() {
+		if !served { // the last listener went this moment, or this panics
+			c.Close()
+		}
+	}()
+	if port := p.engine.Snapshot.Load().Port(s); port != nil {
+		p.clients.Serve(s, c, port)
+		served = true
 	}
-	p.clients.Serve(s, c, port)
 }
 
 // acceptRaw is accept of a connection to a port of layer 4.

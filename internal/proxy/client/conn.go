@@ -111,7 +111,7 @@ type Conn struct {
 
 	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
 	hungUp        atomic.Bool // the client has left, see peerGone; known where hangUpWatched is set only
-	hangUpFD      int         // which hangUps knows it by; guarded by that one's mu
+	hangUpFD      int         // which hangUps knows it by; negative when it was closed; guarded by that one's mu
 }
 
 // noteBuffer shows the sweeper what kind of buffer the part stands in that is sent next.

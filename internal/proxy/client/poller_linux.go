@@ -106,9 +106,15 @@ func (l *poller) unwatch(fd int) {
 func (l *poller) watchHangUp(c *Conn) {
 	_ = c.raw.Control(func(fd uintptr) { // within which the descriptor stays open: the error is that it was closed
 		l.mu.Lock()
-		c.hangUpFD = int(fd)
-		l.enter(c, c.hangUpFD)
+		ended := c.hangUpFD < 0
+		if !ended {
+			c.hangUpFD = int(fd)
+			l.enter(c, c.hangUpFD)
+		}
 		l.mu.Unlock()
+		if ended {
+			return
+		}
 		// Data does not wake who waits for EPOLLRDHUP only. Where the system has no room for another
 		// entry, the client's leaving is noticed when the response is written.
 		event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd)}
@@ -116,11 +122,12 @@ func (l *poller) watchHangUp(c *Conn) {
 	})
 }
 
-// unwatchHangUp undoes watchHangUp for a connection that was closed.
+// unwatchHangUp undoes watchHangUp for a connection that was closed, also if that is still under way.
 func (l *poller) unwatchHangUp(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.hangUpFD < len(l.byFD) && l.byFD[c.hangUpFD] == c {
-		l.byFD[c.hangUpFD] = nil
+	if fd := c.hangUpFD; fd >= 0 && fd < len(l.byFD) && l.byFD[fd] == c {
+		l.byFD[fd] = nil
 	}
+	c.hangUpFD = -1
 }

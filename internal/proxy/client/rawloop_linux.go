@@ -82,7 +82,7 @@ func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
 // more is one RawConn.Read. Inside it the poller stays armed, so that a read that took all there
 // was need not be repeated in vain before the wait, and the calls are raw, because the socket
 // does not block. Within a step nothing may read from or close the connection by way of net.Conn:
-// its lock is held. So requests whose body is not all there are returned to be run outside.
+// once the poller knows it, its lock is held. So requests whose body is not all there are returned to be run outside.
 func (c *Conn) runRaw() (int, error) {
 	l := &c.loop
 	if l.step == nil {

@@ -439,7 +439,7 @@ func (c *Conn) cut(reason observe.Reason) {
 		c.tcp.ResetOnClose()
 	}
 	go func() {
-		c.tcp.Close() // which waits for the step that is under way, see runRaw
+		c.tcp.Close() // from then on it cannot be parked, and what waits for the client ends
 		if c.claim() {
 			c.unpark()
 			c.end()

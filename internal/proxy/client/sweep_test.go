@@ -31,6 +31,17 @@ func of(t *testing.T, accepted net.Conn) *socket.Conn {
 	return c
 }
 
+// waited makes a connection one that has waited before. The first wait begins twice, since the poller has to learn of the descriptor, and tests that
+// look for a wait and then put another in its place need the one that lasts.
+func waited(c *socket.Conn) *socket.Conn {
+	waits := false
+	c.Raw().Read(func(uintptr) bool {
+		waits = !waits
+		return !waits
+	})
+	return c
+}
+
 // servedBy is served, with or without raw calls, and over TLS where that is not nil.
 func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Set)) (set *Set, addr string) {
 	t.Helper()
@@ -62,7 +73,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 			if err != nil {
 				return
 			}
-			set.Serve(socket, of(t, c), &snapshot.Port{Mode: mode})
+			set.Serve(socket, waited(of(t, c)), &snapshot.Port{Mode: mode})
 		}
 	}()
 	t.Cleanup(func() {

@@ -89,7 +89,7 @@ type Socket struct {
 	Addr Addr
 	// ID is a small number, unique among the sockets that are open; the owner gives it.
 	ID     int
-	ln     *net.TCPListener
+	ln     *listener
 	turn   Turn
 	closed atomic.Bool
 	done   chan struct{}
@@ -106,9 +106,7 @@ type Raw struct {
 type rawAccept struct {
 	wanted func() bool // nil: none
 	handle func(Raw)
-	once   sync.Once
 	more   sync.Once
-	accept rawAccepter
 }
 
 // ServeRaw has Serve hand connections on to handle as Raw, as long as wanted returns true, where the system can; handle is as that of Serve. It must be
@@ -135,8 +133,8 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	var turn Turn
 	if from != nil {
 		turn = TurnAfter(from)
-		if ln := inherit(addr, from); ln != nil {
-			return &Socket{Addr: addr, ln: ln, turn: turn, done: make(chan struct{})}, nil
+		if tcp := inherit(addr, from); tcp != nil {
+			return newSocket(addr, tcp, turn)
 		}
 	}
 	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
@@ -145,7 +143,16 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), turn: turn, done: make(chan struct{})}, nil
+	return newSocket(addr, ln.(*net.TCPListener), turn)
+}
+
+// newSocket makes a Socket of tcp, which it closes if that fails.
+func newSocket(addr Addr, tcp *net.TCPListener, turn Turn) (*Socket, error) {
+	ln, err := listenerOf(tcp)
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{Addr: addr, ln: ln, turn: turn, done: make(chan struct{})}, nil
 }
 
 // inherit returns the socket of another process; nil where it has none that can be used, which may be another version.
@@ -213,7 +220,7 @@ func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func
 			continue
 		}
 		if s.closed.Load() || errors.Is(err, net.ErrClosed) {
-			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.setDeadline(time.Now().Add(acceptRest)) == nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.ln.setDeadline(time.Now().Add(acceptRest)) == nil {
 				continue
 			}
 			return
@@ -227,46 +234,12 @@ func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func
 	}
 }
 
-// acceptOne waits for a connection and hands it on.
-func (s *Socket) acceptOne(a *accepted, handle func(*socket.Conn), more func()) error {
-	if !s.openRaw() {
-		tcp, err := s.ln.AcceptTCP()
-		if err != nil {
-			return err
-		}
-		c, err := socket.Of(tcp)
-		if err == nil {
-			handle(c)
-		}
-		return err
-	}
-	c, err := s.acceptRaw(a)
-	if err != nil {
-		return err
-	}
-	if s.raw.wanted == nil || !s.raw.wanted() {
-		handle(c.Conn())
-		return nil
-	}
-	if more != nil {
-		s.raw.more.Do(more)
-	}
-	s.raw.handle(c)
-	return nil
-}
-
-// setDeadline has accepts end.
-func (s *Socket) setDeadline(t time.Time) error {
-	return errors.Join(s.ln.SetDeadline(t), s.rawDeadline(t))
-}
-
 // Close stops accepting and waits for Serve to return. It must be called once,
 // after Serve was started.
 func (s *Socket) Close() {
 	s.closed.Store(true)
 	s.turn.Close()
-	s.ln.Close()
-	s.closeRaw()
+	s.ln.close()
 	<-s.done
 }
 
@@ -279,7 +252,7 @@ const acceptRest = 10 * time.Millisecond
 func (s *Socket) Retire(grace time.Duration) {
 	if s.turn.Ours() && ignoreAttempts(s.ln) == nil {
 		s.closed.Store(true)
-		if s.setDeadline(time.Now().Add(grace)) == nil {
+		if s.ln.setDeadline(time.Now().Add(grace)) == nil {
 			<-s.done
 		}
 	}
@@ -287,4 +260,4 @@ func (s *Socket) Retire(grace time.Duration) {
 }
 
 // Abandon closes a socket on which Serve was never started.
-func (s *Socket) Abandon() { s.ln.Close() }
+func (s *Socket) Abandon() { s.ln.close() }

@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ func inheritKeepAlive(_, _ string, rc syscall.RawConn) error {
 
 // ignoreAttempts lets the kernel drop segments that ask for a new connection. What belongs to a
 // connection that was begun passes, so that it can be accepted.
-func ignoreAttempts(ln *net.TCPListener) error {
+func ignoreAttempts(ln *listener) error {
 	const flags, syn, ack = 13, 0x02, 0x10 // byte of the TCP header, bits in it
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
@@ -38,7 +37,7 @@ func ignoreAttempts(ln *net.TCPListener) error {
 }
 
 // waiting tells whether there is a connection to accept.
-func waiting(ln *net.TCPListener) bool {
+func waiting(ln *listener) bool {
 	var events int16
 	err := control(ln, func(fd int) (err error) {
 		events, err = pollNow(uintptr(fd), unix.POLLIN)
@@ -47,7 +46,7 @@ func waiting(ln *net.TCPListener) bool {
 	return err == nil && events&unix.POLLIN != 0
 }
 
-func control(ln *net.TCPListener, f func(fd int) error) error {
+func control(ln *listener, f func(fd int) error) error {
 	rc, err := ln.SyscallConn()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -231,8 +232,7 @@ func TestRetireHandsOn(t *testing.T) {
 func TestServeReports(t *testing.T) {
 	s := open(t)
 	reported := make(chan error, 100)
-	s.openRaw()
-	s.setDeadline(time.Unix(1, 0)) // accept fails from now on
+	s.ln.setDeadline(time.Unix(1, 0)) // accept fails from now on
 	go s.Serve(func(c *socket.Conn) { c.Close() }, func(err error) { reported <- err })
 	for range 2 {
 		select {
@@ -244,7 +244,7 @@ func TestServeReports(t *testing.T) {
 			t.Fatal("nothing was reported")
 		}
 	}
-	s.setDeadline(time.Time{})
+	s.ln.setDeadline(time.Time{})
 	c, err := net.Dial("tcp", s.Addr.String())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,12 @@ func TestServeReports(t *testing.T) {
 // pair is a connection by way of a Socket: the client's end and the accepted one.
 func pair(t *testing.T) (client *net.TCPConn, server *socket.Conn) {
 	t.Helper()
-	s := open(t)
+	return pairOf(t, open(t))
+}
+
+// pairOf is pair by way of s, which it closes.
+func pairOf(t *testing.T, s *Socket) (client *net.TCPConn, server *socket.Conn) {
+	t.Helper()
 	got := make(chan *socket.Conn, 1)
 	go s.Serve(func(c *socket.Conn) { got <- c }, func(err error) { t.Error(err) })
 	c, err := net.Dial("tcp", s.Addr.String())
@@ -273,14 +278,66 @@ func pair(t *testing.T) (client *net.TCPConn, server *socket.Conn) {
 	return c.(*net.TCPConn), server
 }
 
-// TestKeepAliveIsInherited: accepted connections have the keep-alive of the listening socket.
-func TestKeepAliveIsInherited(t *testing.T) {
-	_, server := pair(t)
-	raw := server.Raw()
-	raw.Control(func(fd uintptr) {
+// TestOptionsAreInherited: accepted connections have the options of the listening socket, also of one that another process has bound without them.
+func TestOptionsAreInherited(t *testing.T) {
+	t.Run("bound", func(t *testing.T) {
+		_, server := pair(t)
+		checkOptions(t, server)
+	})
+	t.Run("taken over", func(t *testing.T) {
+		var theirs plainly
+		ln, err := theirs.bind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		addr := ln.Addr().(*net.TCPAddr).AddrPort()
+		theirs.ln = ln
+		s, err := Open(Addr{IP: addr.Addr(), Port: addr.Port()}, theirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, server := pairOf(t, s)
+		checkOptions(t, server)
+	})
+}
+
+// plainly is a Predecessor that is done, with a socket on which no option is set.
+type plainly struct{ ln *net.TCPListener }
+
+func (plainly) bind() (*net.TCPListener, error) {
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(false)
+	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	return ln.(*net.TCPListener), nil
+}
+
+func (p plainly) Socket(string, string) *os.File {
+	file, err := p.ln.File()
+	if err != nil {
+		return nil
+	}
+	return file
+}
+
+func (plainly) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func checkOptions(t *testing.T, server *socket.Conn) {
+	t.Helper()
+	server.Raw().Control(func(fd uintptr) {
 		on, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
 		if err != nil || on == 0 {
 			t.Errorf("keep-alive is %d, %v", on, err)
+		}
+		if noDelay, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY); err != nil || noDelay == 0 {
+			t.Errorf("TCP_NODELAY is %d, %v", noDelay, err)
 		}
 		idle, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
 		if err != nil || idle != int(keepAlivePeriod.Seconds()) {

@@ -4,12 +4,11 @@ package listen
 
 import (
 	"errors"
-	"net"
 	"syscall"
 )
 
 func inheritKeepAlive(_, _ string, _ syscall.RawConn) error { return nil }
 
-func ignoreAttempts(*net.TCPListener) error { return errors.ErrUnsupported }
+func ignoreAttempts(*listener) error { return errors.ErrUnsupported }
 
-func waiting(*net.TCPListener) bool { return false }
+func waiting(*listener) bool { return false }

@@ -1,6 +1,8 @@
 package listen
 
 import (
+	"errors"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -11,28 +13,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
-// rawAccepter accepts by a descriptor of its own, since that of a net.TCPListener is not lent.
-type rawAccepter struct {
-	file *os.File // nil where there is none to be had
+// listener is a listening socket. It is not one of package net, which would have the poller watch each connection that it accepts.
+type listener struct {
+	file *os.File
 	conn syscall.RawConn
 }
 
-// openRaw reports whether connections can be accepted as Raw.
-func (s *Socket) openRaw() bool {
-	s.raw.once.Do(func() {
-		file, err := s.ln.File()
-		if err != nil {
-			return // the socket is closed, or there are no descriptors
-		}
-		conn, err := file.SyscallConn()
-		if err != nil || file.SetDeadline(time.Time{}) != nil { // the poller does not watch it
-			file.Close()
-			return
-		}
-		s.raw.accept = rawAccepter{file, conn}
-	})
-	return s.raw.accept.file != nil
+// listenerOf makes a listener of one of package net, which it closes in any case.
+func listenerOf(ln *net.TCPListener) (*listener, error) {
+	defer ln.Close()
+	file, err := ln.File()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := file.SyscallConn()
+	if err = errors.Join(err, file.SetDeadline(time.Time{})); err != nil { // the poller does not watch it
+		file.Close()
+		return nil, err
+	}
+	return &listener{file, conn}, nil
 }
+
+func (l *listener) SyscallConn() (syscall.RawConn, error) { return l.conn, nil }
+
+func (l *listener) setDeadline(t time.Time) error { return l.file.SetDeadline(t) }
+
+func (l *listener) close() { l.file.Close() }
 
 // accepted is what one goroutine's accepts use, one after the other.
 type accepted struct {
@@ -53,7 +59,7 @@ func (a *accepted) accept(fd uintptr) bool {
 	for {
 		size := uint32(unsafe.Sizeof(a.from))
 		n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&a.from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-		if errno == unix.EINTR {
+		if errno == unix.EINTR || errno == unix.ECONNABORTED { // the latter is that the client gave up before
 			continue
 		}
 		a.fd, a.errno = int(n), errno
@@ -61,14 +67,24 @@ func (a *accepted) accept(fd uintptr) bool {
 	}
 }
 
-func (s *Socket) acceptRaw(a *accepted) (Raw, error) {
-	if err := s.raw.accept.conn.Read(a.step); err != nil {
-		return Raw{}, err
+// acceptOne waits for a connection and hands it on. more is called when the first one is handed on as Raw; it may be nil.
+func (s *Socket) acceptOne(a *accepted, handle func(*socket.Conn), more func()) error {
+	if err := s.ln.conn.Read(a.step); err != nil {
+		return err
 	}
 	if a.errno != 0 {
-		return Raw{}, os.NewSyscallError("accept4", a.errno)
+		return os.NewSyscallError("accept4", a.errno)
 	}
-	return Raw{FD: a.fd, Peer: socket.AddrPort(&a.from)}, nil
+	c := Raw{FD: a.fd, Peer: socket.AddrPort(&a.from)}
+	if s.raw.wanted == nil || !s.raw.wanted() {
+		handle(c.Conn())
+		return nil
+	}
+	if more != nil {
+		s.raw.more.Do(more)
+	}
+	s.raw.handle(c)
+	return nil
 }
 
 // Conn makes of it what Serve hands on otherwise.
@@ -78,24 +94,4 @@ func (c Raw) Conn() *socket.Conn { return socket.New(c.FD, c.Peer) }
 func (c Raw) Refuse() {
 	_ = unix.SetsockoptLinger(c.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is reset already
 	unix.Close(c.FD)
-}
-
-func (s *Socket) rawDeadline(t time.Time) error {
-	if !s.rawOpened() {
-		return nil
-	}
-	return s.raw.accept.file.SetDeadline(t)
-}
-
-// rawOpened reports whether openRaw has made the descriptor; if not, it makes none any more.
-func (s *Socket) rawOpened() bool {
-	s.raw.once.Do(func() {})
-	return s.raw.accept.file != nil
-}
-
-// closeRaw ends accepts that wait, and those to come.
-func (s *Socket) closeRaw() {
-	if s.rawOpened() {
-		s.raw.accept.file.Close()
-	}
 }

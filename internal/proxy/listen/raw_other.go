@@ -3,26 +3,38 @@
 package listen
 
 import (
+	"net"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
-// rawAccepter is nothing: connections are not accepted as Raw here.
-type rawAccepter struct{}
+// listener is a listening socket.
+type listener struct{ *net.TCPListener }
 
-func (s *Socket) openRaw() bool { return false }
+func listenerOf(ln *net.TCPListener) (*listener, error) { return &listener{ln}, nil }
+
+func (l *listener) setDeadline(t time.Time) error { return l.SetDeadline(t) }
+
+func (l *listener) close() { l.Close() }
 
 // accepted is nothing here.
 type accepted struct{}
 
 func newAccepted() *accepted { return nil }
 
-func (s *Socket) acceptRaw(*accepted) (Raw, error) { panic("listen: accepted as Raw") }
-
-func (s *Socket) rawDeadline(time.Time) error { return nil }
-
-func (s *Socket) closeRaw() {}
+// acceptOne waits for a connection and hands it on, never as Raw.
+func (s *Socket) acceptOne(_ *accepted, handle func(*socket.Conn), _ func()) error {
+	tcp, err := s.ln.AcceptTCP()
+	if err != nil {
+		return err
+	}
+	c, err := socket.Of(tcp)
+	if err == nil {
+		handle(c)
+	}
+	return err
+}
 
 // Conn must not be called: there are none.
 func (c Raw) Conn() *socket.Conn { panic("listen: accepted as Raw") }

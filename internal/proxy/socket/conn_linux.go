@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -16,7 +17,8 @@ import (
 )
 
 // Conn is a connection by TCP. At first the runtime's poller does not know its descriptor; it does as soon as something has to wait. So a connection of which all
-// that is asked can be done at once takes no system calls but those that receive, send and close. It may be used by several goroutines at once, as a net.Conn may.
+// that is asked can be done at once takes no system calls but those that receive, send and close. One goroutine at a time may read, and one may write; all else may be
+// done at any time.
 type Conn struct {
 	peer netip.AddrPort
 	// watched has the descriptor once the poller watches it; that owns it from then on.
@@ -27,9 +29,14 @@ type Conn struct {
 	// users is how many use fd without the poller. After Close the last of them closes it.
 	users  int32
 	closed bool
-	// readBy and writeBy are the deadlines, in Unix nanoseconds, until the poller has them; 0 is none.
-	readBy, writeBy int64
+	// readBy and writeBy are the deadlines since epoch, until the poller has them; 0 is none.
+	readBy, writeBy time.Duration
+
+	local atomic.Pointer[netip.AddrPort] // once it was asked for
 }
+
+// epoch is what deadlines are kept relative to, by the monotonic clock.
+var epoch = time.Now()
 
 type watched struct {
 	file *os.File
@@ -56,13 +63,13 @@ func Of(tcp *net.TCPConn) (*Conn, error) {
 }
 
 // use returns the descriptor, to be given back with leave, unless a deadline has passed. by may be nil.
-func (c *Conn) use(by *int64) (fd uintptr, err error) {
+func (c *Conn) use(by *time.Duration) (fd uintptr, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return 0, net.ErrClosed
-	case by != nil && *by != 0 && *by <= time.Now().UnixNano():
+	case by != nil && *by != 0 && *by <= time.Since(epoch):
 		return 0, os.ErrDeadlineExceeded
 	}
 	c.users++
@@ -109,15 +116,15 @@ func (c *Conn) watch() (*watched, error) {
 	return w, errors.Join(err, file.SetReadDeadline(timeOf(c.readBy)), file.SetWriteDeadline(timeOf(c.writeBy)))
 }
 
-func timeOf(ns int64) time.Time {
-	if ns == 0 {
+func timeOf(by time.Duration) time.Time {
+	if by == 0 {
 		return time.Time{}
 	}
-	return time.Unix(0, ns)
+	return epoch.Add(by)
 }
 
 // do calls step, of a direction, until it returns true: at once, and then each time when the poller says that it may get further.
-func (c *Conn) do(step func(fd uintptr) bool, by *int64, wait func(syscall.RawConn, func(uintptr) bool) error) error {
+func (c *Conn) do(step func(fd uintptr) bool, by *time.Duration, wait func(syscall.RawConn, func(uintptr) bool) error) error {
 	w := c.watched.Load()
 	if w == nil {
 		done, err := c.try(step, by)
@@ -132,7 +139,7 @@ func (c *Conn) do(step func(fd uintptr) bool, by *int64, wait func(syscall.RawCo
 }
 
 // try calls step once, without the poller.
-func (c *Conn) try(step func(fd uintptr) bool, by *int64) (done bool, err error) {
+func (c *Conn) try(step func(fd uintptr) bool, by *time.Duration) (done bool, err error) {
 	fd, err := c.use(by)
 	if err != nil {
 		return false, err
@@ -173,8 +180,12 @@ func (c *rawConn) Control(f func(fd uintptr)) error           { return (*Conn)(c
 func (c *rawConn) Read(f func(fd uintptr) (done bool)) error  { return (*Conn)(c).read(f) }
 func (c *rawConn) Write(f func(fd uintptr) (done bool)) error { return (*Conn)(c).write(f) }
 
+// control calls f, and never after Close.
 func (c *Conn) control(f func(fd uintptr)) error {
 	if w := c.watched.Load(); w != nil {
+		if c.isClosed() {
+			return net.ErrClosed
+		}
 		return c.failed(w.raw.Control(f))
 	}
 	fd, err := c.use(nil)
@@ -241,31 +252,31 @@ func (c *Conn) setDeadline(t time.Time, read, write bool, set func(*os.File, tim
 	if w := c.watched.Load(); w != nil {
 		return set(w.file, t)
 	}
-	ns := int64(0)
+	var by time.Duration
 	if !t.IsZero() {
-		ns = t.UnixNano()
+		by = cmp.Or(t.Sub(epoch), -1)
 	}
 	if read {
-		c.readBy = ns
+		c.readBy = by
 	}
 	if write {
-		c.writeBy = ns
+		c.writeBy = by
 	}
 	return nil
 }
 
 // Read is net.Conn's.
 func (c *Conn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
 	t := transfers.Get().(*transfer)
 	defer t.done()
 	t.b = b
-	err := c.read(t.receive)
-	switch {
-	case err != nil:
+	if err := c.opError("read", c.read(t.receive), "recvfrom", &t.errno); err != nil {
 		return 0, err
-	case t.errno != 0:
-		return 0, os.NewSyscallError("recvfrom", t.errno)
-	case t.n == 0 && len(b) > 0:
+	}
+	if t.n == 0 {
 		return 0, io.EOF
 	}
 	return t.n, nil
@@ -276,10 +287,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	t := transfers.Get().(*transfer)
 	defer t.done()
 	t.b = b
-	err := c.write(t.send)
-	if err == nil && t.errno != 0 {
-		err = os.NewSyscallError("sendto", t.errno)
-	}
+	err := c.opError("write", c.write(t.send), "sendto", &t.errno)
 	return t.n, err
 }
 
@@ -288,11 +296,18 @@ func (c *Conn) WriteBoth(first, second []byte) error {
 	t := transfers.Get().(*transfer)
 	defer t.done()
 	t.b, t.second = first, second
-	err := c.write(t.sendBoth)
-	if err == nil && t.errno != 0 {
-		err = os.NewSyscallError("sendmsg", t.errno)
+	return c.opError("write", c.write(t.sendBoth), "sendmsg", &t.errno)
+}
+
+// opError returns an error as package net has it: err, or else that of a system call; nil where there is none.
+func (c *Conn) opError(op string, err error, call string, errno *syscall.Errno) error {
+	if err == nil && *errno != 0 {
+		err = os.NewSyscallError(call, *errno)
 	}
-	return err
+	if err == nil {
+		return nil
+	}
+	return &net.OpError{Op: op, Net: "tcp", Addr: c.RemoteAddr(), Err: err}
 }
 
 // transfer is the state of a Read or a Write.
@@ -399,13 +414,17 @@ func (c *Conn) ResetOnClose() {
 // Peer is who has made the connection; the zero value where that is not known any more.
 func (c *Conn) Peer() netip.AddrPort { return c.peer }
 
-// Local is the address of the connection's own end; the zero value where that is not known any more. It costs a system call.
+// Local is the address of the connection's own end; the zero value where that is asked for after Close and was not before.
 func (c *Conn) Local() (a netip.AddrPort) {
+	if known := c.local.Load(); known != nil {
+		return *known
+	}
 	_ = c.control(func(fd uintptr) { // the error is that it was closed
 		var from unix.RawSockaddrAny
 		size := uint32(unsafe.Sizeof(from))
 		if _, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, fd, uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size))); errno == 0 {
 			a = AddrPort(&from)
+			c.local.Store(&a)
 		}
 	})
 	return a

@@ -277,8 +277,11 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("its own end is %v, want %v", c.Local(), want)
 	}
 	c.Close()
-	if c.Local() != (netip.AddrPort{}) {
-		t.Error("its own end is still known")
+	if c.Local() != peer.RemoteAddr().(*net.TCPAddr).AddrPort() {
+		t.Error("its own end is not known any more")
+	}
+	if c, _ = pair(t); c.Close() != nil || c.Local() != (netip.AddrPort{}) {
+		t.Errorf("an end is known that was not asked for before Close: %v", c.Local())
 	}
 }
 
@@ -294,6 +297,23 @@ func TestRaces(t *testing.T) {
 	peer, _ := testkit.TCPPair(t) // the poller has its own descriptors by then
 	peer.SetReadDeadline(time.Now())
 	peer.Read(make([]byte, 1))
+	// Whoever closes a descriptor twice closes one of these.
+	stop, others := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				others <- nil
+				return
+			default:
+			}
+			r, w, err := os.Pipe()
+			if err = errors.Join(err, r.Close(), w.Close()); err != nil {
+				others <- err
+				return
+			}
+		}
+	}()
 	before := files()
 	for range 300 {
 		dialed, accepted := testkit.TCPPair(t)
@@ -309,12 +329,56 @@ func TestRaces(t *testing.T) {
 			func() { c.SetReadDeadline(time.Unix(1, 0)); c.SetDeadline(time.Time{}) },
 			func() { dialed.Write([]byte("x")) },
 			func() { c.Raw().Read(func(uintptr) bool { c.Write([]byte("y")); return false }) },
-			func() { c.Close() },
+			func() {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			},
 		} {
 			all.Go(f)
 		}
 		all.Wait()
 		dialed.Close()
 	}
+	close(stop)
+	if err := <-others; err != nil {
+		t.Error(err)
+	}
 	testkit.Eventually(t, "closed", func() bool { return files() <= before })
+}
+
+// TestNotWatchable: where the poller cannot watch the descriptor a wait fails, and Close closes it.
+func TestNotWatchable(t *testing.T) {
+	fd, err := unix.Open(t.TempDir(), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // which epoll does not take
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(fd, netip.AddrPort{})
+	for range 2 {
+		if err := c.Raw().Read(func(uintptr) bool { return false }); err == nil {
+			t.Error("it did not fail")
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+		t.Error(err)
+	}
+}
+
+// TestControlAfterClose: nothing is called any more, also while a step still has the descriptor.
+func TestControlAfterClose(t *testing.T) {
+	c, _ := pair(t)
+	c.Raw().Read(func(uintptr) bool {
+		c.watch()
+		c.Close()
+		if err := c.Raw().Control(func(uintptr) { t.Error("called") }); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if err := c.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		return true
+	})
 }
