@@ -88,6 +88,9 @@ func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	for _, p := range problems {
 		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: "cannot be listed: " + p.Message, Remedy: p.Remedy})
 	}
+	if p := listing.Leaderless(ctx, config, time.Now()); p != nil {
+		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: p.Message, Remedy: p.Remedy})
+	}
 	return s, nil
 }
 

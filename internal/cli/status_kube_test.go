@@ -9,16 +9,23 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// clusterOf serves a Gateway API of classes, Gateways and routes; forbidden are ends of paths that answer 403.
+// clusterOf serves a Gateway API of classes, Gateways and routes; forbidden are ends of paths that answer 403,
+// and "no leader" has the controller's Lease be old.
 func clusterOf(t *testing.T, forbidden ...string) *httptest.Server {
 	t.Helper()
 	const group = "/apis/gateway.networking.k8s.io"
+	renewed := time.Now().UTC().Format(time.RFC3339Nano)
+	if slices.Contains(forbidden, "no leader") {
+		renewed = "2026-01-02T03:04:05.000000Z"
+	}
 	answers := map[string]string{
 		group:         `{"versions":[{"version":"v1"}]}`,
 		group + "/v1": `{"resources":[{"name":"gatewayclasses","kind":"GatewayClass","verbs":["list"]},{"name":"gateways","kind":"Gateway","namespaced":true,"verbs":["list"]},{"name":"httproutes","kind":"HTTPRoute","namespaced":true,"verbs":["list"]}]}`,
@@ -27,7 +34,8 @@ func clusterOf(t *testing.T, forbidden ...string) *httptest.Server {
 			{"metadata":{"name":"other"},"spec":{"controllerName":"example.com/other"}}]}`,
 		group + "/v1/gateways": `{"items":[{"metadata":{"namespace":"shop","name":"gw"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[
 			{"type":"Accepted","status":"True","reason":"Accepted"},{"type":"Programmed","status":"False","reason":"Pending","message":"no proxy is ready"}]}}]}`,
-		group + "/v1/httproutes": `{"items":[]}`,
+		group + "/v1/httproutes":              `{"items":[]}`,
+		"/apis/coordination.k8s.io/v1/leases": `{"items":[{"metadata":{"namespace":"moongate-system","name":"moongate-controller"},"spec":{"renewTime":"` + renewed + `"}}]}`,
 	}
 	answers[group+"/v1/namespaces/shop/gateways"] = answers[group+"/v1/gateways"]
 	answers[group+"/v1/namespaces/shop/httproutes"] = answers[group+"/v1/httproutes"]
@@ -97,6 +105,8 @@ func TestStatusOfACluster(t *testing.T) {
 		{"JSON", good, "-o json", exitOK, []string{`"kind": "Gateway"`, `"apiVersion": "gateway.networking.k8s.io/v1"`}},
 		{"YAML", good, "-o yaml", exitOK, []string{"kind: Gateway\n"}},
 		{"HTTPRoutes forbidden", kubeconfig(t, clusterOf(t, "httproutes")), "", exitProblems, []string{"Gateway shop/gw", "problem: HTTPRoute: cannot be listed: no; name a namespace that you may read"}},
+		{"no controller", kubeconfig(t, clusterOf(t, "no leader")), "", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller has held it since 2026-01-02T03:04:05Z"}},
+		{"Leases forbidden", kubeconfig(t, clusterOf(t, "leases")), "", exitOK, []string{"Gateway shop/gw"}},
 		{"discovery forbidden", kubeconfig(t, clusterOf(t, "gateway.networking.k8s.io")), "", exitProblems, []string{"ask for the ClusterRole system:discovery"}},
 		{"a stranger", good, "--context stranger", exitProblems, []string{"does not know you", "log in again"}},
 		{"unreachable", good, "--context away", exitProblems, []string{"no API server answers at http://127.0.0.1:", "check that the cluster runs"}},

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,43 @@ func read(ctx context.Context, config *rest.Config, namespace string, wanted fun
 	}
 	items, problems, _ = client.listAll(ctx, kinds, namespace)
 	return items, problems, nil
+}
+
+// leaseName is the Lease by which the replicas of a controller agree who leads.
+const leaseName = "moongate-controller"
+
+// aloneFor is for how long nobody must have led before that is told: a new leader takes less, and clocks may differ.
+const aloneFor = time.Minute
+
+// Leaderless reports that no controller leads in the cluster, though one has: what the objects' statuses say may be past. It is nil where one leads or none ever has,
+// and where the Leases may not be read.
+func Leaderless(ctx context.Context, config *rest.Config, now time.Time) *Problem {
+	client, err := newClient(config)
+	if err != nil {
+		return nil
+	}
+	leases, err := client.listSome(ctx, listed{"coordination.k8s.io", "v1", "Lease", "leases", true}, "", map[string]string{"fieldSelector": "metadata.name=" + leaseName})
+	if err != nil {
+		return nil
+	}
+	var latest time.Time
+	var of kind.ObjectKey
+	for _, lease := range leases {
+		spec, _ := lease["spec"].(map[string]any)
+		text, _ := spec["renewTime"].(string)
+		renewed, err := time.Parse(time.RFC3339Nano, text)
+		if err == nil && renewed.After(latest) {
+			latest, of = renewed, keyOf(lease)
+		}
+	}
+	if latest.IsZero() || now.Sub(latest) < aloneFor {
+		return nil
+	}
+	return &Problem{
+		Kind:    "Lease " + of.Namespace + "/" + of.Name,
+		Message: "no controller has held it since " + latest.UTC().Format(time.RFC3339) + ": statuses may be out of date, and changes are not followed, unless one runs without leader election",
+		Remedy:  "see that the controller runs, with kubectl get pods -n " + of.Namespace,
+	}
 }
 
 // ingressKinds are what an Ingress is about, and policies that may be beside it.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -239,5 +240,37 @@ func TestNothingToRead(t *testing.T) {
 	a[group] = http.StatusUnauthorized
 	if _, _, err := List(t.Context(), serve(t, a), ""); err == nil {
 		t.Error("without rights there is no error")
+	}
+}
+
+// TestLeaderless: it is told where a controller has led and none does, and nothing is told that is not known.
+func TestLeaderless(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	lease := func(namespace string, ago time.Duration) map[string]any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "moongate-controller"},
+			"spec": map[string]any{"holderIdentity": "a", "renewTime": now.Add(-ago).Format("2006-01-02T15:04:05.000000Z07:00")}}
+	}
+	list := func(leases ...map[string]any) any { return map[string]any{"items": leases} }
+	for name, c := range map[string]struct {
+		answer any
+		want   string
+	}{
+		"one leads":                   {list(lease("a", 3*time.Second)), ""},
+		"the clock is behind":         {list(lease("a", -time.Hour)), ""},
+		"another one leads":           {list(lease("a", time.Hour), lease("b", time.Second)), ""},
+		"none leads":                  {list(lease("a", 2*time.Hour), lease("b", time.Hour)), "Lease b/moongate-controller: no controller has held it since 2026-11-29T11:00:00Z: "},
+		"none ever has":               {list(), ""},
+		"never renewed":               {list(map[string]any{"metadata": map[string]any{"namespace": "a", "name": "moongate-controller"}}), ""},
+		"Leases may not be read":      {403, ""},
+		"there are no Leases at all":  {404, ""},
+		"what is no list of anything": {"x", ""},
+	} {
+		got := ""
+		if p := Leaderless(t.Context(), serve(t, answers{"/apis/coordination.k8s.io/v1/leases": c.answer}), now); p != nil {
+			got = p.Kind + ": " + p.Message
+		}
+		if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

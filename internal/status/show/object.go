@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ type Object struct {
 	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
 	// of another namespace is that is not shown.
 	expected, unseen bool
+	// absent says of a Gateway of the same namespace among the parentRefs that it does not exist, and what to do; "" where there is none such.
+	absent string
 	// unserved are, of a route, parents of ours that have accepted it on listeners none of which is programmed, and what they are not.
 	unserved map[ref]string
 	// causes are the objects with faults of their own, by what String returns, and whether they were refused; see Blame.
@@ -196,7 +199,11 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 			if p.Kind == "" || p.Kind == "Gateway" {
 				class, seen := gateways[p.key(o.Namespace)]
 				o.expected = o.expected || seen && classes[class] == controllerName
-				o.unseen = o.unseen || !seen && p.Namespace != "" && p.Namespace != o.Namespace
+				elsewhere := p.Namespace != "" && p.Namespace != o.Namespace
+				o.unseen = o.unseen || !seen && elsewhere
+				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // else they may be what could not be read
+					o.absent = absentGateway(p, o.Namespace, gateways)
+				}
 			}
 		}
 		for _, class := range defaults[f.Spec.UseDefaultGateways] {
@@ -217,6 +224,32 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 		objects[i] = o
 	}
 	return objects, nil
+}
+
+// absentGateway says of a Gateway that is not among those that were read what may have been meant.
+func absentGateway(p ref, namespace string, gateways map[[2]string]string) string {
+	var here, elsewhere []string
+	for key := range gateways {
+		switch {
+		case key[0] == namespace:
+			here = append(here, key[1])
+		case key[1] == p.Name:
+			elsewhere = append(elsewhere, key[0])
+		}
+	}
+	remedy := "create it or correct the name"
+	switch {
+	case len(elsewhere) > 0:
+		remedy = "was the one of namespace " + slices.Min(elsewhere) + " meant? Then write namespace: " + slices.Min(elsewhere) + " in the parentRef"
+	case len(here) > 0:
+		slices.Sort(here)
+		more := ""
+		if most := 5; len(here) > most {
+			here, more = here[:most], ", ..."
+		}
+		remedy += "; this namespace has " + strings.Join(here, ", ") + more
+	}
+	return p.object(namespace) + " does not exist; " + remedy
 }
 
 // String names the object: "HTTPRoute default/web".

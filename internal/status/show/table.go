@@ -72,8 +72,11 @@ func (o *Object) observed() int64 {
 
 func (o *Object) state() string {
 	if len(o.subjects()) == 0 {
-		if o.expected {
+		switch {
+		case o.expected:
 			return "waiting"
+		case o.absent != "" && !o.unseen:
+			return notServed
 		}
 		return "-" // no status of ours, as of a ReferenceGrant or a foreign class
 	}
@@ -85,7 +88,7 @@ func (o *Object) state() string {
 	return "ok"
 }
 
-// notServed is the state of a route that is accepted, on listeners none of which is programmed.
+// notServed is the state of a route that is accepted, on listeners none of which is programmed, or whose Gateway does not exist.
 const notServed = "not served"
 
 // refusedParent is the parent of a route or of a ListenerSet that Blame was told of; "" for none.
@@ -117,6 +120,8 @@ func (o *Object) summary() string {
 			return "not managed by " + o.ours + ": its GatewayClass does not exist"
 		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
 			return "controller " + o.ours + " has written no status: does it run?"
+		case o.absent != "":
+			return o.absent
 		case o.unseen:
 			return "controller " + o.ours + " has written no status, and its Gateway is in another namespace"
 		case strings.HasSuffix(o.Kind, "Route"):
