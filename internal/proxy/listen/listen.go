@@ -213,14 +213,25 @@ func (s *Socket) serve(acceptors int, handle func(*socket.Conn), report func(err
 func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func()) {
 	var pause time.Duration
 	a := newAccepted()
-	for {
+	failures := 0 // since Retire
+	for n := 1; ; n++ {
+		if n%acceptsAtOnce == 0 {
+			runtime.Gosched()
+		}
 		err := s.acceptOne(a, handle, more)
 		if err == nil {
 			pause = 0
 			continue
 		}
 		if s.closed.Load() || errors.Is(err, net.ErrClosed) {
-			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.ln.setDeadline(time.Now().Add(acceptRest)) == nil {
+			var call *os.SyscallError
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.ln.setDeadline(time.Now().Add(acceptRest)) == nil:
+				continue
+			case errors.As(err, &call) && failures < mostFailures: // such as that there are no descriptors
+				failures++
+				report(err)
+				time.Sleep(acceptRest)
 				continue
 			}
 			return
@@ -243,8 +254,15 @@ func (s *Socket) Close() {
 	<-s.done
 }
 
-// acceptRest is for accepting what waits when the grace of Retire is over, one connection each time.
-const acceptRest = 10 * time.Millisecond
+// acceptRest is for accepting what waits when the grace of Retire is over, one connection each time. mostFailures is how many accepts may fail meanwhile, acceptRest
+// after another.
+const (
+	acceptRest   = 10 * time.Millisecond
+	mostFailures = 100
+)
+
+// acceptsAtOnce is after how many accepts others get their turn: the scheduler is told of none of them.
+const acceptsAtOnce = 64
 
 // Retire is Close for a socket whose clients shall lose nothing. Where the system can, attempts to
 // connect remain unanswered for grace, so that clients repeat them by themselves, and every connection

@@ -228,6 +228,50 @@ func TestRetireHandsOn(t *testing.T) {
 	}
 }
 
+// TestRetireWithoutDescriptors: what waits is handed on once there are descriptors again.
+func TestRetireWithoutDescriptors(t *testing.T) {
+	s := open(t)
+	var clients []net.Conn
+	for range 3 {
+		c, err := net.Dial("tcp", s.Addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	restore := sync.OnceFunc(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+	defer restore()
+	reported := make(chan error, 1000)
+	retired := make(chan struct{})
+	go s.Serve(func(c *socket.Conn) { c.Write([]byte("x")); c.Close() }, func(err error) { reported <- err })
+	go func() { s.Retire(time.Millisecond); close(retired) }()
+	for range 3 {
+		if err := <-reported; !errors.Is(err, unix.EMFILE) {
+			t.Errorf("reported %v", err)
+		}
+	}
+	restore()
+	for _, c := range clients {
+		c.SetReadDeadline(time.Now().Add(testkit.Patience))
+		if b, err := io.ReadAll(c); string(b) != "x" || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	<-retired
+}
+
 // TestServeReports: a failure that is not Close is told, and Serve goes on.
 func TestServeReports(t *testing.T) {
 	s := open(t)
@@ -316,10 +360,16 @@ func (plainly) bind() (*net.TCPListener, error) {
 }
 
 func (p plainly) Socket(string, string) *os.File {
-	file, err := p.ln.File()
+	raw, err := p.ln.SyscallConn()
 	if err != nil {
 		return nil
 	}
+	var file *os.File
+	raw.Control(func(fd uintptr) {
+		if fd, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			file = os.NewFile(uintptr(fd), "tcp")
+		}
+	})
 	return file
 }
 

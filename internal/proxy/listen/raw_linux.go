@@ -13,7 +13,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
-// listener is a listening socket. It is not one of package net, which would have the poller watch each connection that it accepts.
+// listener is a listening socket. It is not one of package net, which would have the poller watch each connection that it accepts. Other processes may share its
+// O_NONBLOCK, without which an accept would block all: Fd, which clears that, must not be called on file, nor may what File of package net returns be handed on.
 type listener struct {
 	file *os.File
 	conn syscall.RawConn

@@ -112,9 +112,14 @@ func (c *Conn) watch() (*watched, error) {
 	raw, err := file.SyscallConn()
 	w := &watched{file, raw}
 	c.watched.Store(w)
-	// Setting a deadline fails where the poller does not watch it.
-	return w, errors.Join(err, file.SetReadDeadline(timeOf(c.readBy)), file.SetWriteDeadline(timeOf(c.writeBy)))
+	err = errors.Join(err, file.SetReadDeadline(timeOf(c.readBy)), file.SetWriteDeadline(timeOf(c.writeBy)))
+	if errors.Is(err, os.ErrNoDeadline) {
+		err = errNotWatched
+	}
+	return w, err
 }
+
+var errNotWatched = errors.New("the system does not watch another descriptor; see /proc/sys/fs/epoll/max_user_watches")
 
 func timeOf(by time.Duration) time.Time {
 	if by == 0 {
@@ -228,6 +233,9 @@ func (c *Conn) close() (*watched, error) {
 // longAgo as a deadline ends what waits.
 var longAgo = time.Unix(1, 0)
 
+// farAway is as far in the future as a deadline can be.
+const farAway = 100 * 365 * 24 * time.Hour
+
 // SetDeadline is net.Conn's.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return c.setDeadline(t, true, true, (*os.File).SetDeadline)
@@ -254,7 +262,8 @@ func (c *Conn) setDeadline(t time.Time, read, write bool, set func(*os.File, tim
 	}
 	var by time.Duration
 	if !t.IsZero() {
-		by = cmp.Or(t.Sub(epoch), -1)
+		now := time.Now() // t may be without the monotonic clock
+		by = cmp.Or(now.Sub(epoch)+min(t.Sub(now), farAway), -1)
 	}
 	if read {
 		c.readBy = by

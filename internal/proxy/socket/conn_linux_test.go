@@ -147,6 +147,7 @@ func TestDeadlines(t *testing.T) {
 		"both":      func(c *Conn) { c.SetDeadline(past) },
 		"meanwhile": func(c *Conn) { time.AfterFunc(30*time.Millisecond, func() { c.SetReadDeadline(past) }) },
 		"later":     func(c *Conn) { c.SetReadDeadline(soon()) },
+		"by wall":   func(c *Conn) { c.SetReadDeadline(soon().Round(0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, c *Conn, peer *net.TCPConn) {
@@ -168,6 +169,20 @@ func TestDeadlines(t *testing.T) {
 			})
 		})
 	}
+	each(t, func(t *testing.T, c *Conn, peer *net.TCPConn) {
+		c.SetDeadline(time.Now().Add(1<<63 - 1)) // which must not come round to the past
+		c.SetReadDeadline(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			peer.Write([]byte("x"))
+		}()
+		if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+	})
 	each(t, func(t *testing.T, c *Conn, peer *net.TCPConn) {
 		c.SetWriteDeadline(soon())
 		if _, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -355,8 +370,8 @@ func TestNotWatchable(t *testing.T) {
 	}
 	c := New(fd, netip.AddrPort{})
 	for range 2 {
-		if err := c.Raw().Read(func(uintptr) bool { return false }); err == nil {
-			t.Error("it did not fail")
+		if err := c.Raw().Read(func(uintptr) bool { return false }); err == nil || err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a wait ends with %v", err)
 		}
 	}
 	if err := c.Close(); err != nil {
