@@ -50,6 +50,8 @@ var kinds = map[string]string{
 // this was written are a regression, whatever the machine. A body or a frame may come in more parts than usual, so the least of three counts.
 func TestCallsPerRequest(t *testing.T) {
 	w := startTraced(t)
+	// A new connection that has to wait for what the client sends first takes four calls more, on a machine on which that comes late: two receives that find nothing,
+	// an fcntl and an epoll_ctl.
 	for _, c := range []struct {
 		name string
 		most calls // the comment has what was measured
@@ -62,8 +64,8 @@ func TestCallsPerRequest(t *testing.T) {
 		{"http2", calls{sends: 2.2, receives: 4.5, others: 0.5}, func(t *testing.T) func() { return w.askHTTP2(t, w.tls, getSmall, origin.SmallBody) }},        // 2, 4.1, 3.7, 1.1
 		{"grpc", calls{sends: 3.2, receives: 4.5, others: 0.5}, func(t *testing.T) func() { return w.askHTTP2(t, w.grpc, callUnary, messageSize) }},            // 3, 4.1, 3.5, 0.8
 		{"backend-tls", calls{sends: 2.1, receives: 3.1, others: 0.5}, func(t *testing.T) func() { return w.askHTTP1(t, false, getSecure, origin.SmallBody) }}, // 2, 3, 3.1, 0.7
-		{"connect", calls{sends: 2.1, receives: 3.2, others: 3.9}, func(t *testing.T) func() { return w.askAnew(t, false) }},                                   // 2, 3, 2.3, 0.1, 3
-		{"handshake", calls{sends: 4.2, receives: 6.2, others: 4.9}, func(t *testing.T) func() { return w.askAnew(t, true) }},                                  // 4, 5.1, 2.2, 0.1, 3.2
+		{"connect", calls{sends: 2.1, receives: 5.2, others: 5.5}, func(t *testing.T) func() { return w.askAnew(t, false) }},                                   // 2, 3, 2.3, 0.1, 3
+		{"handshake", calls{sends: 4.2, receives: 8.5, others: 6.5}, func(t *testing.T) func() { return w.askAnew(t, true) }},                                  // 4, 5.1, 2.2, 0.1, 3.2
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			once := c.ask(t)
