@@ -50,8 +50,6 @@ var kinds = map[string]string{
 // this was written are a regression, whatever the machine. A body or a frame may come in more parts than usual, so the least of three counts.
 func TestCallsPerRequest(t *testing.T) {
 	w := startTraced(t)
-	// A new connection that has to wait for what the client sends first takes four calls more, on a machine on which that comes late: two receives that find nothing,
-	// an fcntl and an epoll_ctl.
 	for _, c := range []struct {
 		name string
 		most calls // the comment has what was measured
@@ -64,8 +62,8 @@ func TestCallsPerRequest(t *testing.T) {
 		{"http2", calls{sends: 2.2, receives: 4.5, others: 0.5}, func(t *testing.T) func() { return w.askHTTP2(t, w.tls, getSmall, origin.SmallBody) }},        // 2, 4.1, 3.7, 1.1
 		{"grpc", calls{sends: 3.2, receives: 4.5, others: 0.5}, func(t *testing.T) func() { return w.askHTTP2(t, w.grpc, callUnary, messageSize) }},            // 3, 4.1, 3.5, 0.8
 		{"backend-tls", calls{sends: 2.1, receives: 3.1, others: 0.5}, func(t *testing.T) func() { return w.askHTTP1(t, false, getSecure, origin.SmallBody) }}, // 2, 3, 3.1, 0.7
-		{"connect", calls{sends: 2.1, receives: 5.2, others: 5.5}, func(t *testing.T) func() { return w.askAnew(t, false) }},                                   // 2, 3, 2.3, 0.1, 3
-		{"handshake", calls{sends: 4.2, receives: 8.5, others: 6.5}, func(t *testing.T) func() { return w.askAnew(t, true) }},                                  // 4, 5.1, 2.2, 0.1, 3.2
+		{"connect", calls{sends: 2.1, receives: 3.2, others: 3.2}, func(t *testing.T) func() { return w.askAnew(t, false) }},                                   // 2, 3, 2.3, 0.1, 3
+		{"handshake", calls{sends: 4.2, receives: 6.2, others: 3.2}, func(t *testing.T) func() { return w.askAnew(t, true) }},                                  // 4, 5.1, 2.2, 0.1, 3.2
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			once := c.ask(t)
@@ -179,7 +177,14 @@ func (w *traced) count(once func()) (c calls, names map[string]float64) {
 		}
 		names[name] += 1. / requests
 	}
-	return calls{c.sends / requests, c.receives / requests, c.waits / requests, c.wakes / requests, c.others / requests}, names
+	c = calls{c.sends / requests, c.receives / requests, c.waits / requests, c.wakes / requests, c.others / requests}
+	// A new connection enters the runtime's poller if what its client sends first comes late, which depends on the machine. Once at most, that takes an fcntl, two epoll_ctl and two
+	// receives that find nothing.
+	if late := names["fcntl"]; late <= 1.05 && names["epoll_ctl"] <= 2*late+0.05 {
+		c.receives -= 2 * late
+		c.others -= late + names["epoll_ctl"]
+	}
+	return c, names
 }
 
 // settled returns the length of the log after a pause in which what follows an answer is written, such as the end of a connection. What comes later still is that of a few
