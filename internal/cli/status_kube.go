@@ -12,11 +12,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/controller"
 	"github.com/moongate-dev/moongate/internal/status/listing"
 )
 
 // clusterTimeout bounds all questions to an API server, which may have thousands of objects.
 const clusterTimeout = time.Minute
+
+// leaderlessAfter is how long no controller must have led before that is a problem: the next one leads sooner, and the clocks of machines differ.
+const leaderlessAfter = time.Minute
 
 // clusterFlags say which cluster, and what of it.
 type clusterFlags struct {
@@ -88,8 +92,12 @@ func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	for _, p := range problems {
 		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: "cannot be listed: " + p.Message, Remedy: p.Remedy})
 	}
-	if p := listing.Leaderless(ctx, config, time.Now()); p != nil {
-		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: p.Message, Remedy: p.Remedy})
+	if lease, at := listing.LastRenewed(ctx, config, controller.LeaseName); !at.IsZero() && time.Since(at) > leaderlessAfter {
+		s.Problems = append(s.Problems, admin.Problem{
+			Object:  lease.String(),
+			Message: "no controller has renewed it since " + at.UTC().Format(time.RFC3339) + ": unless one runs without leader election, statuses may be out of date, and changes have no effect",
+			Remedy:  "check that the controller runs, with kubectl get pods -n " + lease.Namespace,
+		})
 	}
 	return s, nil
 }

@@ -33,7 +33,7 @@ const (
 )
 
 // reportingController is a qualified name, with one slash at most; the name by which classes select the controller may have more.
-const reportingController = v1alpha1.GroupName + "/" + leaseName
+const reportingController = v1alpha1.GroupName + "/" + LeaseName
 
 // noteStatus records what a status that was written says that it did not say before. What it says since an earlier leader has written it was recorded then.
 func (c *Controller) noteStatus(before, after metav1.Object) {

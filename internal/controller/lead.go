@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// leaseName is the Lease by which replicas agree.
-const leaseName = "moongate-controller"
+// LeaseName is the name of the Lease by which replicas agree who leads, in the namespace of the controller.
+const LeaseName = "moongate-controller"
 
 // How long the end of a leader goes unnoticed. Proxies serve meanwhile, so all that
 // waits are changes; shorter would make a slow API server change the leader.
@@ -98,13 +98,13 @@ func (e *election) term(ctx context.Context) error {
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, Interface: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: leaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: LeaseName},
 			Client:     e.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		}},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
-		Name:            leaseName,
+		Name:            LeaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				mu.Lock()

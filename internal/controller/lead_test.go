@@ -117,7 +117,7 @@ func TestLost(t *testing.T) {
 		a := startReplica(t, cluster, "a", &together)
 		time.Sleep(time.Minute + retryPeriod/2) // between two renewals, of which the fake would take one after the other's
 		leases := cluster.CoordinationV1().Leases("n")
-		lease, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), LeaseName, metav1.GetOptions{})
 		if err != nil || !a.leading.Load() {
 			t.Fatalf("a leads: %v, error %v", a.leading.Load(), err)
 		}
@@ -127,7 +127,7 @@ func TestLost(t *testing.T) {
 		var taken atomic.Bool
 		cluster.PrependReactor("update", "leases", func(action clientgotesting.Action) (bool, runtime.Object, error) {
 			if taken.Load() && time.Since(now.Time) < leaseDuration {
-				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, leaseName, errors.New("it was changed"))
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, LeaseName, errors.New("it was changed"))
 			}
 			return false, nil, nil
 		})

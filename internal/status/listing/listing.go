@@ -92,41 +92,24 @@ func read(ctx context.Context, config *rest.Config, namespace string, wanted fun
 	return items, problems, nil
 }
 
-// leaseName is the Lease by which the replicas of a controller agree who leads.
-const leaseName = "moongate-controller"
-
-// aloneFor is for how long nobody must have led before that is told: a new leader takes less, and clocks may differ.
-const aloneFor = time.Minute
-
-// Leaderless reports that no controller leads in the cluster, though one has: what the objects' statuses say may be past. It is nil where one leads or none ever has,
-// and where the Leases may not be read.
-func Leaderless(ctx context.Context, config *rest.Config, now time.Time) *Problem {
+// LastRenewed returns which Lease of a name, in whatever namespace, was renewed last, and when. The time is zero where there is none, and where Leases may not be read.
+func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease kind.ObjectKey, at time.Time) {
 	client, err := newClient(config)
 	if err != nil {
-		return nil
+		return lease, at
 	}
-	leases, err := client.listSome(ctx, listed{"coordination.k8s.io", "v1", "Lease", "leases", true}, "", map[string]string{"fieldSelector": "metadata.name=" + leaseName})
+	leases, err := client.listSome(ctx, listed{"coordination.k8s.io", "v1", "Lease", "leases", true}, "", map[string]string{"fieldSelector": "metadata.name=" + name})
 	if err != nil {
-		return nil
+		return lease, at // a person who may not see it asks about other things
 	}
-	var latest time.Time
-	var of kind.ObjectKey
-	for _, lease := range leases {
-		spec, _ := lease["spec"].(map[string]any)
+	for _, l := range leases {
+		spec, _ := l["spec"].(map[string]any)
 		text, _ := spec["renewTime"].(string)
-		renewed, err := time.Parse(time.RFC3339Nano, text)
-		if err == nil && renewed.After(latest) {
-			latest, of = renewed, keyOf(lease)
+		if renewed, err := time.Parse(time.RFC3339Nano, text); err == nil && renewed.After(at) {
+			lease, at = keyOf(l), renewed
 		}
 	}
-	if latest.IsZero() || now.Sub(latest) < aloneFor {
-		return nil
-	}
-	return &Problem{
-		Kind:    "Lease " + of.Namespace + "/" + of.Name,
-		Message: "no controller has held it since " + latest.UTC().Format(time.RFC3339) + ": statuses may be out of date, and changes are not followed, unless one runs without leader election",
-		Remedy:  "see that the controller runs, with kubectl get pods -n " + of.Namespace,
-	}
+	return lease, at
 }
 
 // ingressKinds are what an Ingress is about, and policies that may be beside it.

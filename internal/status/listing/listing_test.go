@@ -243,34 +243,30 @@ func TestNothingToRead(t *testing.T) {
 	}
 }
 
-// TestLeaderless: it is told where a controller has led and none does, and nothing is told that is not known.
-func TestLeaderless(t *testing.T) {
-	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-	lease := func(namespace string, ago time.Duration) map[string]any {
-		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "moongate-controller"},
-			"spec": map[string]any{"holderIdentity": "a", "renewTime": now.Add(-ago).Format("2006-01-02T15:04:05.000000Z07:00")}}
+// TestLastRenewed: of several Leases of a name the one counts that was renewed last, and nothing is said that is not known.
+func TestLastRenewed(t *testing.T) {
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	lease := func(namespace string, at time.Time) map[string]any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "x"}, "spec": map[string]any{"renewTime": at.Format("2006-01-02T15:04:05.000000Z07:00")}}
 	}
 	list := func(leases ...map[string]any) any { return map[string]any{"items": leases} }
 	for name, c := range map[string]struct {
-		answer any
-		want   string
+		answer    any
+		namespace string
+		at        time.Time
 	}{
-		"one leads":                   {list(lease("a", 3*time.Second)), ""},
-		"the clock is behind":         {list(lease("a", -time.Hour)), ""},
-		"another one leads":           {list(lease("a", time.Hour), lease("b", time.Second)), ""},
-		"none leads":                  {list(lease("a", 2*time.Hour), lease("b", time.Hour)), "Lease b/moongate-controller: no controller has held it since 2026-11-29T11:00:00Z: "},
-		"none ever has":               {list(), ""},
-		"never renewed":               {list(map[string]any{"metadata": map[string]any{"namespace": "a", "name": "moongate-controller"}}), ""},
-		"Leases may not be read":      {403, ""},
-		"there are no Leases at all":  {404, ""},
-		"what is no list of anything": {"x", ""},
+		"one":                         {list(lease("a", noon)), "a", noon},
+		"two":                         {list(lease("a", noon), lease("b", noon.Add(time.Second))), "b", noon.Add(time.Second)},
+		"two, the latter first":       {list(lease("b", noon.Add(time.Second)), lease("a", noon)), "b", noon.Add(time.Second)},
+		"none":                        {list(), "", time.Time{}},
+		"never renewed":               {list(map[string]any{"metadata": map[string]any{"namespace": "a", "name": "x"}}), "", time.Time{}},
+		"they may not be read":        {403, "", time.Time{}},
+		"there are no Leases at all":  {404, "", time.Time{}},
+		"what is no list of anything": {"x", "", time.Time{}},
 	} {
-		got := ""
-		if p := Leaderless(t.Context(), serve(t, answers{"/apis/coordination.k8s.io/v1/leases": c.answer}), now); p != nil {
-			got = p.Kind + ": " + p.Message
-		}
-		if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		got, at := LastRenewed(t.Context(), serve(t, answers{"/apis/coordination.k8s.io/v1/leases": c.answer}), "x")
+		if got.Namespace != c.namespace || !at.Equal(c.at) {
+			t.Errorf("%s: %v at %v, want that of namespace %q at %v", name, got, at, c.namespace, c.at)
 		}
 	}
 }

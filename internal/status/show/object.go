@@ -29,7 +29,7 @@ type Object struct {
 	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
 	// of another namespace is that is not shown.
 	expected, unseen bool
-	// absent says of a Gateway of the same namespace among the parentRefs that it does not exist, and what to do; "" where there is none such.
+	// absent is, of a route one of whose parentRefs names a Gateway of its own namespace that does not exist, what to say of it; else "".
 	absent string
 	// unserved are, of a route, parents of ours that have accepted it on listeners none of which is programmed, and what they are not.
 	unserved map[ref]string
@@ -201,7 +201,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 				o.expected = o.expected || seen && classes[class] == controllerName
 				elsewhere := p.Namespace != "" && p.Namespace != o.Namespace
 				o.unseen = o.unseen || !seen && elsewhere
-				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // else they may be what could not be read
+				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // with none at all, it may be that Gateways could not be read
 					o.absent = absentGateway(p, o.Namespace, gateways)
 				}
 			}
@@ -226,7 +226,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 	return objects, nil
 }
 
-// absentGateway says of a Gateway that is not among those that were read what may have been meant.
+// absentGateway says that the Gateway of a parentRef does not exist, and which one was probably meant.
 func absentGateway(p ref, namespace string, gateways map[[2]string]string) string {
 	var here, elsewhere []string
 	for key := range gateways {
@@ -240,7 +240,8 @@ func absentGateway(p ref, namespace string, gateways map[[2]string]string) strin
 	remedy := "create it or correct the name"
 	switch {
 	case len(elsewhere) > 0:
-		remedy = "was the one of namespace " + slices.Min(elsewhere) + " meant? Then write namespace: " + slices.Min(elsewhere) + " in the parentRef"
+		there := slices.Min(elsewhere)
+		remedy = "did you mean the one in namespace " + there + "? Then write namespace: " + there + " in the parentRef"
 	case len(here) > 0:
 		slices.Sort(here)
 		more := ""

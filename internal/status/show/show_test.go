@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 		{"a route to a Gateway that does not exist", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"none"}]}}`,
 			"HTTPRoute a/x | not served | Gateway a/none does not exist; create it or correct the name"},
 		{"a route to a Gateway of another namespace that it does not name", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"mine"}]}}`,
-			"HTTPRoute a/x | not served | Gateway a/mine does not exist; was the one of namespace b meant? Then write namespace: b in the parentRef"},
+			"HTTPRoute a/x | not served | Gateway a/mine does not exist; did you mean the one in namespace b? Then write namespace: b in the parentRef"},
 		{"a route to a Gateway that is written wrongly", `{"kind":"HTTPRoute","metadata":{"namespace":"b","name":"x"},"spec":{"parentRefs":[{"name":"mien"}]}}`,
 			"HTTPRoute b/x | not served | Gateway b/mien does not exist; create it or correct the name; this namespace has mine"},
 		{"a route to a Gateway that does not exist, and another elsewhere", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"none"},{"name":"gw","namespace":"c"}]}}`,
