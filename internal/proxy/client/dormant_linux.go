@@ -199,7 +199,7 @@ func (l *dormants) wake(s *Set, d *dormant) {
 	c.setPeer(d.peer)
 	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
 	if !l.replace(s, d, c) {
-		l.end(s, d)
+		l.end(s, d) // which closes the descriptor; c, that nobody else knows of, has it too
 	}
 }
 

@@ -43,7 +43,7 @@ func (c *Conn) serveHTTP2() {
 	c.nc.SetReadDeadline(never)
 	c.side.Protocol = "HTTP/2.0"
 	t := c.timeouts
-	h := http2.New(c.sending(), http2.Options{
+	h := http2.New(c.writingApart(), http2.Options{
 		MaxHeaderBytes:  c.set.engine.Limits.MaxHead,
 		MaxFields:       c.set.engine.Limits.MaxFields,
 		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},

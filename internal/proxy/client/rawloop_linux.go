@@ -26,9 +26,9 @@ type rawLoop struct {
 	drained bool // wire.Read took all there was since the step began
 	short   bool // drained is known by a short read, behind which the end of the stream may stand
 	records records
-	ended   bool    // wire.Read has met the end of what the client sends
-	out     *sender // what TLS writes to instead of the socket, see sending; else nil
-	head    int     // what runRaw returns
+	ended   bool // wire.Read has met the end of what the client sends
+	apart   bool // TLS writes outside of steps only, see writingApart
+	head    int  // what runRaw returns
 	err     error
 	upload  upload
 }
@@ -275,9 +275,16 @@ func (c *Conn) wireEnded() bool { return c.loop.ended }
 // fed notes what crypto/tls was given of what was read before.
 func (c *Conn) fed(b []byte) { c.loop.records.feed(b) }
 
+// writingApart has what TLS writes from now on not be a part of the step that is under way, and returns the connection to be used. It is for HTTP/2 and tunnels: others than who reads
+// write there.
+func (c *Conn) writingApart() net.Conn {
+	c.loop.apart = true
+	return c.nc
+}
+
 func (w *wire) Write(b []byte) (int, error) {
-	if out := w.c.loop.out; out != nil {
-		return w.c.writeWire(out, b)
+	if w.c.loop.apart {
+		return w.c.writeWire(w.Conn, b)
 	}
 	rest := w.c.writeRaw(b)
 	if len(rest) == 0 {

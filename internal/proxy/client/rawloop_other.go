@@ -21,7 +21,7 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) { return c.nc.Read(b.T
 
 func (c *Conn) writeRaw(b []byte) []byte { return b }
 
-func (c *Conn) sending() net.Conn { return c.nc }
+func (c *Conn) writingApart() net.Conn { return c.nc }
 
 func (c *Conn) wireEnded() bool { return true }
 

@@ -24,7 +24,7 @@ func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false, ni
 
 // of makes of a connection what a Set serves.
 func of(t *testing.T, accepted net.Conn) *socket.Conn {
-	c, err := socket.Of(accepted.(*net.TCPConn))
+	c, err := socket.FromTCP(accepted.(*net.TCPConn))
 	if err != nil {
 		t.Error(err)
 	}

@@ -22,7 +22,7 @@ type duplex struct {
 // newDuplex makes the connection the end of a tunnel, which gives back what it has read to. It must not be called within a step.
 func newDuplex(c *Conn) *duplex {
 	c.tunnel().begin()
-	d := &duplex{c.sending(), c, bytes.Clone(c.in[c.r:c.w])}
+	d := &duplex{c.writingApart(), c, bytes.Clone(c.in[c.r:c.w])}
 	c.giveInput()
 	return d
 }
@@ -166,7 +166,7 @@ func (c *Conn) acceptTCP() { c.join("TCP") }
 // join runs a connection of a layer-4 route to its end; the protocol is what the access log has.
 func (c *Conn) join(protocol string) {
 	c.side.Protocol = protocol
-	c.joined(c.http1State().ex.Join(c.tcp.RemoteAddr(), c.tcp.LocalAddr()))
+	c.joined(c.http1State().ex.Join(c.tcp.Peer(), c.tcp.Local()))
 }
 
 // joined ends the connection of a layer-4 route, unless its tunnel is suspended.

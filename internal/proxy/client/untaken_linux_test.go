@@ -50,7 +50,7 @@ func TestKeyUpdateNobodyTakes(t *testing.T) {
 			t.Parallel()
 			c, peer, records := sealedClient(t)
 			if read == nil {
-				h := http2.New(c.sending(), http2.Options{}, nil)
+				h := http2.New(c.writingApart(), http2.Options{}, nil)
 				c.http2.Store(h)
 				read = func(c *Conn) { c.nc.Read(make([]byte, 1)) }
 			}

@@ -2,7 +2,7 @@ package exchange
 
 import (
 	"context"
-	"net"
+	"net/netip"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -21,16 +21,16 @@ type joined struct {
 }
 
 // Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
-// have ended it, which makes it complete, or it breaks off, or is suspended. from and to are the ends of the connection, of which from may be a proxy's and
-// not the client's.
-func (x *Exchange) Join(from, to net.Addr) Outcome {
+// have ended it, which makes it complete, or it breaks off, or is suspended. from and to are the ends of the connection, without zones and IPv4 addresses as such, of which
+// from may be a proxy's and not the client's.
+func (x *Exchange) Join(from, to netip.AddrPort) Outcome {
 	x.Begin()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
 	x.rec.Host = x.Client.ServerName
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
-	return x.endJoin(x.join(tunnelled{addrPort(from), addrPort(to)}))
+	return x.endJoin(x.join(tunnelled{from, to}))
 }
 
 // endJoin follows join, unless the exchange is suspended.

@@ -137,7 +137,7 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 			return newSocket(addr, tcp, turn)
 		}
 	}
-	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
+	lc := net.ListenConfig{KeepAlive: -1, Control: inheritOptions}
 	lc.SetMultipathTCP(false) // Linux has no filters for such sockets, see Retire
 	ln, err := lc.Listen(context.Background(), "tcp", addr.String())
 	if err != nil {
@@ -155,7 +155,7 @@ func newSocket(addr Addr, tcp *net.TCPListener, turn Turn) (*Socket, error) {
 	return &Socket{Addr: addr, ln: ln, turn: turn, done: make(chan struct{})}, nil
 }
 
-// inherit returns the socket of another process; nil where it has none that can be used, which may be another version.
+// inherit returns the socket of another process; nil where it has none that can be used.
 func inherit(addr Addr, from Predecessor) *net.TCPListener {
 	file := from.Socket("tcp", addr.String())
 	if file == nil {
@@ -171,8 +171,8 @@ func inherit(addr Addr, from Predecessor) *net.TCPListener {
 		ln.Close()
 		return nil
 	}
-	if rc, err := tcp.SyscallConn(); err == nil {
-		inheritKeepAlive("", "", rc)
+	if rc, err := tcp.SyscallConn(); err == nil { // another version may have set fewer
+		inheritOptions("", "", rc)
 	}
 	return tcp
 }
@@ -213,9 +213,9 @@ func (s *Socket) serve(acceptors int, handle func(*socket.Conn), report func(err
 func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func()) {
 	var pause time.Duration
 	a := newAccepted()
-	failures := 0 // since Retire
+	failures := 0 // during Retire
 	for n := 1; ; n++ {
-		if n%acceptsAtOnce == 0 {
+		if n%acceptsInTurn == 0 {
 			runtime.Gosched()
 		}
 		err := s.acceptOne(a, handle, more)
@@ -236,9 +236,6 @@ func (s *Socket) accept(handle func(*socket.Conn), report func(error), more func
 			}
 			return
 		}
-		if errors.Is(err, syscall.ECONNABORTED) {
-			continue // the client gave up before we accepted
-		}
 		report(err)
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		time.Sleep(pause)
@@ -254,15 +251,15 @@ func (s *Socket) Close() {
 	<-s.done
 }
 
-// acceptRest is for accepting what waits when the grace of Retire is over, one connection each time. mostFailures is how many accepts may fail meanwhile, acceptRest
-// after another.
+// acceptRest is for accepting what waits when the grace of Retire is over, one connection each time, and the pause after an accept that fails during Retire;
+// mostFailures is how many may fail.
 const (
 	acceptRest   = 10 * time.Millisecond
 	mostFailures = 100
 )
 
-// acceptsAtOnce is after how many accepts others get their turn: the scheduler is told of none of them.
-const acceptsAtOnce = 64
+// acceptsInTurn is after how many accepts a goroutine lets others run: the scheduler is not told of the system calls.
+const acceptsInTurn = 64
 
 // Retire is Close for a socket whose clients shall lose nothing. Where the system can, attempts to
 // connect remain unanswered for grace, so that clients repeat them by themselves, and every connection

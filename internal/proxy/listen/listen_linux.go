@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inheritKeepAlive sets what connections have from the socket that accepts them.
-func inheritKeepAlive(_, _ string, rc syscall.RawConn) error {
+// inheritOptions sets the options that connections inherit from the listening socket.
+func inheritOptions(_, _ string, rc syscall.RawConn) error {
 	return rc.Control(func(fd uintptr) {
 		// What one end sends in small parts is to reach the other at once, as package net has it for the connections that it accepts.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-func inheritKeepAlive(_, _ string, _ syscall.RawConn) error { return nil }
+func inheritOptions(_, _ string, _ syscall.RawConn) error { return nil }
 
 func ignoreAttempts(*listener) error { return errors.ErrUnsupported }
 

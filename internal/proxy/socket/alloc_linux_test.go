@@ -20,6 +20,7 @@ func TestAllocations(t *testing.T) {
 			unix.Poll(arrive[:], -1)
 			c.Read(answer)
 			c.Write(answer)
+			c.Local()
 			c.WriteBoth(answer, question)
 			io.ReadFull(peer, answer)
 			io.ReadFull(peer, answer)

@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a connection by TCP. At first the runtime's poller does not know its descriptor; it does as soon as something has to wait. So a connection of which all
-// that is asked can be done at once takes no system calls but those that receive, send and close. One goroutine at a time may read, and one may write; all else may be
-// done at any time.
+// Conn is a TCP connection. It enters the runtime's poller the first time that a read or a write has to wait. One that never waits costs no system calls but those that receive, send
+// and close. One goroutine at a time may read, and one may write; all other methods may be called at any time.
 type Conn struct {
 	peer netip.AddrPort
-	// watched has the descriptor once the poller watches it; that owns it from then on.
+	// watched owns the descriptor once the poller watches it; nil before.
 	watched atomic.Pointer[watched]
 
 	mu sync.Mutex
@@ -46,8 +45,8 @@ type watched struct {
 // New makes a Conn of a descriptor that does not block. It belongs to the Conn from then on.
 func New(fd int, peer netip.AddrPort) *Conn { return &Conn{fd: int32(fd), peer: peer} }
 
-// Of makes a Conn of a connection of package net, which it closes in any case.
-func Of(tcp *net.TCPConn) (*Conn, error) {
+// FromTCP makes a Conn of a connection of package net, which it closes in any case.
+func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	defer tcp.Close()
 	raw, err := tcp.SyscallConn()
 	if err != nil {
@@ -62,8 +61,8 @@ func Of(tcp *net.TCPConn) (*Conn, error) {
 	return New(fd, addrPort(tcp.RemoteAddr())), nil
 }
 
-// use returns the descriptor, to be given back with leave, unless a deadline has passed. by may be nil.
-func (c *Conn) use(by *time.Duration) (fd uintptr, err error) {
+// acquire returns the descriptor, which stays open until release. It fails after Close, and once a deadline has passed; by may be nil.
+func (c *Conn) acquire(by *time.Duration) (fd uintptr, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -76,15 +75,15 @@ func (c *Conn) use(by *time.Duration) (fd uintptr, err error) {
 	return uintptr(c.fd), nil
 }
 
-// leave follows use.
-func (c *Conn) leave() {
+// release follows acquire.
+func (c *Conn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users--; c.users > 0 || !c.closed {
 		return
 	}
 	if w := c.watched.Load(); w != nil {
-		go w.file.Close() // which waits for others, who may wait for mu
+		go w.file.Close() // it waits for functions of Raw, which may wait for mu
 		return
 	}
 	c.closeFD()
@@ -98,7 +97,7 @@ func (c *Conn) closeFD() error {
 	return nil
 }
 
-// watch has the poller watch the descriptor. It fails where the system has no room for that, and the Conn is of no use any more.
+// watch has the poller watch the descriptor. It fails after Close, and where the system refuses, in which case the Conn can only be closed.
 func (c *Conn) watch() (*watched, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *Conn) watch() (*watched, error) {
 	return w, err
 }
 
-var errNotWatched = errors.New("the system does not watch another descriptor; see /proc/sys/fs/epoll/max_user_watches")
+var errNotWatched = errors.New("epoll cannot watch another descriptor; raise fs.epoll.max_user_watches")
 
 func timeOf(by time.Duration) time.Time {
 	if by == 0 {
@@ -128,7 +127,8 @@ func timeOf(by time.Duration) time.Time {
 	return epoch.Add(by)
 }
 
-// do calls step, of a direction, until it returns true: at once, and then each time when the poller says that it may get further.
+// do calls step until it returns true: at once, and then whenever wait, which is Read or Write of a RawConn, finds the socket ready. by is the deadline of that direction until the
+// poller has it. The first wait calls step twice, since what came before the poller watched the descriptor may not be reported.
 func (c *Conn) do(step func(fd uintptr) bool, by *time.Duration, wait func(syscall.RawConn, func(uintptr) bool) error) error {
 	w := c.watched.Load()
 	if w == nil {
@@ -145,11 +145,11 @@ func (c *Conn) do(step func(fd uintptr) bool, by *time.Duration, wait func(sysca
 
 // try calls step once, without the poller.
 func (c *Conn) try(step func(fd uintptr) bool, by *time.Duration) (done bool, err error) {
-	fd, err := c.use(by)
+	fd, err := c.acquire(by)
 	if err != nil {
 		return false, err
 	}
-	defer c.leave()
+	defer c.release()
 	return step(fd), nil
 }
 
@@ -161,7 +161,7 @@ func (c *Conn) write(step func(fd uintptr) bool) error {
 	return c.do(step, &c.writeBy, syscall.RawConn.Write)
 }
 
-// failed returns an error of the poller's as package net has it.
+// failed returns an error of the poller, or net.ErrClosed in its place after Close.
 func (c *Conn) failed(err error) error {
 	if err == nil || !c.isClosed() {
 		return err
@@ -175,7 +175,7 @@ func (c *Conn) isClosed() bool {
 	return c.closed
 }
 
-// Raw returns the connection for system calls of one's own, which must not block. What the functions that it is given do, may use the Conn in other ways.
+// Raw returns the connection for the caller's own system calls, which must not block. Its functions may use the Conn meanwhile, except to close it or to read from it.
 func (c *Conn) Raw() syscall.RawConn { return (*rawConn)(c) }
 
 // rawConn is a Conn as a syscall.RawConn.
@@ -193,17 +193,17 @@ func (c *Conn) control(f func(fd uintptr)) error {
 		}
 		return c.failed(w.raw.Control(f))
 	}
-	fd, err := c.use(nil)
+	fd, err := c.acquire(nil)
 	if err != nil {
 		return err
 	}
-	defer c.leave()
+	defer c.release()
 	f(fd)
 	return nil
 }
 
-// Close is net.Conn's: what waits ends. It waits for functions of Raw that the poller has called; where one is under way that was called without it, the descriptor
-// is closed after that.
+// Close is net.Conn's: reads and writes that wait fail. It waits for functions of Raw that are running, unless the poller did not watch the descriptor when they were called:
+// then the descriptor is closed when they return.
 func (c *Conn) Close() error {
 	w, err := c.close()
 	if w != nil {
@@ -224,7 +224,7 @@ func (c *Conn) close() (*watched, error) {
 	switch {
 	case w == nil && c.users == 0:
 		return nil, c.closeFD()
-	case w != nil && c.users > 0: // a function that was called without it may wait for what else it does
+	case w != nil && c.users > 0: // a function that was called before it was watched may wait in a read or write of its own
 		return nil, w.file.SetDeadline(longAgo)
 	}
 	return w, nil
@@ -233,7 +233,7 @@ func (c *Conn) close() (*watched, error) {
 // longAgo as a deadline ends what waits.
 var longAgo = time.Unix(1, 0)
 
-// farAway is as far in the future as a deadline can be.
+// farAway is how far in the future a deadline is at most: later ones would overflow.
 const farAway = 100 * 365 * 24 * time.Hour
 
 // SetDeadline is net.Conn's.
@@ -423,11 +423,16 @@ func (c *Conn) ResetOnClose() {
 // Peer is who has made the connection; the zero value where that is not known any more.
 func (c *Conn) Peer() netip.AddrPort { return c.peer }
 
-// Local is the address of the connection's own end; the zero value where that is asked for after Close and was not before.
-func (c *Conn) Local() (a netip.AddrPort) {
+// Local is the address of the connection's own end; the zero value if it is first asked for after Close.
+func (c *Conn) Local() netip.AddrPort {
 	if known := c.local.Load(); known != nil {
 		return *known
 	}
+	return c.askLocal()
+}
+
+// askLocal is Local, from the kernel.
+func (c *Conn) askLocal() (a netip.AddrPort) {
 	_ = c.control(func(fd uintptr) { // the error is that it was closed
 		var from unix.RawSockaddrAny
 		size := uint32(unsafe.Sizeof(from))

@@ -21,7 +21,7 @@ func pair(t testing.TB) (*Conn, *net.TCPConn) {
 	t.Helper()
 	peer, accepted := testkit.TCPPair(t)
 	accepted.SetWriteBuffer(64 << 10)
-	c, err := Of(accepted)
+	c, err := FromTCP(accepted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestRaces(t *testing.T) {
 	before := files()
 	for range 300 {
 		dialed, accepted := testkit.TCPPair(t)
-		c, err := Of(accepted)
+		c, err := FromTCP(accepted)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,8 +14,8 @@ type Conn struct {
 	raw syscall.RawConn
 }
 
-// Of makes a Conn of a connection of package net, which belongs to it from then on.
-func Of(tcp *net.TCPConn) (*Conn, error) {
+// FromTCP makes a Conn of a connection of package net, which belongs to it from then on.
+func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		tcp.Close()

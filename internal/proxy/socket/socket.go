@@ -1,5 +1,5 @@
-// Package socket has connections by TCP that enter the runtime's poller when something must wait for them, and not before. It exists because that, and what package net asks the
-// kernel about each connection, is a fifth of what a connection with one request costs.
+// Package socket has TCP connections that enter the runtime's poller when something has to wait for them, and not before. It exists because the system calls of that, and those by which
+// package net sets up each connection, are up to a fifth of the cost of a connection with one request.
 //
 // It must never know what is spoken on a connection.
 package socket

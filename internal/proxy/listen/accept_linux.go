@@ -13,8 +13,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
-// listener is a listening socket. It is not one of package net, which would have the poller watch each connection that it accepts. Other processes may share its
-// O_NONBLOCK, without which an accept would block all: Fd, which clears that, must not be called on file, nor may what File of package net returns be handed on.
+// listener is a listening socket. It is not a net.TCPListener, which has the runtime's poller watch each connection that it accepts. A process that takes the socket over, or had
+// it before, shares its O_NONBLOCK flag, and without that flag an accept would block a processor. So file.Fd, which clears the flag, must not be called.
 type listener struct {
 	file *os.File
 	conn syscall.RawConn
@@ -60,7 +60,7 @@ func (a *accepted) accept(fd uintptr) bool {
 	for {
 		size := uint32(unsafe.Sizeof(a.from))
 		n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&a.from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-		if errno == unix.EINTR || errno == unix.ECONNABORTED { // the latter is that the client gave up before
+		if errno == unix.EINTR || errno == unix.ECONNABORTED { // the latter: the client gave up before
 			continue
 		}
 		a.fd, a.errno = int(n), errno

@@ -29,7 +29,7 @@ func (s *Socket) acceptOne(_ *accepted, handle func(*socket.Conn), _ func()) err
 	if err != nil {
 		return err
 	}
-	c, err := socket.Of(tcp)
+	c, err := socket.FromTCP(tcp)
 	if err == nil {
 		handle(c)
 	}
