@@ -270,7 +270,7 @@ func (s http1Side) Interim(r *message.Response) error {
 		return nil
 	}
 	st.out = http1.AppendResponseHead(st.out[:0], r, http1.NoBody, -1, http1.Hop{})
-	return s.c.write(st.out)
+	return s.c.write(st.out, false)
 }
 
 // Start is exchange.Response's.
@@ -315,14 +315,14 @@ func (c *Conn) send(p *exchange.Part) error {
 			end += copy(p.Buf[end:], http1.ChunkEnd)
 			if p.Last && (p.Trailer == nil || p.Trailer.Len() == 0) {
 				end += copy(p.Buf[end:], lastChunk)
-				return c.write(p.Buf[start:end])
+				return c.write(p.Buf[start:end], p.Last)
 			}
 		}
-		if err := c.write(p.Buf[start:end]); err != nil || !chunked || !p.Last {
+		if err := c.write(p.Buf[start:end], p.Last && !chunked); err != nil || !chunked || !p.Last {
 			return err
 		}
 		st.out = http1.AppendLastChunk(st.out[:0], p.Trailer)
-		return c.write(st.out)
+		return c.write(st.out, p.Last)
 	}
 	if len(data) > copyLimit {
 		if err := c.writeBoth(st.out, data); err != nil {
@@ -340,18 +340,23 @@ func (c *Conn) send(p *exchange.Part) error {
 			st.out = http1.AppendLastChunk(st.out, p.Trailer)
 		}
 	}
-	return c.write(st.out)
+	return c.write(st.out, p.Last)
 }
 
-// write sends bytes to the client.
-func (c *Conn) write(b []byte) error {
+// ends reports whether the connection ends behind a whole response, and nothing is expected of the client meanwhile.
+func (st *http1State) ends() bool {
+	return !st.keep && !st.sends && st.head.Upgrade == nil && st.head.Form != http1.Authority
+}
+
+// write sends bytes to the client; last is that they are the last of a response.
+func (c *Conn) write(b []byte, last bool) error {
 	if len(b) == 0 {
 		return nil
 	}
 	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
 	var err error
 	if c.nc == net.Conn(c.tcp) {
-		b = c.writeRaw(b)
+		b = c.writeRaw(b, last && c.h1.ends())
 	}
 	if len(b) > 0 {
 		_, err = c.nc.Write(b)

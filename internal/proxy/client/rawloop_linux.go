@@ -286,7 +286,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	if w.c.loop.apart {
 		return w.c.writeWire(w.Conn, b)
 	}
-	rest := w.c.writeRaw(b)
+	rest := w.c.writeRaw(b, false)
 	if len(rest) == 0 {
 		return len(b), nil
 	}
@@ -294,14 +294,18 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b) - len(rest) + n, err
 }
 
-// writeRaw writes what the socket takes at once, within a step, and returns the rest. An error
+// writeRaw writes what the socket takes at once, within a step, and returns the rest. last is that the connection ends behind b. An error
 // comes again with the next write.
-func (c *Conn) writeRaw(b []byte) []byte {
+func (c *Conn) writeRaw(b []byte, last bool) []byte {
 	l := &c.loop
 	if !l.inside {
 		return b
 	}
-	n, errno := socket.Send(l.fd, b)
+	send := socket.Send
+	if last {
+		send = socket.SendLast
+	}
+	n, errno := send(l.fd, b)
 	if errno != 0 {
 		return b
 	}

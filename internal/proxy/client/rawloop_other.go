@@ -19,7 +19,7 @@ func (c *Conn) runRaw() (int, error) { return c.readHead() }
 
 func (c *Conn) readSocket(b exchange.Buffer) (int, error) { return c.nc.Read(b.Take()) }
 
-func (c *Conn) writeRaw(b []byte) []byte { return b }
+func (c *Conn) writeRaw(b []byte, last bool) []byte { return b }
 
 func (c *Conn) writingApart() net.Conn { return c.nc }
 

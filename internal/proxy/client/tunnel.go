@@ -212,7 +212,7 @@ func (s http1Side) Switch(resp *message.Response, protocol []byte) error {
 	st := s.c.h1
 	st.framing, st.keep = http1.UntilClose, false // what breaks off is reset
 	st.out = http1.AppendResponseHead(st.out[:0], resp, http1.NoBody, -1, http1.Hop{Upgrade: protocol})
-	return s.c.write(st.out)
+	return s.c.write(st.out, false)
 }
 
 // Duplex is exchange.Switcher's.

@@ -397,9 +397,20 @@ func Receive(fd uintptr, into []byte) (int, syscall.Errno) {
 }
 
 // Send sends what the socket takes. EAGAIN is that it takes nothing.
-func Send(fd uintptr, b []byte) (int, syscall.Errno) {
+func Send(fd uintptr, b []byte) (int, syscall.Errno) { return send(fd, b, 0) }
+
+// SendLast is Send of the last that is sent. If the socket takes all of it, the end goes with it (FIN), in the same segment.
+func SendLast(fd uintptr, b []byte) (int, syscall.Errno) {
+	n, errno := send(fd, b, unix.MSG_MORE)
+	if n == len(b) {
+		unix.RawSyscall(unix.SYS_SHUTDOWN, fd, unix.SHUT_WR, 0) // fails if the connection was reset meanwhile
+	}
+	return n, errno
+}
+
+func send(fd uintptr, b []byte, flags uintptr) (int, syscall.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|flags, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
 		}

@@ -139,6 +139,65 @@ func TestWriteBoth(t *testing.T) {
 	})
 }
 
+// segments is how many segments have come in at a peer.
+func segments(t *testing.T, peer *net.TCPConn) (n uint32) {
+	t.Helper()
+	raw, err := peer.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); failed == nil {
+			n = info.Segs_in
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestSendLast: the end comes in the same segment as what is sent, and not before what the socket did not take.
+func TestSendLast(t *testing.T) {
+	send := func(c *Conn, b []byte) (n int) {
+		t.Helper()
+		c.Raw().Control(func(fd uintptr) {
+			var errno error
+			if n, errno = SendLast(fd, b); errno != unix.Errno(0) {
+				t.Fatal(errno)
+			}
+		})
+		return n
+	}
+	c, peer := pair(t)
+	before := segments(t, peer)
+	if n := send(c, []byte("answer")); n != 6 {
+		t.Fatal(n)
+	}
+	if got, err := io.ReadAll(peer); err != nil || string(got) != "answer" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if n := segments(t, peer) - before; n != 1 {
+		t.Errorf("%d segments", n)
+	}
+
+	c, peer = pair(t)
+	big := bytes.Repeat([]byte("0123456789"), 1<<20)
+	n := send(c, big)
+	if n == len(big) {
+		t.Fatal("the socket takes all")
+	}
+	go func() {
+		c.Write(big[n:])
+		c.Close()
+	}()
+	if got, err := io.ReadAll(peer); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("got %d bytes of %d, %v", len(got), len(big), err)
+	}
+}
+
 // TestDeadlines: they end waits and calls to come, until they are taken back, whether the poller watches the descriptor when they are set or not.
 func TestDeadlines(t *testing.T) {
 	past, soon := time.Unix(1, 0), func() time.Time { return time.Now().Add(30 * time.Millisecond) }
