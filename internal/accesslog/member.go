@@ -48,6 +48,7 @@ const (
 	InjectedDelay
 	OverriddenResponseCode
 	TraceID
+	SpanID
 	Session
 	ContentEncoding
 	Port
@@ -110,6 +111,7 @@ var Members = [...]Description{
 	InjectedDelay:          {"injected_delay_ms", "milliseconds by which a fault injection delayed the request", Optional},
 	OverriddenResponseCode: {"overridden_response_code", "the response_code before the response override of a policy", Optional},
 	TraceID:                {"trace_id", "ID of the request's trace, in hexadecimal, if the request is recorded", Optional},
+	SpanID:                 {"span_id", "ID of the request's span in that trace, in hexadecimal", Optional},
 	Session:                {"session", "result for the client's persistent session: new, kept or moved", Optional},
 	ContentEncoding:        {"content_encoding", "encoding that the gateway compressed the response with: gzip, br or zstd", Optional},
 	Port:                   {"port", "port of the listener, for a connection that ended before any request", Optional},

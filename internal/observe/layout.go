@@ -69,8 +69,8 @@ func isSilent(r *Record, m accesslog.Member) bool {
 		return r.InjectedDelayMillis == 0
 	case accesslog.OverriddenResponseCode:
 		return r.OverriddenStatus == 0
-	case accesslog.TraceID:
-		return r.TraceID == nil
+	case accesslog.TraceID, accesslog.SpanID:
+		return r.Span == nil
 	case accesslog.Session:
 		return r.Session == SessionNone
 	case accesslog.ContentEncoding:
@@ -150,7 +150,9 @@ func appendOptional(b []byte, r *Record, m accesslog.Member) []byte {
 	case accesslog.OverriddenResponseCode:
 		return strconv.AppendUint(b, uint64(r.OverriddenStatus), 10)
 	case accesslog.TraceID:
-		return append(append(append(b, '"'), r.TraceID[:]...), '"')
+		return append(append(append(b, '"'), r.Span.Trace[:]...), '"')
+	case accesslog.SpanID:
+		return append(append(append(b, '"'), r.Span.Span[:]...), '"')
 	case accesslog.Session:
 		return appendWord(b, r.Session.String())
 	case accesslog.ContentEncoding:

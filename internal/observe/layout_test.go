@@ -28,9 +28,9 @@ func layoutOf(t testing.TB, o accesslog.Options) *accesslog.Layout {
 
 // fullRecord has something to say about every member.
 func fullRecord(stats *RuleStats) *Record {
-	trace := [32]byte([]byte(strings.Repeat("a", 32)))
+	span := SpanID{[32]byte([]byte(strings.Repeat("a", 32))), [16]byte([]byte(strings.Repeat("b", 16)))}
 	r := exampleRecord(stats)
-	r.InjectedDelayMillis, r.OverriddenStatus, r.TraceID, r.Session, r.ContentEncoding = 1, 503, &trace, SessionNew, ContentEncodingGzip
+	r.InjectedDelayMillis, r.OverriddenStatus, r.Span, r.Session, r.ContentEncoding = 1, 503, &span, SessionNew, ContentEncodingGzip
 	r.Cause, r.Port = "closed", 80
 	return r
 }

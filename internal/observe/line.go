@@ -92,9 +92,11 @@ func appendUpstream(b []byte, r *Record) []byte {
 		b = append(b, `,"overridden_response_code":`...)
 		b = strconv.AppendUint(b, uint64(r.OverriddenStatus), 10)
 	}
-	if r.TraceID != nil {
+	if r.Span != nil {
 		b = append(b, `,"trace_id":"`...)
-		b = append(append(b, r.TraceID[:]...), '"')
+		b = append(b, r.Span.Trace[:]...)
+		b = append(b, `","span_id":"`...)
+		b = append(append(b, r.Span.Span[:]...), '"')
 	}
 	if r.Session != SessionNone {
 		b = append(b, `,"session":`...)

@@ -300,6 +300,10 @@ func logRecord(line []byte, now uint64) *logspb.LogRecord {
 			if id, err := hex.DecodeString(text); err == nil && len(id) == 16 {
 				r.TraceId = id
 			}
+		case "span_id":
+			if id, err := hex.DecodeString(text); err == nil && len(id) == 8 {
+				r.SpanId = id
+			}
 		}
 	}
 	r.Body = &commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: members}}}

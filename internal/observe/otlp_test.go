@@ -51,9 +51,8 @@ func TestCollector(t *testing.T) {
 				t.Fatal(err)
 			}
 			newTestClock(l.out.(*logExporter))
-			trace := [32]byte([]byte(strings.Repeat("0a", 16)))
 			r := exampleRecord(nil)
-			r.TraceID = &trace
+			r.Span = &SpanID{[32]byte([]byte(strings.Repeat("0a", 16))), [16]byte([]byte(strings.Repeat("0b", 8)))}
 			l.write(r)
 			l.write(r)
 			if err := l.Close(20 * time.Second); err != nil {
@@ -77,8 +76,8 @@ func TestCollector(t *testing.T) {
 				}
 				return
 			}
-			if want := uint64(exampleStart.Truncate(time.Millisecond).UnixNano()); record.TimeUnixNano != want || string(record.TraceId) != strings.Repeat("\x0a", 16) {
-				t.Errorf("time %d, want %d; trace %x", record.TimeUnixNano, want, record.TraceId)
+			if want := uint64(exampleStart.Truncate(time.Millisecond).UnixNano()); record.TimeUnixNano != want || string(record.TraceId) != strings.Repeat("\x0a", 16) || string(record.SpanId) != strings.Repeat("\x0b", 8) {
+				t.Errorf("time %d, want %d; trace %x, span %x", record.TimeUnixNano, want, record.TraceId, record.SpanId)
 			}
 			members := map[string]string{}
 			for _, m := range record.Body.GetKvlistValue().GetValues() {

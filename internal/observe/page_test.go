@@ -66,9 +66,9 @@ func TestTroubleshootingPage(t *testing.T) {
 
 // TestOptionalLogMembers: a record with everything has all members but those that are chosen, and no other.
 func TestOptionalLogMembers(t *testing.T) {
-	trace := [32]byte([]byte(strings.Repeat("a", 32)))
+	span := SpanID{[32]byte([]byte(strings.Repeat("a", 32))), [16]byte([]byte(strings.Repeat("b", 16)))}
 	var keys map[string]any
-	line := appendLine(nil, &Record{InjectedDelayMillis: 1, OverriddenStatus: 503, TraceID: &trace, Session: SessionNew,
+	line := appendLine(nil, &Record{InjectedDelayMillis: 1, OverriddenStatus: 503, Span: &span, Session: SessionNew,
 		ContentEncoding: ContentEncodingGzip, Cause: "closed", Port: 80}, &secondCache{})
 	if err := json.Unmarshal(line, &keys); err != nil {
 		t.Fatal(err)

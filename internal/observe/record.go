@@ -5,6 +5,12 @@ import (
 	"net/netip"
 )
 
+// SpanID names a span, in hexadecimal.
+type SpanID struct {
+	Trace [32]byte
+	Span  [16]byte // within the trace
+}
+
 // Record is one finished request. Byte slices may point into the connection's
 // buffers: they are read before Finish returns and not kept. A Record is reused
 // from request to request; set all of it, or reset it by assigning Record{}.
@@ -48,8 +54,8 @@ type Record struct {
 	// InjectedDelayMillis is by how much the request was delayed on purpose; 0 where it was not.
 	InjectedDelayMillis uint32
 
-	// TraceID is that of the trace, in hexadecimal; nil where the request is not recorded in one.
-	TraceID *[32]byte
+	// Span is that of the request; nil where it is not recorded in a trace.
+	Span *SpanID
 
 	// Headers are the values that AccessLog.Headers asks for, in that order, nil where there is none; nil where nothing is known of them.
 	Headers *Headers

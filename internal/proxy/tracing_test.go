@@ -229,7 +229,7 @@ func TestTracing(t *testing.T) {
 	if c.service != "edge" || c.metadata.Get("x-key")[0] != "secret" {
 		t.Errorf("service %q, metadata %v", c.service, c.metadata)
 	}
-	if log := g.log.String(); strings.Count(log, `"trace_id":"`) != 8 || strings.Count(log, `"trace_id":"`+clientTrace) != 4 {
+	if log := g.log.String(); strings.Count(log, `"trace_id":"`) != 8 || strings.Count(log, `","span_id":"`) != 8 || strings.Count(log, `"trace_id":"`+clientTrace) != 4 {
 		t.Errorf("access log: %s", log)
 	}
 }

@@ -424,7 +424,7 @@ func (x *Exchange) finish() {
 		x.seldom.limited.Charge()
 	}
 	if x.seldom != nil {
-		x.rec.TraceID = x.seldom.span.TraceID()
+		x.rec.Span = x.seldom.span.ID()
 		x.seldom.span.End(&x.rec)
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)

@@ -76,8 +76,8 @@ func TestRuleSampling(t *testing.T) {
 		if s.Recorded() != c.want || len(value) < parentSize || !strings.HasPrefix(string(value), begin) || !strings.HasSuffix(string(value), end) {
 			t.Errorf("%s: recorded %v, want %v; told %q, want %q", name, s.Recorded(), c.want, value, c.told)
 		}
-		if id := s.TraceID(); c.want && string(value[3:35]) != string(id[:]) {
-			t.Errorf("%s: told %q of trace %s", name, value, id)
+		if id := s.ID(); c.want && string(value[3:52]) != string(id.Trace[:])+"-"+string(id.Span[:]) {
+			t.Errorf("%s: told %q of span %s", name, value, id)
 		}
 		s.End(&observe.Record{Status: 200})
 		if n := len(recorder.Ended()); tracer.open.Load() != 0 || n != map[bool]int{true: 1}[c.want] {

@@ -23,7 +23,7 @@ type Span struct {
 	tracer *Tracer
 	span   trace.Span // nil: the request is not recorded
 	header [parentSize]byte
-	id     [32]byte // the trace's, in hexadecimal
+	id     observe.SpanID
 	noted  []attribute.KeyValue
 	began  beginning
 	// What filters may change, as it was, and what the request's listener and rule say.
@@ -200,13 +200,15 @@ func (s *Span) Detach() {
 // Recorded reports whether the request is recorded.
 func (s *Span) Recorded() bool { return s.span != nil }
 
-// TraceID returns the ID of the trace in hexadecimal, nil where the request is not recorded. It is valid until the next Begin.
-func (s *Span) TraceID() *[32]byte {
+// ID names the span, nil where the request is not recorded. It is valid until the next Begin.
+func (s *Span) ID() *observe.SpanID {
 	if s.span == nil {
 		return nil
 	}
-	id := s.span.SpanContext().TraceID()
-	hex.Encode(s.id[:], id[:])
+	c := s.span.SpanContext()
+	id, span := c.TraceID(), c.SpanID()
+	hex.Encode(s.id.Trace[:], id[:])
+	hex.Encode(s.id.Span[:], span[:])
 	return &s.id
 }
 

@@ -35,7 +35,7 @@ func TestAllocations(t *testing.T) {
 			if n := testing.AllocsPerRun(100, run); n != 0 {
 				t.Errorf("%s, %q: %v allocations", name, value, n)
 			}
-			if s.Recorded() || s.TraceID() != nil {
+			if s.Recorded() || s.ID() != nil {
 				t.Errorf("%s, %q: it is recorded", name, value)
 			}
 		}
