@@ -287,15 +287,17 @@ func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine, route
 func backendTrafficTargets(e *incremental.Engine, bp *backendTrafficPolicies) *incremental.Collection[name, []policyTarget] {
 	return incremental.Map(e, "BackendTrafficPolicy targets", bp.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (all []policyTarget, _ bool) {
-			refs, field := p.Spec.TargetRefs, func(i int) string { return indexed("spec.targetRefs", i) }
-			if p.Spec.TargetRef != nil {
-				refs, field = []eg.PolicyTargetReference{*p.Spec.TargetRef}, func(int) string { return "spec.targetRef" }
-			}
-			for i, ref := range refs {
+			add := func(ref *eg.PolicyTargetReference, field string) {
 				if string(value(ref.Namespace, gwv1.Namespace(n.Namespace))) != n.Namespace {
-					continue // a policy is for its own namespace
+					return // a policy is for its own namespace
 				}
-				all = append(all, policyTarget{policy.Targets(n.Namespace, []gwv1.LocalPolicyTargetReferenceWithSectionName{ref.LocalPolicyTargetReferenceWithSectionName})[0], field(i)})
+				all = append(all, policyTarget{policy.Targets(n.Namespace, []gwv1.LocalPolicyTargetReferenceWithSectionName{ref.LocalPolicyTargetReferenceWithSectionName})[0], field})
+			}
+			if p.Spec.TargetRef != nil {
+				add(p.Spec.TargetRef, "spec.targetRef")
+			}
+			for i := range p.Spec.TargetRefs {
+				add(&p.Spec.TargetRefs[i], indexed("spec.targetRefs", i))
 			}
 			named := map[policy.Target]bool{}
 			for _, t := range all {

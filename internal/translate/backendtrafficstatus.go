@@ -11,8 +11,10 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/backendtraffic"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
@@ -123,6 +125,7 @@ type trafficAncestor struct {
 	merged     below
 	mergedWith []string
 	asMerged   *readPolicy // what the policy asks for as it is merged there; nil where it is not
+	notes      []string    // settings that change nothing there
 }
 
 // below are the more specific targets that have policies of their own.
@@ -344,6 +347,7 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		o.Missing = policy.NotFound(t.Field+".sectionName", t.Target, "correct the name, or give the rule that name")
 	}
 	o = bs.lost(v, n, o)
+	notes := bs.withoutEffect(v, n, p, k)
 	var rules []string
 	if rp, _ := incremental.Fetch(v, bs.policies.ofRoutes, k); rp != nil && t.Section == "" {
 		for _, r := range rp.Rules {
@@ -356,6 +360,7 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		for _, l := range attached.Listeners {
 			a := ancestors.of(ancestorRef(l.Owner(), l.Name))
 			a.add(o)
+			a.notes = append(a.notes, notes...)
 			a.overridden.rules = append(a.overridden.rules, rules...)
 			if above, ok := bs.policies.above(v, l); ok && above != n {
 				a.mergedWith = append(a.mergedWith, above.String())
@@ -370,8 +375,32 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		ref.Namespace = new(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace)))
 		a := ancestors.of(ref)
 		a.add(o)
+		a.notes = append(a.notes, notes...)
 		a.overridden.rules = append(a.overridden.rules, rules...)
 	}
+}
+
+// withoutEffect says which settings of a policy change nothing for a route, if it has such, and what the policy takes from it.
+func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, n name, p *eg.BackendTrafficPolicy, k kindName) (notes []string) {
+	rk := routeKindOf(k.Kind)
+	read, _ := incremental.Fetch(v, bs.policies.all, n)
+	if read == nil || read.Compiled == nil {
+		return nil
+	}
+	if read.ByService {
+		compiled, _ := incremental.Fetch(v, bs.routes.compiled, k)
+		persists := func(r *config.Rule) bool { return r.SessionPersistence != nil }
+		if compiled != nil && slices.ContainsFunc(compiled.Route.Rules, persists) {
+			notes = append(notes, fmt.Sprintf("spec.routingType: sessions of %s %s do not persist: the Service chooses the endpoint of each request", k.Kind, k.Name))
+		}
+	}
+	if !rk.connections {
+		return notes
+	}
+	if none := backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp); len(none) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: no effect on %s %s, whose %ss are not looked into", strings.Join(none, ", "), k.Kind, k.Name, rk.unit()))
+	}
+	return notes
 }
 
 // ancestorEntry is an entry of a status with what it is sorted by.
@@ -395,6 +424,7 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 		for _, n := range read.Notes {
 			notes = append(notes, n.String())
 		}
+		notes = append(notes, a.notes...)
 	}
 	accepted := policy.Accepted(invalid, a.outcomes, notes...)
 	e := ancestorEntry{key: keyOf(&a.Ref), rank: 2}

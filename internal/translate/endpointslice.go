@@ -39,27 +39,38 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 // endpointsOf gathers the endpoints of a Service's port, or of the pods that an XBackend selects, from all their EndpointSlices.
 func (bs *backends) endpointsOf(v *incremental.View, id backendID) *config.Endpoints {
 	k := parseBackendKey(id)
+	var p *readPolicy
+	if k.Policy != "" {
+		p = bs.backendTraffic.read(v, parsePolicyPair(k.Policy))
+	}
+	oneFamily := func(found map[netip.AddrPort]behind, primary corev1.IPFamily) map[netip.AddrPort]behind {
+		if p != nil && p.Compiled != nil && p.IPv4Only {
+			leaveOutIPv6(found)
+		}
+		if primary == "" {
+			return found
+		}
+		return ofOneFamily(found, primary)
+	}
 	var found map[netip.AddrPort]behind
 	if k.XBackend {
 		selected := incremental.Lookup(v, bs.labelled, name{k.Name.Namespace, v1alpha1.XBackendLabel(k.Name.Name)})
 		x, _ := incremental.Fetch(v, bs.xbackends.all, k.Name)
 		found = bs.gather(v, selected, func(slice *discoveryv1.EndpointSlice) []uint16 { return x.slicePorts(slice) })
 		// A pod of both families is there twice.
-		found = ofOneFamily(found, corev1.IPv4Protocol)
+		found = oneFamily(found, corev1.IPv4Protocol)
 	} else {
 		// The port of a slice is the Service's port of the same name.
 		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
 		port, _ := svc.port(k.Port, k.transport())
 		found = bs.gather(v, incremental.Lookup(v, bs.slices, k.Name),
 			func(slice *discoveryv1.EndpointSlice) []uint16 { return slicePorts(slice, port.Name, k.transport()) })
-		if svc.Family != "" {
-			found = ofOneFamily(found, svc.Family)
-		}
+		found = oneFamily(found, svc.Family)
 	}
 	out := &config.Endpoints{Key: string(id)}
 	zones := false
-	if k.Policy != "" {
-		found, zones = bs.asPolicy(v, k, found)
+	if p != nil && p.Compiled != nil {
+		found, zones = bs.asPolicy(v, k, p, found)
 	}
 	for at, b := range found {
 		endpoint := &config.Endpoint{
@@ -177,27 +188,25 @@ type behind struct {
 	Zone        string
 }
 
-// asPolicy returns the endpoints as policies want them: those of one family, or the address of the Service in their place, if it has one. zones reports
-// whether it is of any matter where they are.
-func (bs *backends) asPolicy(v *incremental.View, k backendKey, found map[netip.AddrPort]behind) (_ map[netip.AddrPort]behind, zones bool) {
-	p := bs.backendTraffic.read(v, parsePolicyPair(k.Policy))
-	if p == nil || p.Compiled == nil {
-		return found, false
+// leaveOutIPv6 is what a policy without IPv6 asks for.
+func leaveOutIPv6(found map[netip.AddrPort]behind) {
+	for at := range found {
+		if at.Addr().Is6() {
+			delete(found, at)
+		}
 	}
+}
+
+// asPolicy returns the endpoints as a policy wants them: the address of the Service in their place, if it has one. zones reports whether it is of any matter where they are.
+func (bs *backends) asPolicy(v *incremental.View, k backendKey, p *readPolicy, found map[netip.AddrPort]behind) (_ map[netip.AddrPort]behind, zones bool) {
 	lb := p.Backend.GetLoadBalancer()
 	zones = lb.GetPreferLocalZone() != nil || len(lb.GetZoneWeights()) > 0
 	// What must not be reached by itself must not be reached by way of the Service, and that there is no endpoint is answered better here.
 	if p.ByService && !k.XBackend && len(found) > 0 && incremental.Count(v, bs.refusals.byService, k.Name) == 0 {
 		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
-		if address, err := netip.ParseAddr(svc.ClusterIP); err == nil { // that of a headless Service is "None"
+		address, err := netip.ParseAddr(svc.ClusterIP) // that of a headless Service is "None"
+		if err == nil && !(p.IPv4Only && address.Is6()) {
 			return map[netip.AddrPort]behind{netip.AddrPortFrom(address.Unmap(), uint16(k.Port)): {}}, false
-		}
-	}
-	if p.IPv4Only {
-		for at := range found {
-			if at.Addr().Is6() {
-				delete(found, at)
-			}
 		}
 	}
 	return found, zones

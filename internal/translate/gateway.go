@@ -328,6 +328,9 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		_, p := gst.listenerCertificates.resolveClientCertificate(v, n, *terms.Client)
 		sum.Unresolved(p)
 	}
+	if len(g.Frontends) > 0 {
+		g.NoteFrontends(gst.listeners.httpsPorts(v, n), &sum)
+	}
 	for _, policies := range gst.policies {
 		sum.Note(policies.unnamedPolicies(v, n))
 	}

@@ -102,6 +102,25 @@ func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 		}, same[gwv1.ListenerConditionReason])
 }
 
+// httpsPorts are those of a Gateway's HTTPS listeners, with its ListenerSets.
+func (lis *listeners) httpsPorts(v *incremental.View, n name) map[int32]bool {
+	ports := map[int32]bool{}
+	note := func(l *listener.Listener) {
+		if l.Protocol == gwv1.HTTPSProtocolType {
+			ports[l.Port] = true
+		}
+	}
+	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {
+		l, _ := incremental.Fetch(v, lis.own, k)
+		note(l)
+	}
+	for _, k := range incremental.Lookup(v, lis.setSpecsByGateway, n) {
+		s, _ := incremental.Fetch(v, lis.setSpecs, k)
+		note(s.Listener)
+	}
+	return ports
+}
+
 func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
 	var ports listener.Ports
 	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {

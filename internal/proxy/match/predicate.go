@@ -110,31 +110,8 @@ func pseudoHeader(req *message.Request, name string) (value []byte, ok bool) {
 	case ":path":
 		return req.Path, true
 	}
-	if c := req.Consumed; c != nil {
-		value = consumedValue(c, name)
-	}
+	value = req.Consumed.Get(name)
 	return value, value != nil
-}
-
-var trailers, continues = []byte("trailers"), []byte("100-continue")
-
-// consumedValue is the value of a field that is not among the header's lines, nil without.
-func consumedValue(c *message.Consumed, name string) []byte {
-	switch name {
-	case "content-length":
-		return c.Length
-	case "upgrade":
-		return c.Upgrade
-	case "te":
-		if c.TETrailers {
-			return trailers
-		}
-	case "expect":
-		if c.ExpectContinue {
-			return continues
-		}
-	}
-	return nil
 }
 
 func (v *valueMatch) fitsValue(value []byte, b *stepsLeft) bool {

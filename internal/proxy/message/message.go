@@ -140,6 +140,24 @@ type Consumed struct {
 	ExpectContinue bool   // Expect: 100-continue, and there is a body to wait with
 }
 
+var trailers, continues = []byte("trailers"), []byte("100-continue")
+
+// Get is the value of a field, whose name is in lower case; nil without. c may be nil.
+func (c *Consumed) Get(name string) []byte {
+	switch {
+	case c == nil:
+	case name == "content-length":
+		return c.Length
+	case name == "upgrade":
+		return c.Upgrade
+	case name == "te" && c.TETrailers:
+		return trailers
+	case name == "expect" && c.ExpectContinue:
+		return continues
+	}
+	return nil
+}
+
 // Response is a response head.
 type Response struct {
 	Status int    // 100-999

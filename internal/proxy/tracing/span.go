@@ -105,7 +105,7 @@ func (s *Span) record(r *message.Request) {
 	s.tell(r, id.TraceID(), id.SpanID(), p.flags|byte(trace.FlagsSampled))
 	for i := range t.attributes {
 		if a := &t.attributes[i]; a.header != "" {
-			s.note(a, &r.Header)
+			s.note(a, func(name string) ([]byte, bool) { return s.requestField(r, name) })
 		}
 	}
 }
@@ -153,6 +153,9 @@ func (s *Span) requestField(r *message.Request, name string) ([]byte, bool) {
 		path := append(bytes.Clone(b.path[:min(len(b.path), maxValue)]), '?')
 		return append(path, b.query[:min(len(b.query), maxValue)]...), true
 	}
+	if value := r.Consumed.Get(name); value != nil {
+		return value, true
+	}
 	return r.Header.Get(name)
 }
 
@@ -167,8 +170,8 @@ func (s *Span) drop(r *message.Request) {
 }
 
 // note keeps the value of a field.
-func (s *Span) note(a *extra, h *message.Fields) {
-	if value, ok := h.Get(a.header); ok {
+func (s *Span) note(a *extra, get func(name string) ([]byte, bool)) {
+	if value, ok := get(a.header); ok {
 		s.noted = append(s.noted, a.key.String(text(value)))
 	}
 }
@@ -230,7 +233,7 @@ func (s *Span) Responds(h *message.Fields) {
 			known = known || n.Key == a.key
 		}
 		if !known {
-			s.note(a, h)
+			s.note(a, h.Get)
 		}
 	}
 	if s.rule == nil {

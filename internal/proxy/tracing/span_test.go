@@ -8,6 +8,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -80,5 +81,31 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%s of the seed 1, which is %d now", value, seed)
 		}
 		seen[string(value)] = true
+	}
+}
+
+// TestHeaderAttributes: what of a request's header does not stand among its lines is a field like the others.
+func TestHeaderAttributes(t *testing.T) {
+	tracer, recorder := recording(&Tracer{sampling: share{1, 1}, attributes: []extra{
+		{key: "host", header: "host"}, {key: "length", header: "content-length"}, {key: "tenant", header: "x-tenant"}, {key: "none", header: "upgrade"},
+	}})
+	r := &message.Request{Method: []byte("POST"), Path: []byte("/"), Host: []byte("shop.example:80"), MatchHost: []byte("shop.example"), Consumed: &message.Consumed{Length: []byte("7")}}
+	r.Header.Add([]byte("X-Tenant"), []byte("a"))
+	var s Span
+	seed := uint64(1)
+	s.Begin(tracer, r, &seed, time.Time{}, 80)
+	var response message.Fields
+	response.Add([]byte("Content-Length"), []byte("9"))
+	s.Responds(&response)
+	s.End(&observe.Record{Status: 200})
+	got := map[string]string{}
+	for _, a := range recorder.Ended()[0].Attributes() {
+		got[string(a.Key)] = a.Value.AsString()
+	}
+	if got["host"] != "shop.example:80" || got["length"] != "7" || got["tenant"] != "a" {
+		t.Errorf("attributes %v", got)
+	}
+	if _, has := got["none"]; has {
+		t.Errorf("attributes %v", got)
 	}
 }

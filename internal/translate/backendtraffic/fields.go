@@ -3,6 +3,7 @@ package backendtraffic
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
@@ -33,4 +34,33 @@ func Fields(spec *eg.BackendTrafficPolicySpec) (paths []string) {
 	}
 	slices.Sort(paths)
 	return paths
+}
+
+// ofRequests are the settings that change nothing for routes of connections, and ofConnections those that change nothing for routes of datagrams either; sorted.
+var (
+	ofRequests = []string{
+		"spec.admissionControl", "spec.bandwidthLimit", "spec.circuitBreaker.maxParallelRetries", "spec.circuitBreaker.maxRequestsPerConnection", "spec.circuitBreaker.retryBudget",
+		"spec.compression", "spec.compressor", "spec.faultInjection", "spec.http2", "spec.httpUpgrade", "spec.loadBalancer.endpointOverride", "spec.rateLimit", "spec.requestBuffer",
+		"spec.responseOverride", "spec.retry", "spec.telemetry", "spec.timeout.http", "spec.useClientProtocol",
+	}
+	ofConnections = []string{"spec.circuitBreaker", "spec.connection", "spec.dns", "spec.healthCheck", "spec.proxyProtocol", "spec.tcpKeepalive", "spec.timeout.tcp"}
+)
+
+// WithoutEffect returns the settings among fields, see Fields, that change nothing for routes of connections, or of datagrams; sorted.
+func WithoutEffect(spec *eg.BackendTrafficPolicySpec, fields []string, datagrams bool) (none []string) {
+	settings := ofRequests
+	if datagrams {
+		settings = append(slices.Clone(ofConnections), ofRequests...)
+	}
+	for _, f := range fields {
+		within := func(setting string) bool { return f == setting || strings.HasPrefix(f, setting+".") }
+		if i := slices.IndexFunc(settings, within); i >= 0 {
+			none = append(none, settings[i])
+		}
+	}
+	if lb := spec.LoadBalancer; lb != nil && lb.ConsistentHash != nil && lb.ConsistentHash.Type != "SourceIP" {
+		none = append(none, "spec.loadBalancer.consistentHash")
+	}
+	slices.Sort(none)
+	return slices.Compact(none)
 }

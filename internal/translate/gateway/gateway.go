@@ -7,9 +7,11 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -36,6 +38,8 @@ type Gateway struct {
 	// DefaultScope is that of the routes that need not name the Gateway to be attached to it; "" for none.
 	DefaultScope gwv1.GatewayDefaultScope
 
+	// Frontends are what it demands of clients.
+	Frontends []listener.Frontend
 	// Insecure are the fields in which clients are served whose certificates are not valid.
 	Insecure []string
 
@@ -102,11 +106,45 @@ func New(gw *gwv1.Gateway, cluster bool) *Gateway {
 	}
 	g.addresses(gw.Spec.Addresses, cluster)
 	g.Default = len(g.Binds) == 0 && g.Refused == nil && !g.Unaddressed()
+	g.Frontends = listener.FrontendsOf(gw)
 	g.Insecure = listener.InsecureFrontends(gw)
+	g.noteListenerSets(gw.Spec.AllowedListeners)
 	if s := gw.Spec.DefaultScope; s != gwv1.GatewayDefaultScopeNone {
 		g.DefaultScope = s
 	}
 	return g
+}
+
+// noteListenerSets says why a selector lets no ListenerSet attach, which these could not tell from one that does not select them.
+func (g *Gateway) noteListenerSets(allowed *gwv1.AllowedListeners) {
+	if allowed == nil || allowed.Namespaces == nil || allowed.Namespaces.From == nil || *allowed.Namespaces.From != gwv1.NamespacesFromSelector {
+		return
+	}
+	const field = "spec.allowedListeners.namespaces.selector"
+	if selector := allowed.Namespaces.Selector; selector == nil {
+		g.Notes = append(g.Notes, field+": no ListenerSet may attach: from: Selector needs a selector; add one")
+	} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		g.Notes = append(g.Notes, fmt.Sprintf("%s: no ListenerSet may attach: %v; correct it", field, err))
+	}
+}
+
+// NoteFrontends says which demands on clients no HTTPS listener makes, of listeners with such ports.
+func (g *Gateway) NoteFrontends(ports map[int32]bool, sum *Summary) {
+	rest := maps.Clone(ports) // that have no entry of their own
+	for _, f := range g.Frontends {
+		delete(rest, f.Port)
+	}
+	for _, f := range g.Frontends {
+		switch {
+		case f.Validation == nil:
+		case f.Port != 0 && !ports[f.Port]:
+			sum.Note(fmt.Sprintf("%s: no client is verified by it: no HTTPS listener has port %d", f.Field, f.Port))
+		case f.Port == 0 && len(ports) == 0:
+			sum.Note(f.Field + ": no client is verified by it: there is no HTTPS listener")
+		case f.Port == 0 && len(rest) == 0:
+			sum.Note(f.Field + ": no client is verified by it: the ports of all HTTPS listeners stand in perPort")
+		}
+	}
 }
 
 // addresses sorts spec.addresses by what can be done with them.

@@ -73,8 +73,6 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		switch name := strings.ToLower(n); {
 		case name == "cdn-loop":
 			why = "without %s a loop would not be noticed"
-		case name == "host" && strings.HasSuffix(field, "requestHeaderModifier"):
-			why = "a request without %s is not valid"
 		case slices.Contains(reserved, name):
 			why = "%s belongs to the connection, not to the message"
 		default:

@@ -28,7 +28,7 @@ func requestHeaderModifier(s *scope, f *gwv1.HTTPRouteFilter, field string) (pro
 func isHost(field string) bool { return strings.EqualFold(field, "host") }
 
 // checkHost checks entries for Host, which a request has exactly once: set replaces it,
-// add would make a second one and is ignored.
+// add would make a second one, and remove leave none: both are ignored.
 func (s *scope) checkHost(spec *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	for i, h := range spec.Set {
 		if value := strings.Trim(h.Value, " \t"); isHost(string(h.Name)) && !authority(value) {
@@ -40,6 +40,11 @@ func (s *scope) checkHost(spec *gwv1.HTTPHeaderFilter, field string) *condition.
 		if isHost(string(h.Name)) {
 			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.add[%d].name", field, i), "use set",
 				"it is ignored: a request has one Host only"))
+		}
+	}
+	for i, n := range spec.Remove {
+		if isHost(n) {
+			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.remove[%d]", field, i), "remove the entry", "it is ignored: a request without %s is not valid", n))
 		}
 	}
 	return nil
