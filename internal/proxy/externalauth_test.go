@@ -743,12 +743,18 @@ func TestExternalAuthTrailers(t *testing.T) {
 	const body = "3\r\nabc\r\n0\r\nX-User: root\r\nx_user: root\r\nX-GROUP: root\r\nX_Group: root\r\nX-Fine: 1\r\n\r\n"
 	for _, maxBody := range []int64{0, 100} { // the section comes after the answer, and before
 		for name, g := range map[string]*gateway{
-			"HTTP with a list": authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: maxBody, ResponseHeaders: []string{"x-user", "x_group"}}, allow, behind),
-			"gRPC":             authByGRPC(t, &config.ExternalAuth{MaxBodyBytes: maxBody}, check, behind),
+			"HTTP with a list":   authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: maxBody, ResponseHeaders: []string{"x-user", "x_group"}}, allow, behind),
+			"HTTP, what is sent": authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: maxBody, RequestHeaders: []string{"x-user"}, ResponseHeaders: []string{"x_group"}}, allow, behind),
+			"gRPC with a list":   authByGRPC(t, &config.ExternalAuth{MaxBodyBytes: maxBody, RequestHeaders: []string{"authorization"}}, check, behind),
+			"gRPC":               authByGRPC(t, &config.ExternalAuth{MaxBodyBytes: maxBody}, check, behind), // which is sent all
 		} {
+			want := "1 1"
+			if name == "gRPC" {
+				want = "0 "
+			}
 			t.Run(fmt.Sprintf("%s, %d", name, maxBody), func(t *testing.T) {
 				got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: X-User, x_user, X-Group, X_Group, X-Fine\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
-				if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\n1 1") {
+				if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\n"+want) {
 					t.Errorf("got %q", got)
 				}
 				r, err := http.NewRequest("POST", "http://"+g.addr()+"/", struct{ io.Reader }{strings.NewReader("abc")})
@@ -763,7 +769,7 @@ func TestExternalAuthTrailers(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer resp.Body.Close()
-				if b, _ := io.ReadAll(resp.Body); string(b) != "1 1" {
+				if b, _ := io.ReadAll(resp.Body); string(b) != want {
 					t.Errorf("by HTTP/2: %q", b)
 				}
 			})
@@ -783,6 +789,16 @@ func TestExternalAuthTrailers(t *testing.T) {
 	g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx_sum: 6\r\nX-Sum: 7\r\n\r\n")
 	if m := <-copies; m.trailer != "" || string(m.body) != "abc" {
 		t.Errorf("the mirror got %q", m.trailer)
+	}
+}
+
+// TestExternalAuthOfAsterisk: servers answer OPTIONS * by themselves, whoever asks, which is no yes.
+func TestExternalAuthOfAsterisk(t *testing.T) {
+	t.Parallel()
+	var passed atomic.Int64
+	g := authByHTTP(t, &config.ExternalAuth{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, func(http.ResponseWriter, *http.Request) { passed.Add(1) })
+	if got := g.roundTrip("OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403 ") || passed.Load() != 0 {
+		t.Errorf("%d have passed; got %q", passed.Load(), got)
 	}
 }
 

@@ -136,10 +136,13 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 // name, which servers may merge into the header section, also where underscores stand for hyphens.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
+// DecideAll is Decide for all names.
+func (x *Exchange) DecideAll() { x.Note(decided, nil) }
+
 // Decided reports whether a name was given to Decide, in any spelling.
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
-		if n := &x.notes[i]; n.owner == decided && message.EqualFoldHyphens(name, n.value) {
+		if n := &x.notes[i]; n.owner == decided && (len(n.value) == 0 || message.EqualFoldHyphens(name, n.value)) {
 			return true
 		}
 	}

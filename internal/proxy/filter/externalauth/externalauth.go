@@ -43,6 +43,7 @@ type auth struct {
 	requestHeaders  []string
 	responseHeaders []string
 	maxBody         int64
+	seesAll         bool // the server is sent all fields of the header
 }
 
 // Compile makes the filter.
@@ -53,6 +54,7 @@ func Compile(c *config.ExternalAuth, env filter.Env) (filter.Filter, error) {
 	a := &auth{
 		backend: env.Backend(c.GetBackend()), authority: []byte(c.GetAuthority()), path: []byte(c.GetPath()),
 		requestHeaders: c.GetRequestHeaders(), responseHeaders: c.GetResponseHeaders(), maxBody: c.GetMaxBodyBytes(),
+		seesAll: c.GetGrpc() && len(c.GetRequestHeaders()) == 0,
 	}
 	switch {
 	case a.backend == nil:
@@ -85,6 +87,7 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 	if len(a.requestHeaders) > 0 {
 		x.Request.Header.RemoveIf(a.unseen)
 	}
+	a.decideJudged(x)
 	if a.maxBody == 0 {
 		return ask(x, nil)
 	}
@@ -96,6 +99,20 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 		return x.Fail(failed)
 	}
 	return ask(x, body)
+}
+
+// decideJudged keeps the fields that the server judges out of the trailer section, which it does not see.
+func (a *auth) decideJudged(x *filter.Exchange) {
+	switch {
+	case len(a.requestHeaders) > 0:
+		for _, n := range a.requestHeaders {
+			x.Decide(n)
+		}
+	case a.seesAll:
+		x.DecideAll()
+		return
+	}
+	x.Decide("authorization")
 }
 
 // askHTTP sends the server the request's head, and with forwardBody its body, and lets the request pass where the answer is 200.
@@ -137,10 +154,10 @@ func reasonOf(err error) string {
 // pathOf is the path that the server is sent for that of the request.
 func (a *auth) pathOf(path []byte) []byte {
 	switch {
+	case len(path) == 0 || path[0] != '/': // of OPTIONS *, which servers answer by themselves, whoever asks
+		return slices.Concat(a.path, []byte("/"))
 	case len(a.path) == 0:
 		return path
-	case len(path) == 0 || path[0] != '/': // of OPTIONS *
-		return slices.Concat(a.path, []byte("/"))
 	}
 	return slices.Concat(a.path, path)
 }
