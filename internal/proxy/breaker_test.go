@@ -162,6 +162,43 @@ func TestBreakerRetries(t *testing.T) {
 	}
 }
 
+// TestBreakerRetriesEnd: a retry is under way until its response comes, and not for as long as that is relayed.
+func TestBreakerRetriesEnd(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	var failing atomic.Bool
+	g := startGateway(t, Timeouts{})
+	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if failing.CompareAndSwap(true, false) {
+			w.WriteHeader(503)
+			return
+		}
+		w.WriteHeader(200)
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/stream" {
+			<-r.Context().Done()
+		}
+	}), func(r *config.Rule) {
+		r.Retry = &config.Retry{Attempts: 1, BackoffNanos: int64(time.Millisecond), Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_5XX}}
+	})
+	g.apply([]*config.Resource{trafficOf(0, breakerOf(&config.CircuitBreaker{MaxParallelRetries: proto.Uint32(1)}))})
+	failing.Store(true)
+	c := g.dial()
+	fmt.Fprint(c, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n")
+	stream, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || stream.StatusCode != 200 {
+		t.Fatal(stream, err)
+	}
+	for range 2 {
+		failing.Store(true)
+		if status, err := get(g.dial()); status != 200 || err != nil {
+			t.Errorf("beside the stream: %d, %v", status, err)
+		}
+	}
+	c.Close()
+	g.uncounted()
+}
+
 // TestBreakerTunnels: a tunnel has its connection to the end, and a WebSocket is a request besides; when they end, by either side, nothing is counted any more.
 func TestBreakerTunnels(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,9 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -155,3 +157,44 @@ type scratch []byte
 
 func (s scratch) Take() []byte { return s }
 func (s scratch) Give()        {}
+
+// TestRefusedExpectation: the connection to a backend that has answered without saying that it reads the body, of which all was sent, carries no other request: such a backend
+// may take the body for one.
+func TestRefusedExpectation(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, expect, interim string
+		want                  int32
+	}{
+		{"refused", "Expect: 100-continue\r\n", "", 2},
+		{"continued", "Expect: 100-continue\r\n", "HTTP/1.1 100 Continue\r\n\r\n", 1},
+		{"none", "", "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var conns atomic.Int32
+			g := startGateway(t, Timeouts{})
+			g.serve(rawBackend(t, func(nc net.Conn, r *bufio.Reader) {
+				conns.Add(1)
+				for {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					io.WriteString(nc, c.interim)
+					io.Copy(io.Discard, req.Body)
+					io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			}), nil)
+			post := "POST / HTTP/1.1\r\nHost: h\r\n" + c.expect + "Content-Length: 3\r\nConnection: close\r\n\r\nabc"
+			for range 2 {
+				if got := g.roundTrip(post); !strings.Contains(got, "HTTP/1.1 200 ") {
+					t.Errorf("got %q", got)
+				}
+			}
+			if n := conns.Load(); n != c.want {
+				t.Errorf("%d connections, want %d", n, c.want)
+			}
+		})
+	}
+}

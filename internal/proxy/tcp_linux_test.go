@@ -49,6 +49,32 @@ func (g *gateway) dialling(all, waiting float64) {
 	})
 }
 
+// TestTCPSlowConnectIsGivenUp: a connection whose endpoint does not answer goes to another one long before the connect timeout, and those that follow go there at once.
+func TestTCPSlowConnectIsGivenUp(t *testing.T) {
+	checkLeaks(t)
+	full := testkit.FullListener(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go echoAll(l)
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), Upstream: upstream.Options{ConnectTimeout: time.Hour}})
+	g.apply(append(backend(fullBackend, full.Addr().String(), l.Addr().String()), g.tcpListener("tcp"),
+		l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: fullBackend, Weight: 1})))
+	for range 20 {
+		c := g.dial()
+		if _, err := io.WriteString(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 5)
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		c.Close()
+	}
+}
+
 // TestTCPDialsAreBounded: connections wait for their turn to dial as requests do, and those beyond the limit are reset.
 func TestTCPDialsAreBounded(t *testing.T) {
 	checkLeaks(t)

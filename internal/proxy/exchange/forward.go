@@ -201,6 +201,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
+	x.endRetry() // none follows, and what is relayed may last for hours
 	tunnel := x.opensTunnel()
 	x.recordHead()
 	x.body.settle(a) // before that, so that it does not start any more
@@ -221,6 +222,10 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	return x.relayed(a, x.relay(a)), failure{}, verdict{}
 }
 
+// refusedExpectation reports whether the backend has answered without saying that it reads the body, of which all was sent: one that does not read it would take it for
+// the next request.
+func (x *Exchange) refusedExpectation() bool { return x.ExpectContinue && !x.body.continued }
+
 // relayed follows the relay of a response, unless it is suspended.
 func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 	if x.suspended {
@@ -229,7 +234,7 @@ func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 	uploaded := x.body.finish(a, complete)
 	x.noteSent(uploaded)
 	gone := x.Client.Watch.end()
-	a.end(complete && uploaded && !gone)
+	a.end(complete && uploaded && !gone && !x.refusedExpectation())
 	if complete && x.rec.Reason == observe.ReasonOK {
 		x.rec.Reason = x.ending
 	}

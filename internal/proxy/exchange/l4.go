@@ -20,9 +20,11 @@ type L4 struct {
 	identity *upstream.Identity
 	backend  *upstream.Backend
 	endpoint *upstream.Endpoint // which has been begun; nil without one
+	retry    *retryState        // nil before the first failure
 	dial     l4Dial
-	retry    *retryState    // nil before the first failure
-	failed   observe.Reason // that failure, or the latest
+	early    bool           // it is given up before the connect timeout
+	failed   observe.Reason // the latest failure
+	begun    uint32         // when it began, in milliseconds since start
 }
 
 // l4Dial is how far the connection to an endpoint has come.
@@ -93,7 +95,7 @@ func (x *L4) Next(seed *uint64) (to netip.AddrPort, timeout time.Duration, next 
 	switch {
 	case ep == nil && x.retry == nil:
 		return to, 0, L4End, observe.ReasonNoEndpoints
-	case ep == nil, tried.Has(ep):
+	case ep == nil, tried.Has(ep) && x.retry.needsOther:
 		return to, 0, L4End, x.failed
 	case !ep.BeginTunnel():
 		return to, 0, L4Join, observe.ReasonOK
@@ -101,8 +103,9 @@ func (x *L4) Next(seed *uint64) (to netip.AddrPort, timeout time.Duration, next 
 	x.rec.Attempts++
 	x.rec.Upstream = ep.Address()
 	ep.Begin()
-	x.endpoint, x.dial = ep, l4Begun
-	return ep.Address(), ep.ConnectTimeout(), L4Dial, observe.ReasonOK
+	x.endpoint, x.dial, x.begun = ep, l4Begun, uint32(time.Since(x.start).Milliseconds())
+	timeout, x.early = ep.TunnelTimeout()
+	return ep.Address(), timeout, L4Dial, observe.ReasonOK
 }
 
 // Gone reports whether the endpoint that is being dialled has left the configuration.
@@ -116,7 +119,7 @@ func (x *L4) Dialling(local netip.AddrPort) {
 // Made notes that the connection was made. Any reason but ReasonOK is to be given to Finish, and the connection to be reset.
 func (x *L4) Made() observe.Reason {
 	x.dial = l4Made
-	x.endpoint.TunnelMade()
+	x.endpoint.TunnelMade(time.Since(x.start) - time.Duration(x.begun)*time.Millisecond)
 	switch {
 	case x.path.to.from == x.path.to.to: // the system has connected the socket to itself, since nobody listens there
 		return observe.ReasonConnectFailed
@@ -128,7 +131,7 @@ func (x *L4) Made() observe.Reason {
 
 // Failed notes that no connection could be made. With again Next follows, else Finish with the reason.
 func (x *L4) Failed(err error) (again bool, reason observe.Reason) {
-	f := connectFailure(x.endpoint.TunnelFailed(err))
+	f := connectFailure(x.endpoint.TunnelFailed(err, x.early))
 	x.dial = l4NotBegun
 	x.path.end()
 	if x.retry == nil {

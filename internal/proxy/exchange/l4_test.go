@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestL4AsksEachEndpointOnce(t *testing.T) {
 	asked := map[netip.AddrPort]bool{}
 	for i := range 3 {
 		to, timeout, next, _ := x.Next(&seed)
-		if next != L4Dial || asked[to] || timeout != upstream.DefaultConnectTimeout {
+		if whole := timeout == upstream.DefaultConnectTimeout; next != L4Dial || asked[to] || whole != (i == 2) { // less while another one is fit
 			t.Fatalf("endpoint %d: %v is asked, within %v, by %v", i, to, timeout, next)
 		}
 		asked[to] = true
@@ -74,6 +75,27 @@ func TestL4AsksEachEndpointOnce(t *testing.T) {
 	if st := b.Stats(); st.Failures != 3 || st.Dialled != 0 {
 		t.Errorf("%+v", st)
 	}
+	idleBackend(t, x, b)
+}
+
+// TestL4Moves: an endpoint that takes long is followed by another one, long before the connect timeout.
+func TestL4Moves(t *testing.T) {
+	x, b := l4(t, 1001, 1002)
+	var seed uint64
+	slow, timeout, _, _ := x.Next(&seed)
+	x.Dialling(local(5000))
+	if again, reason := x.Failed(os.ErrDeadlineExceeded); !again || reason != observe.ReasonConnectTimeout || timeout >= upstream.DefaultConnectTimeout {
+		t.Fatal(again, reason, timeout)
+	}
+	other, _, _, _ := x.Next(&seed)
+	x.Dialling(local(5001))
+	if again, _ := x.Failed(syscall.ECONNREFUSED); !again || other == slow {
+		t.Fatal(again, slow, other)
+	}
+	if _, _, next, reason := x.Next(&seed); next != L4End || reason != observe.ReasonConnectFailed {
+		t.Errorf("behind an endpoint that refuses only others are asked: %v, %v", next, reason)
+	}
+	x.Finish(observe.ReasonConnectFailed, tunnel.End{})
 	idleBackend(t, x, b)
 }
 

@@ -21,6 +21,7 @@ func (x *Exchange) reportStatus() {
 		value, ok := x.resp.Header.Get("grpc-status")
 		if !ok {
 			x.statusAwaited = true
+			x.endpoint.Answered()
 			return
 		}
 		status = grpcHTTPStatus(value)

@@ -115,12 +115,7 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		if p.Disabled() || r.moves == maxMoves && p != nil {
 			return x.retryByRule(f)
 		}
-		r.tried.Add(x.endpoint)
-		r.fresh = false
-		if r.moves < maxMoves {
-			r.moves++
-			r.uncounted++
-		}
+		r.move(x.endpoint)
 		v.again = counted()
 	case failedStale:
 		// That was no attempt, unless we asked for a new connection and were given one that another had just used: then
@@ -200,9 +195,24 @@ func (x *Exchange) countReplay() bool {
 	return true
 }
 
+// move has the next attempt made at another endpoint than one that takes long, if there is one.
+func (r *retryState) move(ep *upstream.Endpoint) {
+	r.tried.Add(ep)
+	r.fresh, r.needsOther = false, false
+	if r.moves < maxMoves {
+		r.moves++
+		r.uncounted++
+	}
+}
+
 // connectsAgain reports, of an endpoint to which no connection could be made, by so many attempts, whether another one is asked, without a rule's retry.
 func (r *retryState) connectsAgain(kind failureKind, ep *upstream.Endpoint, attempts int) bool {
-	if kind != failedToConnect && kind != failedGone {
+	switch kind {
+	case failedSlow:
+		r.move(ep)
+		return attempts-r.uncounted < maxConnects
+	case failedToConnect, failedGone:
+	default:
 		return false
 	}
 	r.tried.Add(ep)

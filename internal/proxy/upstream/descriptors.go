@@ -39,13 +39,24 @@ func (e *Endpoint) acquireSocket(evict bool) bool {
 	if most == 0 {
 		most, ofBackend = math.MaxInt64, math.MaxInt64
 	}
-	if root.sockets.Add(1) > ofBackend && !(evict && root.evictIdle() && root.sockets.Load() <= ofBackend) {
+	if !enter(&root.sockets, ofBackend, evict, root.evictIdle) {
 		root.sockets.Add(-1)
 		return false
 	}
-	if s.sockets.Add(1) > most && !(evict && s.EvictIdle() && s.sockets.Load() <= most) {
+	if !enter(&s.sockets, most, evict, s.EvictIdle) {
 		e.releaseSocket()
 		return false
+	}
+	return true
+}
+
+// enter adds one to n, and reports whether that is within most. With evict it has free make room, for others that have entered meanwhile, too.
+func enter(n *atomic.Int64, most int64, evict bool, free func() bool) bool {
+	n.Add(1)
+	for n.Load() > most {
+		if !evict || !free() {
+			return false
+		}
 	}
 	return true
 }

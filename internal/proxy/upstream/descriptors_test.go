@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 )
@@ -153,10 +154,43 @@ func TestMaxOpen(t *testing.T) {
 	if !b.BeginTunnel() {
 		t.Error("no tunnel is begun within the limit")
 	}
-	b.TunnelMade()
+	b.TunnelMade(time.Millisecond)
 	b.TunnelClosed()
 	dial(t, a).Close()
 	if got := s.sockets.Load(); got != most-1 {
 		t.Errorf("%d connections are counted, want %d", got, most-1)
+	}
+}
+
+// TestMaxOpenTogether: connections that are made at the same moment take the places of ones that idle, be these of any age, and none is refused while there are such.
+func TestMaxOpenTogether(t *testing.T) {
+	const most = 16
+	srv := listen(t)
+	s := NewSet(Options{MaxOpen: most})
+	t.Cleanup(s.Close)
+	apply(t, s, backendResource("a"), endpointsResource("a", endpoint(srv.addrPort())))
+	a := s.Get("a").Endpoints()[0]
+	var idle []*Conn
+	for range mostOfBackend(most) {
+		idle = append(idle, dial(t, a))
+	}
+	for _, c := range idle {
+		c.Release()
+	}
+	idle[0].released = s.clock.Load() - int64(time.Minute)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			c, err := a.Dial(context.Background(), time.Time{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		})
+	}
+	all.Wait()
+	if got := s.sockets.Load(); got > mostOfBackend(most) {
+		t.Errorf("%d connections are counted", got)
 	}
 }

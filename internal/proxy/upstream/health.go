@@ -185,6 +185,13 @@ func (e *Endpoint) Responded(status int) {
 	e.responded(status)
 }
 
+// Answered is told of the head of a response whose status Responded is told later.
+func (e *Endpoint) Answered() {
+	if e.suspect.Load() == onTrial {
+		e.reached()
+	}
+}
+
 func (e *Endpoint) responded(status int) {
 	if e.suspect.Load() == onTrial {
 		e.reached()

@@ -340,6 +340,22 @@ func TestOneRequestTriesASuspect(t *testing.T) {
 	}
 }
 
+// TestSuspectAnswersWithoutStatus: the head of a response shows that an endpoint can be reached, also while its status is to come.
+func TestSuspectAnswersWithoutStatus(t *testing.T) {
+	e := made(t, 2).Endpoints()[0]
+	e.mistrust()
+	e.Answered() // to a request from before
+	if e.fit() {
+		t.Fatal("fit though nobody has tried it")
+	}
+	e.avoidUntil.Store(1)
+	e.Begin()
+	e.Answered()
+	if !e.fit() || e.avoidUntil.Load() != 0 {
+		t.Error("not fit after the head of a response")
+	}
+}
+
 func TestOutcomeAllocatesNothing(t *testing.T) {
 	for name, c := range map[string]*config.HealthCheck{"none": nil, "passive": {Passive: passiveConfig()}} {
 		b := made(t, 4)

@@ -23,13 +23,21 @@ func (e *Endpoint) BeginTunnel() bool {
 	return true
 }
 
-// ConnectTimeout is how long it may take until the endpoint has accepted a connection.
-func (e *Endpoint) ConnectTimeout() time.Duration { return e.backend.set.options.ConnectTimeout }
+// TunnelTimeout is how long it may take until the endpoint has accepted a connection. early is that it is less than the connect timeout, since another endpoint is fit: a
+// connection is better off there than waiting for an endpoint whose network drops what is sent.
+func (e *Endpoint) TunnelTimeout() (d time.Duration, early bool) {
+	d = e.backend.set.options.ConnectTimeout
+	if patience := e.health.backend.patience(); patience < d && e.HasAlternative() {
+		return patience, true
+	}
+	return d, false
+}
 
-// TunnelMade counts the connection that BeginTunnel allowed, until TunnelClosed.
-func (e *Endpoint) TunnelMade() {
+// TunnelMade counts the connection that BeginTunnel allowed, until TunnelClosed. It took so long.
+func (e *Endpoint) TunnelMade(took time.Duration) {
 	e.dialDone(forTunnel)
 	e.reached()
+	e.health.backend.connected(took)
 	e.dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	e.open.Add(1)
@@ -41,8 +49,11 @@ func (e *Endpoint) TunnelClosed() {
 	e.closed()
 }
 
-// TunnelFailed says why the connection that BeginTunnel allowed could not be made: os.ErrDeadlineExceeded is that the connect timeout has passed.
-func (e *Endpoint) TunnelFailed(err error) *DialError {
+// TunnelFailed says why the connection that BeginTunnel allowed could not be made: os.ErrDeadlineExceeded is that TunnelTimeout has passed.
+func (e *Endpoint) TunnelFailed(err error, early bool) *DialError {
+	if early && isTimedOut(err) {
+		err = errSlow
+	}
 	e.releaseSocket()
 	e.dialDone(forTunnel)
 	if IsExhausted(err) {
