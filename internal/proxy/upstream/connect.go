@@ -11,10 +11,11 @@ import (
 
 // waiter is a request that waits for a connection.
 type waiter struct {
-	ready chan struct{} // closed when what follows is set
-	conn  *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
-	place *Shared
-	err   *DialError // where all three are nil the backend chose HTTP/1.1: dial
+	patient bool          // waits up to the connect timeout, whatever other endpoints there are
+	ready   chan struct{} // closed when what follows is set
+	conn    *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
+	place   *Shared
+	err     *DialError // where all three are nil the backend chose HTTP/1.1: dial
 }
 
 // Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
@@ -134,11 +135,15 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 		h.mu.Unlock()
 		return nil, s, nil
 	}
+	if !limit.patient && h.onlySlow() && e.HasAlternative() {
+		h.mu.Unlock()
+		return nil, nil, e.dialError(ReasonSlow, true, errSlow)
+	}
 	if len(h.waiting) >= e.backend.set.options.MaxWaiting {
 		h.mu.Unlock()
 		return nil, nil, e.crowded()
 	}
-	w := &waiter{ready: make(chan struct{})}
+	w := &waiter{patient: limit.patient, ready: make(chan struct{})}
 	h.waiting = append(h.waiting, w)
 	h.hungry.Store(int64(len(h.waiting)))
 	e.dialMore()
@@ -240,7 +245,32 @@ func (e *Endpoint) dialMore() {
 			return
 		}
 		h.dialling++
-		go e.dialShared(e.connectLimit(time.Time{}))
+		limit := e.connectLimit(time.Time{})
+		limit.patient = slices.ContainsFunc(h.waiting, func(w *waiter) bool { return w.patient })
+		go e.dialShared(limit)
+	}
+}
+
+// onlySlow reports whether all connects that are under way take longer than others do; mu is held.
+func (h *sharing) onlySlow() bool { return h.slow > 0 && h.slow == h.dialling }
+
+// endImpatient ends the waits that are not patient, where another endpoint is quicker maybe; mu is held.
+func (h *sharing) endImpatient(err *DialError) {
+	if !h.onlySlow() {
+		return
+	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *waiter) bool {
+		if w.patient {
+			return false
+		}
+		w.err = err
+		close(w.ready)
+		return true
+	})
+	h.hungry.Store(int64(len(h.waiting)))
+	if len(h.waiting) == 0 {
+		h.waiting = nil
+		h.blocked.set(notLimited)
 	}
 }
 
@@ -254,14 +284,31 @@ func (h *sharing) isBlocked() bool {
 // dialShared makes a connection for those who wait, whoever of them is still there then, or a spare one.
 func (e *Endpoint) dialShared(limit dialLimit) {
 	h := &e.sharing
-	dialling := true
+	dialling, slow := true, false
+	done := func() { // mu is held
+		h.dialling--
+		if slow {
+			h.slow--
+		}
+		dialling = false
+	}
+	if limit.patient {
+		limit.slow = &slowDial{tell: func() {
+			e.tookLong()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			slow = true
+			h.slow++
+			h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
+		}}
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			e.backend.set.options.Panicked("connect", v)
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if dialling {
-				h.dialling--
+				done()
 			}
 			h.endWaits(e.dialError(ReasonFailed, true, errPanic))
 		}
@@ -275,12 +322,13 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 	}()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dialling--
-	dialling = false
+	done()
 	if err == nil {
 		h.failure.Store(nil)
 	}
 	switch {
+	case err != nil && limit.spare && len(h.waiting) > 0: // they have come since, and for them more is done
+		e.dialMore()
 	case err != nil:
 		var dial *DialError
 		if errors.As(err, &dial) {
@@ -288,6 +336,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 			if full := errors.Is(err, errDescriptors) && len(h.list()) > 0; h.dialling == 0 && !full { // else another may bring what is wanted, or the end of a stream
 				h.endWaits(dial)
 			}
+			h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
 		}
 	case e.speaksHTTP2(c):
 		h.exclusive.Store(false)

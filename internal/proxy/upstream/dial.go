@@ -70,6 +70,8 @@ type dialLimit struct {
 	spent bool
 	// patient reports whether the connect is not given up early for another endpoint, see ConnectPatiently.
 	patient bool
+	// slow is told if a patient connect takes long; nil for nobody.
+	slow *slowDial
 	// spare tells that no request asks for the connection, so that its failure says nothing of how requests fare.
 	spare bool
 }
@@ -140,9 +142,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	defer context.AfterFunc(e.life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
 	start := time.Now()
-	dialled, err := e.dialTCP(living, &dialer, limit.patient)
+	dialled, err := e.dialTCP(living, &dialer, limit)
 	if IsExhausted(err) && !limit.spare && s.EvictIdle() {
-		dialled, err = e.dialTCP(living, &dialer, limit.patient)
+		dialled, err = e.dialTCP(living, &dialer, limit)
 	}
 	if err != nil {
 		if limit.reason == ReasonDeadline && isTimedOut(err) && ctx.Err() == nil && e.life.Err() == nil {
@@ -231,6 +233,10 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
 	whole := e.whole()
+	if reason == ReasonTimeout && limit.slow != nil && limit.slow.isTold() { // it has been counted
+		whole.suspectFor(avoidFor)
+		return e.dialError(reason, true, err)
+	}
 	whole.failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	if limit.spare {

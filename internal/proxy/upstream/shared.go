@@ -168,6 +168,7 @@ type sharing struct {
 	mu       sync.Mutex
 	waiting  []*waiter // in the order in which they came
 	dialling int       // connections that are being made
+	slow     int       // those of them that take longer than others do
 	blocked  blockedQueue
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -60,16 +61,21 @@ var errSlow = errors.New("no answer in the time that connects take")
 
 // dialTCP makes the connection. Where the backend has another endpoint that is fit it gives up early, with errSlow: a request is better off there than waiting for an
 // endpoint whose network drops what is sent.
-func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, patient bool) (net.Conn, error) {
+func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) (net.Conn, error) {
 	g := e.health.backend
 	start := time.Now()
 	patience := g.patience()
-	early := !patient && start.Add(patience).Before(d.Deadline) && e.HasAlternative()
-	if early {
+	late := start.Add(patience).Before(d.Deadline)
+	early := late && !limit.patient && e.HasAlternative()
+	switch {
+	case early:
 		d.Deadline = start.Add(patience)
+	case late && limit.slow != nil:
+		defer limit.slow.watch(patience, e)()
 	}
 	c, err := d.DialContext(ctx, "tcp", e.text)
 	switch {
+	case err == nil && limit.slow != nil && limit.slow.isTold(): // others are not to wait as long
 	case err == nil:
 		g.connected(time.Since(start))
 	case early && ctx.Err() == nil && isTimedOut(err):
@@ -84,7 +90,7 @@ const leastUnanswered = 50 * time.Millisecond
 // unanswered follows a connect that a request's own deadline has ended, shorter than patience maybe: an endpoint whose network drops what is sent would never be found
 // out by such requests. It is judged as by a connect that was given up for another endpoint, where it has taken much longer than others.
 func (e *Endpoint) unanswered(took time.Duration) {
-	g, whole := e.health.backend, e.whole()
+	g := e.health.backend
 	least := firstPatience
 	if slowest := time.Duration(g.slowest.Load()); slowest > 0 {
 		least = max(patienceFactor*slowest, leastUnanswered)
@@ -92,10 +98,55 @@ func (e *Endpoint) unanswered(took time.Duration) {
 	if took < least {
 		return
 	}
+	e.tookLong()
+}
+
+// tookLong follows a connect that has taken much longer than others.
+func (e *Endpoint) tookLong() {
+	whole := e.whole()
 	whole.mistrust()
 	whole.failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	whole.connectFailed(true)
+}
+
+// slowDial has a connect that goes on for requests which wait patiently tell, once, that it takes longer than others do, where another endpoint is fit.
+type slowDial struct {
+	mu         sync.Mutex
+	over, told bool
+	tell       func()
+}
+
+// watch begins with the connect, and is followed by stop at its end, behind which tell is not called, nor running.
+func (s *slowDial) watch(patience time.Duration, e *Endpoint) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = false
+	t := time.AfterFunc(patience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		defer func() {
+			if v := recover(); v != nil {
+				e.backend.set.options.Panicked("connect", v)
+			}
+		}()
+		if !s.over && !s.told && e.HasAlternative() {
+			s.told = true
+			s.tell()
+		}
+	})
+	return func() {
+		t.Stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.over = true
+	}
+}
+
+func (s *slowDial) isTold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told
 }
 
 func isTimedOut(err error) bool {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -82,33 +84,103 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 	}
 }
 
-// TestPatienceWithSharedConnections: a request that waits patiently for a place asks for another dial where one was given up early, as long as it has time. When that is over its wait ends, also while another dial goes on.
+// sharedDials is how many shared connections are being made, and how many of them for long.
+func sharedDials(e *Endpoint) (dialling, slow int) {
+	e.sharing.mu.Lock()
+	defer e.sharing.mu.Unlock()
+	return e.sharing.dialling, e.sharing.slow
+}
+
+// TestPatienceWithSharedConnections: a request that waits patiently for a place gets one also where the connect takes long. Others do not wait with it where there is another
+// endpoint, nor for the one connection that a limit allows.
 func TestPatienceWithSharedConnections(t *testing.T) {
+	for name, traffic := range map[string]*config.BackendTraffic{"": nil, "one connection": {CircuitBreaker: &config.CircuitBreaker{MaxConnections: proto.Uint32(1)}}} {
+		t.Run(name, func(t *testing.T) {
+			full := testkit.FullListener(t)
+			server := listen(t)
+			_, b := newSet(t, Options{ConnectTimeout: testkit.Patience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+			apply(t, b.set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C, Traffic: traffic}}})
+			slow := b.Endpoints()[0]
+			b.health.slowest.Store(1)
+			patient := make(chan error, 1)
+			go func() {
+				_, place, err := slow.ConnectPatiently(context.Background(), time.Time{}, true)
+				if err == nil && place == nil {
+					err = errors.New("no place")
+				}
+				patient <- err
+			}()
+			testkit.Eventually(t, "the patient one has a connection made", func() bool { n, _ := sharedDials(slow); return n == 1 })
+			for range 2 {
+				if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
+					t.Fatalf("one that is not patient: %v", err)
+				}
+				if slow.fit() || !slow.fitForSession() {
+					t.Error("the endpoint is not avoided, or its sessions leave it")
+				}
+			}
+			if dialling, slow := sharedDials(slow); dialling != 1 || slow != 1 {
+				t.Errorf("%d connections are made, %d of them for long", dialling, slow)
+			}
+			if n := slow.failures.Load(); n != 1 {
+				t.Errorf("%d failures", n)
+			}
+			protocols := new(http.Protocols)
+			protocols.SetUnencryptedHTTP2(true)
+			s := &http.Server{Protocols: protocols, Handler: http.NotFoundHandler()}
+			defer s.Close()
+			go s.Serve(full)
+			if err := <-patient; err != nil {
+				t.Errorf("the patient one: %v", err)
+			}
+			if dialling, many := sharedDials(slow); !slow.fit() || dialling != 0 || many != 0 {
+				t.Errorf("fit %v, %d connections are made, %d of them for long", slow.fit(), dialling, many)
+			}
+			if got := b.health.patience(); got != leastPatience {
+				t.Errorf("others wait for %v", got)
+			}
+		})
+	}
+}
+
+// TestPatienceEnds: a request that waits patiently ends with its own limit, and a connect that has failed is counted once.
+func TestPatienceEnds(t *testing.T) {
 	full := testkit.FullListener(t)
 	server := listen(t)
 	_, b := newSet(t, Options{ConnectTimeout: 4 * leastPatience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
 	apply(t, b.set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
 	slow := b.Endpoints()[0]
 	b.health.slowest.Store(1)
-	if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
-		t.Fatalf("one that is not patient: %v", err)
-	}
-	slow.reached()
 	var dialError *DialError
 	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
 		t.Errorf("%v", err)
 	}
-	// As while another dial goes on, after one that was given up early.
-	slow.sharing.mu.Lock()
-	slow.sharing.dialling++
-	slow.sharing.failure.Store(slow.dialError(ReasonSlow, true, errSlow))
-	slow.sharing.mu.Unlock()
-	if _, _, err := slow.connectBy(context.Background(), dialLimit{at: time.Now().Add(time.Millisecond), reason: ReasonTimeout, patient: true}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
-		t.Errorf("beside another dial: %v", err)
+	testkit.Eventually(t, "the connect ends", func() bool { n, _ := sharedDials(slow); return n == 0 })
+	if n := slow.failures.Load(); n != 1 || slow.fitForSession() {
+		t.Errorf("%d failures; sessions stay: %v", n, slow.fitForSession())
 	}
-	slow.sharing.mu.Lock()
-	slow.sharing.dialling--
-	slow.sharing.mu.Unlock()
+}
+
+// TestSpareFailsAlone: requests that wait behind a connection that none of them has asked for do not fail with it.
+func TestSpareFailsAlone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // refuses
+	_, b := newSet(t, Options{}, endpoint(l.Addr().(*net.TCPAddr).AddrPort()))
+	apply(t, b.set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
+	e := b.Endpoints()[0]
+	w := &waiter{ready: make(chan struct{})}
+	e.sharing.waiting, e.sharing.dialling = []*waiter{w}, 1
+	e.reserveAnyway()
+	limit := e.connectLimit(time.Time{})
+	limit.spare = true
+	e.dialShared(limit)
+	<-w.ready
+	if w.err == nil || !e.avoided() {
+		t.Errorf("%v; the endpoint is avoided: %v", w.err, e.avoided())
+	}
 }
 
 // TestShortDeadlines is that an endpoint which answers no connect is found out by requests whose own deadlines are shorter than patience, and not where connects take as long.
