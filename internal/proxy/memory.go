@@ -212,6 +212,7 @@ func (p *Proxy) endHeldUp(used uint64) bool {
 		{"tunnels that hold what is not taken", p.clients.EndStuckTunnels},
 		{"responses that bandwidth limits hold up", p.engine.EndPaced},
 		{"connections whose clients do not take their responses", p.clients.EndStuckResponses},
+		{"HTTP/2 streams whose clients grant their responses no room", p.clients.EndStarvedStreams},
 	}, func(what string, n int) {
 		p.logger.Warn("memory is scarce: "+what+" are ended", "reason", observe.ReasonOverloaded.String(), "number", n, "used", used, "limit", limit)
 	})

@@ -409,6 +409,71 @@ func TestMemoryEndsStuckHTTP2(t *testing.T) {
 	}
 }
 
+// TestMemoryEndsStarvedStreams: streams whose responses get no room from their client end where memory is scarce, as many as that takes, and their connections stay, with the
+// streams that are served.
+func TestMemoryEndsStarvedStreams(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	const limit, streams, ended = 4 << 20, 6, 4 // as above
+	var used atomic.Uint64
+	g := startGatewayWith(t, Options{MemoryLimit: limit, memoryUsed: used.Load})
+	g.serve(cannedBackend(t, cannedResponse(1<<20), 0), nil)
+	r := g.rawHTTP2()
+	r.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	r.fr.WriteSettingsAck()
+	for i := range uint32(streams) {
+		r.head(2*i+1, true, request2("GET", "/")...)
+	}
+	for heads := 0; heads < streams; {
+		f, err := r.fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, is := f.(*http2.MetaHeadersFrame); is {
+			heads++
+		}
+	}
+	g.stopSweeping()
+	used.Store(limit / 100 * 92)
+	resets := make(chan uint32, streams)
+	pinged := make(chan bool)
+	go func() {
+		defer close(pinged)
+		for {
+			f, err := r.fr.ReadFrame()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			switch f := f.(type) {
+			case *http2.RSTStreamFrame:
+				resets <- f.StreamID
+				if f.ErrCode != http2.ErrCodeEnhanceYourCalm {
+					t.Errorf("reset with %v", f.ErrCode)
+				}
+			case *http2.PingFrame:
+				if f.IsAck() {
+					return
+				}
+			}
+		}
+	}()
+	g.eventually("streams are ended", func() bool {
+		g.sweepAt(time.Now(), false)
+		return len(resets) > 0 && !g.memory.collecting.Load()
+	})
+	for _, reason := range g.reasonsLogged(ended) {
+		if reason != "overloaded" {
+			t.Errorf("logged as %s", reason)
+		}
+	}
+	r.fr.WritePing(false, [8]byte{1})
+	<-pinged
+	if n := len(resets); n != ended {
+		t.Errorf("%d streams are ended, want %d", n, ended)
+	}
+}
+
 // eventuallyStuck waits until so many clients have not taken a part of a response for so long.
 func (g *gateway) eventuallyStuck(want int, least time.Duration) {
 	g.t.Helper()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -289,19 +290,43 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 	return ended, freed
 }
 
+// EndStarvedStreams is EndStuckResponses for streams of HTTP/2 that wait for room in a window, of which their client has granted none for stuckFor since it was first called:
+// it ends them alone, and not their connections.
+func (s *Set) EndStarvedStreams(bytes uint64) (ended int, freed uint64) {
+	type starving struct {
+		h    *http2.Conn
+		each uint64
+	}
+	var all []starving
+	s.Each(func(c *Conn) {
+		if h := c.http2.Load(); h != nil {
+			all = append(all, starving{h, exchange.Holds(c.little.Load())})
+		}
+	})
+	for _, c := range all {
+		most := (bytes - min(bytes, freed) + c.each - 1) / c.each
+		n := c.h.EndStarved(stuckFor, int(min(most, math.MaxInt32)))
+		ended += n
+		freed += uint64(n) * c.each
+	}
+	return ended, freed
+}
+
 // heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and JudgedFor how long at most: EndStuckResponses has judged it by then.
 const heldUpFor, JudgedFor = time.Second, stuckFor + 5*time.Second
 
-// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses may find some soon: by JudgedFor. Clients that take
+// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses or EndStarvedStreams may find some soon: by JudgedFor. Clients that take
 // something now and then may look so for ever.
 func (s *Set) HeldUp() (found bool) {
 	now := s.engine.Now()
 	earliest, latest := now-JudgedFor.Milliseconds(), now-heldUpFor.Milliseconds()
 	s.Each(func(c *Conn) {
-		if !found {
-			since, ok := c.WritingSince()
-			found = ok && since <= latest && since >= earliest
+		if found {
+			return
 		}
+		since, ok := c.WritingSince()
+		h := c.http2.Load()
+		found = ok && since <= latest && since >= earliest || h != nil && h.Starves(JudgedFor)
 	})
 	return found
 }

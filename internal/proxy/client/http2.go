@@ -104,7 +104,7 @@ type stream struct {
 	watch exchange.Watch
 	ex    *exchange.Exchange
 	head  http1.RequestHead
-	leave func() // gone, made once
+	leave func(cause error) // gone, made once
 
 	received int64 // bytes of the body
 	stopped  atomic.Bool
@@ -189,13 +189,17 @@ func (d *stream) recovered(s *http2.Stream) {
 }
 
 // gone is called when the client has given up the stream, or the connection has ended.
-func (d *stream) gone() {
+func (d *stream) gone(cause error) {
 	if d.limit.late.Load() {
 		return // it was us, and the backend has the same deadline
 	}
-	if reason, cut := d.c.watch.WasCut(); cut {
+	reason, cut := d.c.watch.WasCut()
+	switch {
+	case cut:
 		d.watch.Cut(reason)
-	} else {
+	case cause == http2.ErrStarved:
+		d.watch.Cut(observe.ReasonOverloaded)
+	default:
 		d.watch.Leave()
 	}
 }

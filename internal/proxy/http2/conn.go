@@ -67,10 +67,11 @@ type Conn struct {
 	filled    int64 // bytes that were put into batches
 	wrote     int64 // and of them, those that nc has taken
 	rest      rest
-	broken    bool  // a write has failed
-	over      bool  // all streams are gone
-	hasty     bool  // ended by EndIfIdle
-	cause     error // why, if it was a write
+	broken    bool                // a write has failed
+	starving  map[uint32]starving // what EndStarved has seen
+	over      bool                // all streams are gone
+	hasty     bool                // ended by EndIfIdle
+	cause     error               // why, if it was a write
 }
 
 // New makes a connection of nc, on which nothing happens before Serve. handle is run on a
@@ -315,14 +316,17 @@ func (c *Conn) drop(s *Stream) {
 func (c *Conn) firstWindow() int { return firstWindow(&c.o, c.client != nil) }
 
 // resetStream sends RST_STREAM for a stream that is open.
-func (c *Conn) resetStream(s *Stream, code Code) {
+func (c *Conn) resetStream(s *Stream, code Code) { c.resetStreamFor(s, code, &ResetError{Code: code}) }
+
+// resetStreamFor is resetStream, and cause is why the stream is gone.
+func (c *Conn) resetStreamFor(s *Stream, code Code, cause error) {
 	if s.err != nil || s.remoteEnded && s.localEnded {
 		return
 	}
 	if !s.unsent {
 		c.out = frame.AppendReset(c.out, s.id, code)
 	}
-	s.err = &ResetError{Code: code}
+	s.err = cause
 	c.drop(s)
 }
 

@@ -268,7 +268,7 @@ func TestUploadAboveWindow(t *testing.T) {
 // gone is closed when the stream is.
 func gone(s *Stream) chan struct{} {
 	c := make(chan struct{})
-	s.OnGone(func() { close(c) })
+	s.OnGone(func(error) { close(c) })
 	return c
 }
 

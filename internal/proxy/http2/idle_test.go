@@ -171,7 +171,7 @@ func TestPanicInOnGone(t *testing.T) {
 	told, panics := make(chan struct{}, streams), atomic.Int64{}
 	s := serve(t, Options{Panicked: func(any) { panics.Add(1) }}, func(s *Stream) {
 		gone := make(chan struct{})
-		s.OnGone(func() {
+		s.OnGone(func(error) {
 			told <- struct{}{}
 			close(gone)
 			if s.ID()%4 == 1 {

@@ -293,7 +293,7 @@ func TestInterrupt(t *testing.T) {
 	started, failed := make(chan *Stream, 1), make(chan error, 4)
 	interrupted := make(chan struct{})
 	s := serve(t, Options{}, func(s *Stream) {
-		s.OnGone(s.Interrupt)
+		s.OnGone(func(error) { s.Interrupt() })
 		s.SetWriteTimeout(time.Hour)
 		s.WriteHead(200, nil, -1, false)
 		written := make(chan struct{})

@@ -39,7 +39,7 @@ type Stream struct {
 	byPeer bool // it was reset by the peer
 	// stopped is why nothing more is written, though the stream is not gone.
 	stopped error
-	gone    func()
+	gone    func(cause error)
 
 	body         bodyQueue
 	length       int64 // of the body by its head, -1 where that is not known
@@ -267,10 +267,10 @@ func (s *Stream) Reset(code Code) {
 	c.pushAside()
 }
 
-// OnGone has f called once when the stream is reset, by the client or by us, or the connection ends; at
+// OnGone has f called once, with the cause, when the stream is reset, by the client or by us, or the connection ends; at
 // once if that has happened. f must not block nor call anything of this package. It is not called any
 // more when OnGone(nil) has returned, or the handler.
-func (s *Stream) OnGone(f func()) {
+func (s *Stream) OnGone(f func(cause error)) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	s.gone = f
@@ -290,7 +290,7 @@ func (s *Stream) tellGone() {
 			s.c.report(v)
 		}
 	}()
-	f()
+	f(s.err)
 }
 
 // Err is why the stream is gone, nil while it is not.

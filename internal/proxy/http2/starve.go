@@ -1,0 +1,61 @@
+package http2
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// ErrStarved is why a stream is gone that EndStarved has ended.
+var ErrStarved = errors.New("http2: the client has granted the response no room")
+
+// starving is since when a stream's response waits for room in a window without getting any, by the connection's clock, and how much of a part of it was left then.
+type starving struct {
+	since int64
+	left  int
+}
+
+// EndStarved ends streams of which a part of the response has waited for room in a window of the client's for least, without getting any, as far as the calls before have
+// seen: at most so many, those first that have for longest. It returns how many. It must be called again and again to see any.
+func (c *Conn) EndStarved(least time.Duration, most int) (ended int) {
+	c.mu.Lock()
+	defer c.unlock()
+	now, before := c.clock(), c.starving
+	c.starving = nil
+	var due []*Stream
+	for id, s := range c.streams {
+		if s.err != nil || !s.pending || len(s.data) == 0 || len(s.head) > 0 || s.sendWindow > 0 && c.sendWindow > 0 {
+			continue
+		}
+		is := starving{now, len(s.data)}
+		if was, known := before[id]; known && was.left == is.left {
+			is.since = was.since
+		}
+		if c.starving == nil {
+			c.starving = map[uint32]starving{}
+		}
+		c.starving[id] = is
+		if is.since <= now-least.Milliseconds() {
+			due = append(due, s)
+		}
+	}
+	slices.SortFunc(due, func(a, b *Stream) int { return int(c.starving[a.id].since - c.starving[b.id].since) })
+	for _, s := range due[:min(most, len(due))] {
+		delete(c.starving, s.id)
+		c.resetStreamFor(s, EnhanceYourCalm, ErrStarved)
+	}
+	c.pushAside()
+	return min(most, len(due))
+}
+
+// Starves reports whether EndStarved has seen a stream that it may end soon: one that has not starved for most by then.
+func (c *Conn) Starves(most time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.starving {
+		if s.since > c.clock()-most.Milliseconds() {
+			return true
+		}
+	}
+	return false
+}
