@@ -149,6 +149,13 @@ func TestAdmissionCounts(t *testing.T) {
 				g.t.Errorf("%v, %v", resp, err)
 			}
 		}, false, timesOut},
+		{"an upload that the backend does not wait for", func(_ net.Conn, r *bufio.Reader) { readHead(r); r.ReadByte() }, func(g *gateway) {
+			c := g.dial()
+			io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na")
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 502 {
+				g.t.Errorf("%v, %v", resp, err)
+			}
+		}, false, nil},
 		{"a gRPC call that gives itself little time", silent, func(g *gateway) {
 			req, _ := http.NewRequestWithContext(g.t.Context(), "POST", "http://h/", strings.NewReader("a"))
 			req.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}, "Grpc-Timeout": {"1m"}}

@@ -42,6 +42,13 @@ var account atomic.Pointer[Budget]
 // Account has Take spend from b for each buffer that it makes from now on; nil ends that. There is one for the process, as there is one memory.
 func Account(b *Budget) { account.Store(b) }
 
+// Spend spends so many bytes of the budget that Account has set, for memory that is made elsewhere.
+func Spend(bytes int64) {
+	if budget := account.Load(); budget != nil {
+		budget.Spend(bytes)
+	}
+}
+
 // lent counts the buffers that are lent, where a test wants to know.
 var lent atomic.Pointer[atomic.Int64]
 
@@ -55,9 +62,7 @@ func Take() *Buffer {
 	if b, ok := pool.Get().(*Buffer); ok {
 		return b
 	}
-	if budget := account.Load(); budget != nil {
-		budget.Spend(Size)
-	}
+	Spend(Size)
 	return &Buffer{make([]byte, Size)}
 }
 

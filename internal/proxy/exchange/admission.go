@@ -85,7 +85,7 @@ func (x *Exchange) failedByBackend() bool {
 	switch x.rec.Reason {
 	case observe.ReasonShuttingDown, observe.ReasonGRPCTimeout, observe.ReasonStreamIdle, observe.ReasonStreamDurationExceeded:
 		return false
-	case observe.ReasonRequestTimeout, observe.ReasonBackendTimeout:
+	case observe.ReasonRequestTimeout, observe.ReasonBackendTimeout, observe.ReasonUpstreamReset:
 		return attempts > 0 && x.seldom.sent
 	case observe.ReasonCircuitBreakerOpen:
 		attempts-- // the last one was not made

@@ -322,6 +322,16 @@ func (b *requestBody) wholeSent(a *attempt) bool {
 	return b.cursor.done
 }
 
+// starved reports whether the present attempt has sent all that the client has sent of a body that is not complete.
+func (b *requestBody) starved(a *attempt) bool {
+	if a.whole {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.complete && !b.cursor.done && b.cursor.at == b.end
+}
+
 // failed is what was wrong with the client, nil where nothing was.
 func (b *requestBody) failed() error {
 	if !b.x.Streamed {

@@ -174,13 +174,15 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		if x.Client.Watch.goneNow() || isTimeout(err) { // nobody may have looked
 			a.suspect()
 		}
-		sent := x.body.wholeSent(a)
+		sent, starved := x.body.wholeSent(a), x.body.starved(a)
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
 		f = x.failureOf(a, err, gone, lost)
-		x.reportFailure(f, err, sent)
-		x.noteSent(sent)
+		if f.kind != failedByReset || !starved { // else it may have lost its patience with the client
+			x.reportFailure(f, err, sent)
+		}
+		x.noteSent(sent || f.kind == failedByReset && !starved)
 		f, v = x.judged(f)
 		if !v.again {
 			x.body.finish(a, false)

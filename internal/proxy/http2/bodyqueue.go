@@ -1,6 +1,10 @@
 package http2
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+)
 
 const bodyChunkSize = 8 << 10 // bytes
 
@@ -10,7 +14,10 @@ type bodyChunk struct {
 	b    [bodyChunkSize]byte
 }
 
-var bodyChunks = sync.Pool{New: func() any { return new(bodyChunk) }}
+var bodyChunks = sync.Pool{New: func() any {
+	buffer.Spend(bodyChunkSize) // what peers send is held whether memory is short or not
+	return new(bodyChunk)
+}}
 
 // bodyQueue is a queue of bytes. The zero value is empty and holds no memory.
 type bodyQueue struct {
