@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -228,5 +229,28 @@ func TestAdmissionCounts(t *testing.T) {
 				t.Errorf("%d windows are left", n)
 			}
 		})
+	}
+}
+
+// TestAdmissionCountsRefusals: a backend that refuses requests fails them, whether their clients have sent all of them or not.
+func TestAdmissionCountsRefusals(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serveH2C(frameBackend(t, nil, func(_ int, f *framePeer) {
+		f.serve(func(stream uint32) bool {
+			f.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
+			return false
+		}, nil)
+	}), withAdmission(func(a *config.AdmissionControl) {
+		a.MinSuccessPercent, a.MaxRejectionPercent, a.Aggression = 100, 100, 1<<30
+	}))
+	if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+		t.Errorf("got %q", got)
+	}
+	g.reasonsLogged(1)
+	g.statuses(1, func(int) {})
+	if r := g.reasonsLogged(2); r[1] != "admission_rejected" {
+		t.Errorf("logged %q", r)
 	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 // TestInterimFlood: interim responses that together are larger than a buffer are all passed on.
@@ -164,15 +167,22 @@ func TestRefusedExpectation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, expect, interim string
+		rule                  func(*config.Rule) // the first response is 503 then
 		want                  int32
 	}{
-		{"refused", "Expect: 100-continue\r\n", "", 2},
-		{"continued", "Expect: 100-continue\r\n", "HTTP/1.1 100 Continue\r\n\r\n", 1},
-		{"none", "", "", 1},
+		{"refused", "Expect: 100-continue\r\n", "", nil, 2},
+		{"continued", "Expect: 100-continue\r\n", "HTTP/1.1 100 Continue\r\n\r\n", nil, 1},
+		{"none", "", "", nil, 1},
+		{"retried", "Expect: 100-continue\r\n", "", func(r *config.Rule) {
+			r.Retry = &config.Retry{Attempts: 1, BackoffNanos: 1, Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_5XX}}
+		}, 3},
+		{"overridden", "Expect: 100-continue\r\n", "", overriding(&config.ResponseOverride{
+			Statuses: statuses(503, 503), Body: new("x"), StatusCode: 200,
+		}), 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var conns atomic.Int32
+			var conns, requests atomic.Int32
 			g := startGateway(t, Timeouts{})
 			g.serve(rawBackend(t, func(nc net.Conn, r *bufio.Reader) {
 				conns.Add(1)
@@ -183,14 +193,22 @@ func TestRefusedExpectation(t *testing.T) {
 					}
 					io.WriteString(nc, c.interim)
 					io.Copy(io.Discard, req.Body)
-					io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					status := 200
+					if requests.Add(1) == 1 && c.rule != nil {
+						status = 503
+					}
+					fmt.Fprintf(nc, "HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n", status)
 				}
-			}), nil)
+			}), c.rule)
 			post := "POST / HTTP/1.1\r\nHost: h\r\n" + c.expect + "Content-Length: 3\r\nConnection: close\r\n\r\nabc"
 			for range 2 {
 				if got := g.roundTrip(post); !strings.Contains(got, "HTTP/1.1 200 ") {
 					t.Errorf("got %q", got)
 				}
+				g.eventually("the connection idles, or is closed", func() bool {
+					s := g.upstreams.Get("Service/default/b/80").Stats()
+					return s.InFlight == 0 && s.Open == s.Idle
+				})
 			}
 			if n := conns.Load(); n != c.want {
 				t.Errorf("%d connections, want %d", n, c.want)

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
@@ -194,7 +195,8 @@ func (c *l4Conn) next() {
 			c.refuse(reason)
 			return
 		}
-		err := c.pair.Dial(to, c.set.engine.Now()+timeout.Milliseconds())
+		// Not by the coarse clock, which may be as old as the timeout is long.
+		err := c.pair.Dial(to, time.Now().Add(timeout).UnixMilli())
 		if err == nil {
 			c.x.Dialling(c.pair.BackendAddr())
 			return

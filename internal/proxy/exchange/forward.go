@@ -182,7 +182,13 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		if f.kind != failedByReset || !starved { // else it may have lost its patience with the client
 			x.reportFailure(f, err, sent)
 		}
-		x.noteSent(sent || f.kind == failedByReset && !starved)
+		switch f.kind {
+		case failedUnprocessed, failedUnsent: // whatever the client has sent
+			sent = true
+		case failedByReset:
+			sent = sent || !starved
+		}
+		x.noteSent(sent)
 		f, v = x.judged(f)
 		if !v.again {
 			x.body.finish(a, false)
@@ -224,10 +230,6 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	return x.relayed(a, x.relay(a)), failure{}, verdict{}
 }
 
-// refusedExpectation reports whether the backend has answered without saying that it reads the body, of which all was sent: one that does not read it would take it for
-// the next request.
-func (x *Exchange) refusedExpectation() bool { return x.ExpectContinue && !x.body.continued }
-
 // relayed follows the relay of a response, unless it is suspended.
 func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 	if x.suspended {
@@ -236,7 +238,7 @@ func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 	uploaded := x.body.finish(a, complete)
 	x.noteSent(uploaded)
 	gone := x.Client.Watch.end()
-	a.end(complete && uploaded && !gone && !x.refusedExpectation())
+	a.end(complete && uploaded && !gone)
 	if complete && x.rec.Reason == observe.ReasonOK {
 		x.rec.Reason = x.ending
 	}

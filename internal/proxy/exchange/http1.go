@@ -26,6 +26,8 @@ type http1Transport struct {
 	chunked bool // the request body
 	// own reports whether the connection was made for this request alone.
 	own bool
+	// expects reports whether the backend was asked to say that it reads the body, and has not: one that does not read it would take it for the next request.
+	expects bool
 	// sent reports whether the request was sent, or whoever writes its body does that.
 	sent bool
 	// parts and buffers are for net.Buffers.WriteTo, which would allocate local ones.
@@ -49,6 +51,7 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	}
 	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
+	t.expects = r.ExpectContinue
 	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
 	if len(first) <= copyLimit {
 		t.out, t.body = append(t.out, first...), nil
@@ -98,8 +101,11 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 			used, err := http1.ParseResponse(t.unused(), method, resp, &t.head, &t.a.engine.Limits)
 			switch {
 			case err == nil:
-				if t.at += used; resp.Status >= 200 {
+				switch t.at += used; {
+				case resp.Status >= 200:
 					t.beginBody()
+				case resp.Status == 100:
+					t.expects = false
 				}
 				return nil
 			case err != http1.ErrIncomplete:
@@ -275,7 +281,7 @@ func (t *http1Transport) abort() { t.u.Close() }
 
 // end implements transport.
 func (t *http1Transport) end(complete bool) {
-	if complete && t.head.KeepAlive && !t.own {
+	if complete && t.head.KeepAlive && !t.own && !t.expects {
 		t.u.Release()
 	} else {
 		t.u.Close()

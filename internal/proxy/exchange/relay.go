@@ -158,6 +158,7 @@ func (x *Exchange) brokeOff(err error) {
 		x.fail(observe.ReasonGRPCTimeout)
 	default:
 		x.reportTruncated()
+		x.noteSent(true) // it had begun to answer
 		x.fail(observe.ReasonUpstreamReset)
 	}
 }

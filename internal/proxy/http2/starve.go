@@ -9,11 +9,8 @@ import (
 // ErrStarved is why a stream is gone that EndStarved has ended.
 var ErrStarved = errors.New("http2: the client has granted the response no room")
 
-// starving is since when a stream's response waits for room in a window without getting any, by the connection's clock, and how much of a part of it was left then.
-type starving struct {
-	since int64
-	left  int
-}
+// starving is since when a stream's response waits for room in a window without getting any, by the connection's clock, and how much of it was sent by then.
+type starving struct{ since, sent int64 }
 
 // EndStarved ends streams of which a part of the response has waited for room in a window of the client's for least, without getting any, as far as the calls before have
 // seen: at most so many, those first that have for longest. It returns how many. It must be called again and again to see any.
@@ -27,8 +24,8 @@ func (c *Conn) EndStarved(least time.Duration, most int) (ended int) {
 		if s.err != nil || !s.pending || len(s.data) == 0 || len(s.head) > 0 || s.sendWindow > 0 && c.sendWindow > 0 {
 			continue
 		}
-		is := starving{now, len(s.data)}
-		if was, known := before[id]; known && was.left == is.left {
+		is := starving{now, s.dataSent}
+		if was, known := before[id]; known && was.sent == is.sent {
 			is.since = was.since
 		}
 		if c.starving == nil {

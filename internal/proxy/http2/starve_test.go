@@ -67,6 +67,13 @@ func TestEndStarved(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrStarved) {
 		t.Errorf("the write has failed for %v", err)
 	}
+	// As much is left as at the look before, of another part: it got some.
+	c.mu.Lock()
+	c.starving[3] = starving{since: c.clock() - time.Hour.Milliseconds(), sent: c.streams[3].dataSent - 99}
+	c.mu.Unlock()
+	if n := c.EndStarved(time.Minute, 9); n != 0 {
+		t.Errorf("%d have ended that got some", n)
+	}
 	r.headers(5, true, get("/")...)
 	if err := <-failed; err != nil {
 		t.Errorf("a stream without data: %v", err)

@@ -63,6 +63,7 @@ type Stream struct {
 	headEnd    int64 // where that ends in all that the connection has put into batches
 	answered   bool  // the final head was said
 	sendWindow int
+	dataSent   int64 // bytes of DATA
 	// writeTimeout is how long a call may take that writes.
 	writeTimeout time.Duration
 	writable     signal

@@ -380,6 +380,7 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 		s.data = s.data[n:]
 		s.sendWindow -= n
 		c.sendWindow -= n
+		s.dataSent += int64(n)
 		// Peers may give windows back for each frame, or for each small read of it; what goes back in small parts is sent in such ones.
 		// But a tiny window must not make a trickle.
 		if rest == 0 || n >= earningData {

@@ -328,7 +328,9 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 	}
 	switch {
 	case err != nil && limit.spare && len(h.waiting) > 0: // they have come since, and for them more is done
-		e.dialMore()
+		if e.dialMore(); h.blocked.by != notLimited {
+			e.backend.serveBlocked() // as in await
+		}
 	case err != nil:
 		var dial *DialError
 		if errors.As(err, &dial) {

@@ -55,7 +55,7 @@ func enter(n *atomic.Int64, most int64, evict bool, free func() bool) bool {
 	n.Add(1)
 	for n.Load() > most {
 		if !evict || !free() {
-			return false
+			return n.Load() <= most // another's eviction may have just ended
 		}
 	}
 	return true
