@@ -26,6 +26,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -173,6 +174,14 @@ func (g *gateway) roundTrip(raw string) string {
 	if err != nil && len(b) == 0 {
 		g.t.Fatal(err)
 	}
+	// The end may come with the last response, before the gateway has done with the request.
+	c.Close()
+	peer := c.LocalAddr().(*net.TCPAddr).AddrPort()
+	g.eventually("the connection ends", func() bool {
+		ended := true
+		g.clients.Each(func(c *client.Conn) { ended = ended && c.Peer() != peer })
+		return ended
+	})
 	return string(b)
 }
 

@@ -167,6 +167,9 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
+// Peer is whose connection it is, which may be a proxy's that speaks for the client; the zero value where that is not known.
+func (c *Conn) Peer() netip.AddrPort { return c.tcp.Peer() }
+
 func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode, t *Timeouts) *Conn {
 	c := &Conn{set: set, timeouts: t, nc: tcp, tcp: tcp, raw: tcp.Raw()}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
