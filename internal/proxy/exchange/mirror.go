@@ -246,13 +246,14 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	}
 	ep.Begin()
 	defer ep.End()
-	c, err := m.engine.call(m.engine.Background, ep, m.from, time.Now().Add(mirrorTimeout), &m.req, m.req.Whole, m.parts == nil)
+	deadline := time.Now().Add(mirrorTimeout)
+	c, err := m.engine.call(m.engine.Background, ep, m.from, deadline, &m.req, m.req.Whole, m.parts == nil)
 	if err != nil {
 		return false
 	}
 	complete := false
 	defer func() { c.end(complete) }() // also where a panic passes through
-	if m.parts != nil && !m.write(c) {
+	if m.parts != nil && !m.write(c, deadline) {
 		return false
 	}
 	var resp message.Response
@@ -264,13 +265,22 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	return complete
 }
 
-// write sends a streamed body.
-func (m *mirrored) write(c *call) bool {
-	for part := range m.parts {
-		m.pending.Add(-int64(len(part)))
-		if c.write(part, false, nil) != nil {
+// write sends a streamed body, which must have come by the deadline.
+func (m *mirrored) write(c *call, deadline time.Time) bool {
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	for {
+		select {
+		case part, more := <-m.parts:
+			if !more {
+				return !m.broken.Load() && c.write(nil, true, &m.trailer) == nil
+			}
+			m.pending.Add(-int64(len(part)))
+			if c.write(part, false, nil) != nil {
+				return false
+			}
+		case <-late.C: // the client may take its time for ever
 			return false
 		}
 	}
-	return !m.broken.Load() && c.write(nil, true, &m.trailer) == nil
 }
