@@ -3,6 +3,7 @@ package exchange
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -60,5 +61,13 @@ func TestMirrorsOfOneNamespaceShare(t *testing.T) {
 	}
 	if n < maxMirrors/20 {
 		t.Errorf("beside a slow mirror there is room for %d copies", n)
+	}
+}
+
+// TestMirrorEndsInTime: a copy does not wait longer for a body than a copy may take.
+func TestMirrorEndsInTime(t *testing.T) {
+	m := &mirrored{parts: make(chan []byte)} // nothing comes
+	if m.write(nil, time.Now()) {
+		t.Error("a copy is whole of which nothing has come")
 	}
 }
