@@ -343,12 +343,12 @@ func (c *Conn) send(p *exchange.Part) error {
 	return c.write(st.out, p.Last)
 }
 
-// ends reports whether the connection ends behind a whole response, and nothing is expected of the client meanwhile.
+// ends reports whether the connection is to be closed after the response, and the client has sent all that it may send.
 func (st *http1State) ends() bool {
 	return !st.keep && !st.sends && st.head.Upgrade == nil && st.head.Form != http1.Authority
 }
 
-// write sends bytes to the client; last is that they are the last of a response.
+// write sends bytes to the client; last reports whether they end a response.
 func (c *Conn) write(b []byte, last bool) error {
 	if len(b) == 0 {
 		return nil

@@ -294,7 +294,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b) - len(rest) + n, err
 }
 
-// writeRaw writes what the socket takes at once, within a step, and returns the rest. last is that the connection ends behind b. An error
+// writeRaw writes what the socket takes at once, within a step, and returns the rest. last has the connection's end sent with b. An error
 // comes again with the next write.
 func (c *Conn) writeRaw(b []byte, last bool) []byte {
 	l := &c.loop

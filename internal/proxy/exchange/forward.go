@@ -179,9 +179,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
 		f = x.failureOf(a, err, gone, lost)
-		if f.kind != failedByReset || !starved { // else it may have lost its patience with the client
-			x.reportFailure(f, err, sent)
-		}
+		x.reportFailure(f, err, sent, starved)
 		switch f.kind {
 		case failedUnprocessed, failedUnsent: // whatever the client has sent
 			sent = true

@@ -41,10 +41,11 @@ func (x *Exchange) reportTrailer(p *Part) {
 }
 
 // reportFailure follows an attempt without a response. That a connection which had idled turns out to be closed says nothing of the endpoint, nor does a
-// client that has left, a connection that is closed while the client keeps the endpoint waiting for the rest of the body, nor a timeout before the endpoint was sent all of the request (sent), for which it waits as it must.
-func (x *Exchange) reportFailure(f failure, err error, sent bool) {
+// client that has left, a connection that is closed while the client keeps the endpoint waiting for the rest of the body (starved), nor a timeout before the endpoint was sent all of the request (sent), for which it waits as it must.
+func (x *Exchange) reportFailure(f failure, err error, sent, starved bool) {
 	var toClient errClientWrite
 	switch {
+	case f.kind == failedByReset && starved:
 	case f.kind == failedByReset, f.kind == failedByLoss:
 		x.endpoint.Broken(upstream.FailureReset)
 	case f.silent || errors.As(err, &toClient) || x.body.failed() != nil:

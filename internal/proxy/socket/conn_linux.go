@@ -399,7 +399,7 @@ func Receive(fd uintptr, into []byte) (int, syscall.Errno) {
 // Send sends what the socket takes. EAGAIN is that it takes nothing.
 func Send(fd uintptr, b []byte) (int, syscall.Errno) { return send(fd, b, 0) }
 
-// SendLast is Send of the last that is sent. If the socket takes all of it, the end goes with it (FIN), in the same segment.
+// SendLast is Send for the last bytes of a connection. If the socket takes all of them, the FIN is sent with them, in the same segment.
 func SendLast(fd uintptr, b []byte) (int, syscall.Errno) {
 	n, errno := send(fd, b, unix.MSG_MORE)
 	if n == len(b) {
