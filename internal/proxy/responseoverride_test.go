@@ -344,6 +344,28 @@ func TestResponseOverrideRedirect(t *testing.T) {
 	})
 }
 
+// TestResponseOverrideRedirectWithoutHost: a client of HTTP/1.0 that says no Host cannot be sent to another scheme, and gets the response as it is.
+func TestResponseOverrideRedirectWithoutHost(t *testing.T) {
+	t.Parallel()
+	g := paced(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, "the backend's body")
+	}, overriding(
+		&config.ResponseOverride{Statuses: statuses(401, 401), Redirect: &config.RequestRedirect{Scheme: "https", StatusCode: 302}},
+		&config.ResponseOverride{Statuses: statuses(417, 417), Redirect: &config.RequestRedirect{Port: 8443, StatusCode: 302}},
+	))
+	if got := g.roundTrip("GET / HTTP/1.0\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 401 ") || !strings.HasSuffix(got, "the backend's body") {
+		t.Errorf("the backend's response: %q", got)
+	}
+	if got := g.roundTrip("GET / HTTP/1.0\r\nHost: a.test\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 302 ") || !strings.Contains(got, "Location: https://a.test/\r\n") {
+		t.Errorf("with a Host: %q", got)
+	}
+	// And one of the gateway's own.
+	if got := g.roundTrip("GET / HTTP/1.0\r\nExpect: nothing\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 417 ") || strings.Contains(got, "Location") {
+		t.Errorf("the gateway's response: %q", got)
+	}
+}
+
 // TestResponseOverrideFields: header fields of the response are matched, too, by all of the conditions.
 func TestResponseOverrideFields(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,6 @@ func (x *Exchange) matchOverride(local bool) *snapshot.ResponseOverride {
 // override changes the head in x.resp as o says. replaced reports whether body takes the place of the response's own. reason is that of the response.
 func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason) (body []byte, replaced bool) {
 	was := x.resp.Status
-	x.rec.OverriddenStatus = uint16(was)
 	header := &x.resp.Header
 	if o.Redirect != nil {
 		sent := x.Request.Request // the rule's filters may have changed it
@@ -80,11 +79,16 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 		x.fx.Request = &sent
 		reply := o.Redirect(&x.fx)
 		x.fx.Request = &x.Request.Request
+		if reply.Status == 0 { // a client of HTTP/1.0 has sent no Host, so there is no telling where to
+			return nil, false
+		}
+		x.rec.OverriddenStatus = uint16(was)
 		header.RemoveIf(describesContent)
 		header.Set(locationName, reply.Header.At(0).Value)
 		x.resp.Status = reply.Status
 		return nil, true
 	}
+	x.rec.OverriddenStatus = uint16(was)
 	status := was
 	if o.Status != 0 && !(o.Status < 300 && x.wantsTunnel()) {
 		status = o.Status
