@@ -38,6 +38,7 @@ func TestFaultAbort(t *testing.T) {
 	}{
 		{"HTTP", &config.FaultAbort{HttpStatus: 418, PerMillion: all}, 418},
 		{"the last status", &config.FaultAbort{HttpStatus: 600, PerMillion: all}, 600},
+		{"reset content", &config.FaultAbort{HttpStatus: 205, PerMillion: all}, 205},
 		{"without a body", &config.FaultAbort{HttpStatus: 204, PerMillion: all}, 204},
 		{"gRPC", &config.FaultAbort{GrpcStatus: proto.Uint32(14), PerMillion: all}, 503},
 		{"gRPC OK", &config.FaultAbort{GrpcStatus: proto.Uint32(0), PerMillion: all}, 200},
@@ -61,6 +62,9 @@ func TestFaultAbort(t *testing.T) {
 						t.Fatal(err)
 					}
 					got = resp.StatusCode
+					if body, err := io.ReadAll(resp.Body); err != nil || got == 205 && len(body) > 0 {
+						t.Errorf("the body is %q, %v", body, err)
+					}
 					resp.Body.Close()
 				} else {
 					status, err := get(g.dial())

@@ -116,9 +116,14 @@ func AddVary(header *message.Fields, scratch []byte) []byte {
 // Encode has a header section say that its body is encoded. What it says of the bytes of the body is not true any more, and goes: Accept-Ranges, and
 // digests. An ETag becomes weak (RFC 9110 section 8.8.1). What it makes is appended to scratch.
 func Encode(header *message.Fields, e Encoding, scratch []byte) []byte {
-	header.RemoveIf(func(f *message.Field) bool { return message.EqualFold(f.Name, "accept-ranges") || isDigest(f.Name) })
+	withoutBytes(header)
 	header.Add(contentEncodingName, tokenBytes[e])
 	return WeakenETag(header, scratch)
+}
+
+// withoutBytes removes what a header section says of the bytes of the body.
+func withoutBytes(header *message.Fields) {
+	header.RemoveIf(func(f *message.Field) bool { return message.EqualFold(f.Name, "accept-ranges") || isDigest(f.Name) })
 }
 
 // WithoutDigests removes digests of the body from a trailer section.
@@ -151,8 +156,8 @@ func WeakenETag(header *message.Fields, scratch []byte) []byte {
 	return scratch
 }
 
-// NotModified is for a 304, which says of which response it is that the client has: it varies as that does, and has a weak entity tag where the client has got one. What it makes is
-// appended to scratch.
+// NotModified is for a 304, which says of which response it is that the client has: it varies as that does, and where the client has got an encoded one, it has a weak entity tag
+// and says nothing of the bytes of the body, as Encode has it. What it makes is appended to scratch.
 func NotModified(request, response *message.Fields, scratch []byte) []byte {
 	scratch = AddVary(response, scratch)
 	tag, ok := response.Get("etag")
@@ -170,6 +175,7 @@ func NotModified(request, response *message.Fields, scratch []byte) []byte {
 				break
 			}
 			if at >= 2 && rest[at-2] == 'W' && rest[at-1] == '/' {
+				withoutBytes(response)
 				return WeakenETag(response, scratch)
 			}
 			rest = rest[at+len(tag):]

@@ -53,6 +53,7 @@ func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
 	c, policy, h := x.seldom.compressing, x.rule.Compression, &x.resp.Header
 	if x.resp.Status == http.StatusNotModified {
 		x.fx.Scratch = compression.NotModified(&x.Header, h, x.fx.Scratch)
+		head.Length = -1 // which may not be that of the response to GET, see below (RFC 9110 section 8.6)
 		return nil
 	}
 	length, isHead := head.Length, head.Framing == http1.NoBody

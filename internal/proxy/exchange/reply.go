@@ -154,7 +154,10 @@ func (x *Exchange) framingOf(status int, body []byte) (framing http1.Framing, le
 	switch {
 	case status == http.StatusNoContent, status == http.StatusNotModified: // without Content-Length (RFC 9110 section 8.6), as the length of what was not modified is not known
 		return http1.NoBody, -1, nil
-	case string(x.Method) == "HEAD":
+	case status == http.StatusResetContent: // has none either, and says so by its length (RFC 9110 section 15.3.6)
+		body = nil
+	}
+	if string(x.Method) == "HEAD" {
 		return http1.NoBody, int64(len(body)), nil
 	}
 	return http1.Length, int64(len(body)), body
