@@ -91,6 +91,9 @@ func TestMaxRequestBodyLate(t *testing.T) {
 	if b := <-got; strings.Contains(b, "56789a") || strings.HasSuffix(b, "0\r\n\r\n") {
 		t.Errorf("the backend got %q", b)
 	}
+	if r := g.reasonsLogged(1); r[0] != "body_too_large" {
+		t.Errorf("logged %q", r)
+	}
 }
 
 // TestMaxRequestBodyHTTP2: a stream whose body is too long is answered with 413, and the connection goes on.

@@ -515,24 +515,35 @@ func (x *Exchange) timeoutReason() observe.Reason {
 
 // bodyFailed answers a request whose body could not be read to its end.
 func (x *Exchange) bodyFailed() (read bool) {
+	status, reason := x.bodyFault()
+	if reason == observe.ReasonClientClosed {
+		x.rec.Reason = reason
+		return false
+	}
+	return x.failWith(status, reason)
+}
+
+// bodyFault is why the client's body, or the client itself, has ended the exchange, and the status for that; the latter is unused where the client is gone.
+func (x *Exchange) bodyFault() (status int, reason observe.Reason) {
 	var malformed *http1.Error
-	reason, lapsed := x.lapsed()
+	lapse, lapsed := x.lapsed()
 	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
-		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
+		return malformed.Status, observe.ReasonBadRequestBody
 	case errors.Is(err, ErrHeldBack):
-		return x.fail(observe.ReasonOverloaded)
+		reason = observe.ReasonOverloaded
 	case errors.Is(err, errBodyTooLarge):
-		return x.fail(observe.ReasonBodyTooLarge)
+		reason = observe.ReasonBodyTooLarge
 	case errors.Is(err, errPanicked):
-		return x.fail(observe.ReasonInternal)
+		reason = observe.ReasonInternal
 	case !x.deadline.IsZero() && !time.Now().Before(x.deadline): // it may be us who have stopped the client, whatever the error says
-		return x.fail(x.deadlineReason)
+		reason = x.deadlineReason
 	case lapsed:
-		return x.fail(reason)
+		reason = lapse
 	case isTimeout(err):
-		return x.fail(observe.ReasonClientTimeout)
+		reason = observe.ReasonClientTimeout
+	default:
+		reason = observe.ReasonClientClosed
 	}
-	x.rec.Reason = observe.ReasonClientClosed
-	return false
+	return reason.Status(), reason
 }

@@ -172,7 +172,7 @@ func (x *Exchange) relayFailed(err error) {
 	case err == errScarce:
 		x.rec.Reason = observe.ReasonOverloaded
 	case x.Client.Watch.goneNow():
-		x.rec.Reason = observe.ReasonClientClosed
+		_, x.rec.Reason = x.bodyFault()
 	case isTimeout(err):
 		x.rec.Reason = x.timeoutReason()
 	case x.callIsOver(err):
