@@ -228,9 +228,9 @@ func takeAll(x *filter.Exchange, answer *message.Fields) {
 }
 
 // takes reports whether a field of an answer is put into requests without being asked for. Those that describe the answer's body would misdescribe the request's
-// (RFC 9110 section 8).
+// (RFC 9110 section 8), and GEP-1494 leaves out Authority.
 func takes(n string) bool {
-	return changeable(n) && !strings.HasPrefix(n, "content-") && n != "date"
+	return changeable(n) && !strings.HasPrefix(n, "content-") && n != "date" && n != "authority"
 }
 
 // unchangeable reports whether fields of a name in lower case, in any spelling that servers may take for it, are the engine's. Which route a request has is

@@ -286,3 +286,15 @@ func TestDenialFields(t *testing.T) {
 		t.Errorf("%d %q", reply.Status, got)
 	}
 }
+
+// TestTakes: all that an answer has goes into the request, but for what describes the answer, or would change whom the request is for.
+func TestTakes(t *testing.T) {
+	for name, want := range map[string]bool{
+		"x-user": true, "authorization": true, "cookie": true, "x-authority": true,
+		"authority": false, "host": false, "date": false, "content-type": false, "content-length": false, "connection": false, "x_user": true,
+	} {
+		if takes(name) != want {
+			t.Errorf("takes(%q) = %t", name, !want)
+		}
+	}
+}
