@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -96,8 +97,13 @@ func (e *election) term(ctx context.Context) error {
 			end()
 		}
 	}
+	// One that cannot renew the Lease is told so only when it has also tried to give it back, by a request that may hang for another renewDeadline,
+	// and others need not wait for that.
+	expiry := time.AfterFunc(math.MaxInt64, lost)
+	defer expiry.Stop()
+	kept := func(begin time.Time) { expiry.Reset(renewDeadline + retryPeriod - time.Since(begin)) }
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, Interface: &resourcelock.LeaseLock{
+		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, kept: kept, Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: LeaseName},
 			Client:     e.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},

@@ -28,6 +28,7 @@ type replica struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	away    atomic.Bool  // the API server, for this replica
+	hangs   atomic.Bool  // likewise: requests end by their deadlines
 	ending  atomic.Int64 // how long it takes to end, in nanoseconds
 	log     testkit.Log
 }
@@ -38,6 +39,10 @@ func startReplica(t *testing.T, cluster *fake.Clientset, identity string, togeth
 	// Each replica reaches the one cluster by a way of its own, which can be cut.
 	clients := &fake.Clientset{}
 	clients.AddReactor("*", "*", func(action clientgotesting.Action) (bool, runtime.Object, error) {
+		if r.hangs.Load() {
+			time.Sleep(renewDeadline)
+			return true, nil, context.DeadlineExceeded
+		}
 		if r.away.Load() {
 			return true, nil, errors.New("the API server is away")
 		}
@@ -105,6 +110,32 @@ func TestElection(t *testing.T) {
 		if n, m := strings.Count(a.log.String(), "cannot be had"), strings.Count(a.log.String(), "can be had again"); n != 1 || m != 1 {
 			t.Errorf("the API server was away once, and is said to be %d times, and back %d times:\n%s", n, m, &a.log)
 		}
+	})
+}
+
+// TestHangingServer checks that one whose requests hang has ended before another one leads.
+func TestHangingServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := fake.NewClientset()
+		var together atomic.Int32 // startReplica fails the test where two lead
+		a := startReplica(t, cluster, "a", &together)
+		time.Sleep(5 * time.Second)
+		b := startReplica(t, cluster, "b", &together)
+		time.Sleep(time.Minute)
+		a.hangs.Store(true)
+		time.Sleep(leaseDuration + renewDeadline)
+		if a.leading.Load() || !b.leading.Load() {
+			t.Fatalf("while requests of a hang, a leads: %v, b leads: %v", a.leading.Load(), b.leading.Load())
+		}
+		a.hangs.Store(false)
+		b.stop()
+		b.done.Wait()
+		time.Sleep(renewDeadline + 3*retryPeriod)
+		if !a.leading.Load() {
+			t.Fatal("a does not lead again")
+		}
+		a.stop()
+		a.done.Wait()
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -17,6 +18,8 @@ type notedLock struct {
 	trouble *string // election.trouble
 	// lost is called when another replica has the Lease.
 	lost func()
+	// kept is called when this replica has written the Lease, with the time at which it began to.
+	kept func(time.Time)
 }
 
 func (l *notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -29,14 +32,20 @@ func (l *notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 }
 
 func (l *notedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	err := l.Interface.Create(ctx, record)
-	l.note(ctx, err)
-	return err
+	begin := time.Now()
+	return l.wrote(ctx, begin, l.Interface.Create(ctx, record))
 }
 
 func (l *notedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	err := l.Interface.Update(ctx, record)
+	begin := time.Now()
+	return l.wrote(ctx, begin, l.Interface.Update(ctx, record))
+}
+
+func (l *notedLock) wrote(ctx context.Context, begin time.Time, err error) error {
 	l.note(ctx, err)
+	if err == nil {
+		l.kept(begin)
+	}
 	return err
 }
 
