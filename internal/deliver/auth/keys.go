@@ -19,12 +19,36 @@ const (
 	fetchTimeout = 5 * time.Second
 	// maxDocument bounds each of the two answers, in bytes.
 	maxDocument = 1 << 20
+	// tokenLife is longer than a pod keeps a token: the kubelet replaces one of an hour, which proxies have, after 80 % of it.
+	tokenLife = time.Hour
 )
 
 // keyring is who signs the tokens of a cluster, at one moment. It is immutable.
 type keyring struct {
 	issuer string
 	keys   map[string]jose.JSONWebKey // public ones, by key id
+	// former are issuers before this one, whose tokens are still in the pods: API servers take them, too, while an issuer is replaced.
+	former []formerIssuer
+}
+
+type formerIssuer struct {
+	name  string
+	until time.Time
+}
+
+// after has a keyring take the place of another one, nil for none.
+func (k *keyring) after(before *keyring, now time.Time) {
+	if before == nil {
+		return
+	}
+	for _, f := range before.former {
+		if f.name != k.issuer && now.Before(f.until) {
+			k.former = append(k.former, f)
+		}
+	}
+	if before.issuer != k.issuer {
+		k.former = append(k.former, formerIssuer{before.issuer, now.Add(tokenLife)})
+	}
 }
 
 // keySource is the API server as far as signing keys are concerned.

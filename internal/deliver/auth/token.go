@@ -99,7 +99,13 @@ func (k *keyring) verify(token string, now time.Time) (Identity, error) {
 	} else if err != nil {
 		return Identity{}, errors.New("its claims are not those of a Kubernetes token")
 	}
-	return c.judge(k.issuer, now)
+	identity, err := c.judge(k.issuer, now)
+	for _, f := range k.former {
+		if errors.Is(err, errIssuer) && now.Before(f.until) {
+			identity, err = c.judge(f.name, now)
+		}
+	}
+	return identity, err
 }
 
 // judge checks claims whose signature is good.

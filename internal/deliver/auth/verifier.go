@@ -108,6 +108,7 @@ func (v *Verifier) refresh(ctx context.Context, unless time.Duration) (*keyring,
 		if err != nil {
 			return v.ring.Load(), err
 		}
+		ring.after(v.ring.Load(), now)
 		v.ring.Store(ring)
 	}
 	return v.ring.Load(), nil

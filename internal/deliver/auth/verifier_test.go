@@ -288,6 +288,25 @@ func TestKeyRotation(t *testing.T) {
 	if _, err := v.Verify(moved); err != nil {
 		t.Errorf("the new issuer after %v: %v", refreshAtMost, err)
 	}
+
+	// API servers take tokens of both issuers while one is replaced, and pods have those of the former until they are renewed.
+	former := func() string { return next.sign(tokenClaims(c.now())) }
+	c.forward(48 * time.Minute)
+	if id, err := v.Verify(former()); err != nil || id != goodIdentity {
+		t.Errorf("a token of the former issuer: %+v %v", id, err)
+	}
+	refused(t, v, newKey("forged").sign(tokenClaims(c.now())), "not among the cluster's signing keys")
+	refused(t, v, next.sign(tokenClaims(c.now(), func(m map[string]any) { m["iss"] = "https://other" })), "issuer")
+	c.forward(12 * time.Minute)
+	refused(t, v, former(), "issuer")
+	// It may come back.
+	server.change(func() { server.issuer = issuer })
+	c.forward(refreshAtMost)
+	for what, token := range map[string]string{"it": former(), "the other": next.sign(tokenClaims(c.now(), func(m map[string]any) { m["iss"] = "https://moved" }))} {
+		if _, err := v.Verify(token); err != nil {
+			t.Errorf("the former issuer is back, %s: %v", what, err)
+		}
+	}
 }
 
 // TestOutage checks that an API server that is down leaves the keys in force.
