@@ -16,8 +16,8 @@ type generation struct {
 	zone     string // "" is that the controller does not know it
 	upserts  map[config.ID]*config.Resource
 	removals map[config.ID]struct{} // disjoint from upserts
-	// unknown counts Resources of kinds that this build does not know: of a newer controller.
-	unknown int
+	// unknown says that there are Resources of kinds that this build does not know: of a newer controller.
+	unknown bool
 }
 
 // assembler puts generations together. Its zero value awaits a Begin.
@@ -64,7 +64,7 @@ func (a *assembler) take(m *wire.ToProxy) (*generation, error) {
 func (g *generation) add(c *wire.Chunk) error {
 	for _, r := range c.GetUpserts() {
 		if r.GetKind() == nil {
-			g.unknown++
+			g.unknown = true
 			continue
 		}
 		id := r.ID()

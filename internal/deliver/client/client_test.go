@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
@@ -149,6 +150,26 @@ func TestAnswers(t *testing.T) {
 	}
 	if b.keys() != "a bad" {
 		t.Errorf("served: %s", b.keys())
+	}
+}
+
+// TestLongAnswer: an answer that names thousands of resources is one that the controller reads.
+func TestLongAnswer(t *testing.T) {
+	h := newHolding()
+	h.unknown = true
+	const most = 20_000
+	for i := range most {
+		r := listener(fmt.Sprintf("namespace/gateway/listener-%05d", i), 80)
+		h.rejected[r.ID()] = rejection{r, "field 99 is not known; " + strings.Repeat("upgrade the proxy ", 50)}
+	}
+	a := h.ack()
+	if size := proto.Size(a); size > 1<<20 || size < 512<<10 {
+		t.Errorf("the answer has %d bytes", size)
+	}
+	last := a.Rejected[len(a.Rejected)-1]
+	if omitted := most + 1 - len(a.Rejected); last.Resource != nil || !strings.Contains(last.Message, "does not know") ||
+		!strings.Contains(last.Message, fmt.Sprintf("%d more faults are not listed", omitted)) {
+		t.Errorf("%d of %d faults, the last: %v", len(a.Rejected), most, last)
 	}
 }
 

@@ -27,7 +27,7 @@ type holding struct {
 	resources map[config.ID]*config.Resource
 	// rejected are versions that the proxy could not carry out. resources has the versions before.
 	rejected map[config.ID]rejection
-	unknown  int               // Resources of unknown kinds
+	unknown  bool              // there are Resources of unknown kinds, since the last full generation
 	faults   map[string]string // listeners that do not serve, and why, by key
 	// unavailable is what the proxy cannot reach, each with a sentence.
 	unavailable map[config.ID]string
@@ -101,10 +101,7 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 	for _, id := range u.Removals {
 		delete(h.resources, id)
 	}
-	if g.full {
-		h.unknown = 0
-	}
-	h.unknown += g.unknown
+	h.unknown = h.unknown && !g.full || g.unknown
 	h.zone = cmp.Or(g.zone, h.zone)
 	h.epoch, h.generation, h.whole = g.epoch, g.number, true
 	h.setFaults(result.Listeners)
@@ -136,29 +133,48 @@ func faultMessage(port uint32, err error) string {
 // ack answers the generation that is held.
 func (h *holding) ack() *wire.Ack {
 	a := &wire.Ack{Epoch: h.epoch, Generation: h.generation}
+	left, omitted := maxFaults, 0
+	add := func(list *[]*wire.Fault, id config.ID, message string) {
+		f := fault(id, message)
+		if left -= proto.Size(f); left < 0 {
+			omitted++
+			return
+		}
+		*list = append(*list, f)
+	}
 	for _, key := range slices.Sorted(maps.Keys(h.faults)) {
 		id := config.ID{Kind: config.KindListener, Key: key}
 		if l := h.resources[id]; l != nil && config.CheckKnown(l) != nil { // whatever its port is
-			a.Rejected = append(a.Rejected, fault(id, h.faults[key]))
+			add(&a.Rejected, id, h.faults[key])
 			continue
 		}
-		a.Listeners = append(a.Listeners, fault(id, h.faults[key]))
+		add(&a.Listeners, id, h.faults[key])
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), config.CompareID) {
-		a.Rejected = append(a.Rejected, fault(id, h.rejected[id].message))
+		add(&a.Rejected, id, h.rejected[id].message)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(h.unavailable), config.CompareID) {
-		a.Unavailable = append(a.Unavailable, fault(id, h.unavailable[id]))
+		add(&a.Unavailable, id, h.unavailable[id])
 	}
-	if h.unknown > 0 {
-		a.Rejected = append(a.Rejected, &wire.Fault{Message: fmt.Sprintf(
-			"%d resources are of kinds that this version of the proxy does not know; upgrade the proxy", h.unknown)})
+	var others []string
+	if h.unknown {
+		others = append(others, "there are resources of kinds that this version of the proxy does not know; upgrade the proxy")
+	}
+	if omitted > 0 {
+		others = append(others, fmt.Sprintf("%d more faults are not listed; correct those that are", omitted))
+	}
+	if len(others) > 0 {
+		a.Rejected = append(a.Rejected, &wire.Fault{Message: strings.Join(others, ". ")})
 	}
 	return a
 }
 
-// maxFault bounds the message of a fault, in bytes, so that those of many resources fit into an answer.
-const maxFault = 2048
+const (
+	// maxFault bounds the message of a fault, in bytes: the controller keeps no more.
+	maxFault = 512
+	// maxFaults bounds those of an answer together, in bytes: the controller reads an answer of 1 MiB, and ends the stream for a longer one.
+	maxFaults = 768 << 10
+)
 
 func fault(id config.ID, message string) *wire.Fault {
 	message = strings.ToValidUTF8(message, "\uFFFD") // else it cannot be sent

@@ -128,7 +128,7 @@ func (h *holding) stricter(id config.ID) bool {
 
 func (h *holding) state() *state {
 	s := &state{h.epoch, h.generation, h.zone, make([]*config.Resource, 0, len(h.resources))}
-	if len(h.rejected) > 0 || h.unknown > 0 {
+	if len(h.rejected) > 0 || h.unknown {
 		s.epoch = "" // the file lacks something, so the controller must send everything
 	}
 	for id, r := range h.resources {
