@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -162,6 +163,16 @@ func (k *Keeper) listWatch(namespace string) cache.ListerWatcher {
 			return services.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents == nil && o.ResourceVersion != "" {
+				now, err := services.List(ctx, metav1.ListOptions{Limit: 1})
+				if err != nil {
+					return nil, err // a watch that begins a moment later would not know
+				}
+				if order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, o.ResourceVersion); err == nil && order < 0 {
+					// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
+					return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
+				}
+			}
 			o.LabelSelector = v1alpha1.LabelXBackend
 			return services.Watch(ctx, o)
 		},

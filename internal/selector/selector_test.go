@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -374,6 +375,24 @@ func TestNames(t *testing.T) {
 		}
 		if why := validation.IsValidLabelValue(svc.Labels[v1alpha1.LabelXBackend]); why != nil {
 			t.Errorf("%s: label %v", name, why)
+		}
+	}
+}
+
+// TestRestoredServer: a watch of an API server whose data were restored from a backup does not go on from a version that it has not reached.
+func TestRestoredServer(t *testing.T) {
+	c := newCluster(t)
+	c.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "20"}}, nil
+	})
+	services := cache.ToListerWatcherWithContext(c.keeper().listWatch("team"))
+	for version, expired := range map[string]bool{"19": false, "20": false, "21": true, "100": true} {
+		w, err := services.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if apierrors.IsResourceExpired(err) != expired {
+			t.Errorf("a watch from version %s of a server at 20: %v", version, err)
+		}
+		if err == nil {
+			w.Stop()
 		}
 	}
 }
