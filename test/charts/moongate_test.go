@@ -72,6 +72,9 @@ func TestDefaults(t *testing.T) {
 	if class := get[*gwv1.GatewayClass](t, r, "GatewayClass moongate"); class.Annotations["helm.sh/resource-policy"] != "keep" {
 		t.Errorf("the GatewayClass would go with the release: %v", class.Annotations)
 	}
+	if budget := get[*policyv1.PodDisruptionBudget](t, r, "PodDisruptionBudget moongate-controller"); *budget.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow {
+		t.Errorf("pods that are not ready hold up drains: %v", budget.Spec)
+	}
 
 	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
 	pod := d.Spec.Template.Spec
@@ -133,6 +136,9 @@ func TestEveryValue(t *testing.T) {
 	labels, annotations := d.Spec.Template.Labels, d.Spec.Template.Annotations
 	class := get[*gwv1.GatewayClass](t, r, "GatewayClass second")
 	parameters := get[*v1alpha1.GatewayParameters](t, r, "GatewayParameters second")
+	if parameters.Annotations["helm.sh/resource-policy"] != "keep" { // the controllers may see it go, and the proxies that stay would go by nothing
+		t.Errorf("the GatewayParameters would go with the release: %v", parameters.Annotations)
+	}
 	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor edge")
 	rule := get[*monitoring.PrometheusRule](t, r, "PrometheusRule edge")
 	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy edge").Spec
