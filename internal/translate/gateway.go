@@ -216,7 +216,7 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 // expect no PROXY headers any more would turn away every client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	said := gs.gatewayParameters.saidByGateway(v, gw)
-	if c.Merged != (name{}) {
+	if c.Merged != (name{}) || c.Problem != nil && c.Said == nil { // what the class locks is not known in the latter case, so nobody may say whom to trust
 		said = nil
 	}
 	own, refused := parameters.Unlocked(c.Said, said)
@@ -343,9 +343,9 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 	return s
 }
 
-// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none.
+// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none, and for a Gateway that is not accepted.
 func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
-	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || meta.IsStatusConditionFalse(conditions, string(gwv1.GatewayConditionAccepted)) {
+	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionAccepted)) {
 		return nil
 	}
 	count := int32(incremental.Count(v, gst.listenerStates.acceptedSets, n))
