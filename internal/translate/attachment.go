@@ -38,11 +38,11 @@ type attachment struct {
 	Created     int64 // in nanoseconds since the epoch
 }
 
-// reaching are the Gateways that reach the route's backends; sorted, distinct. With passthrough they are those, too, that pass on connections with their TLS, of which
+// reaching are the Gateways that reach the route's backends, which those that refuse it do not; sorted, distinct. With passthrough they are those, too, that pass on connections with their TLS, of which
 // policies are no matter.
 func (a *attachment) reaching(passthrough bool) (gateways []name) {
 	for _, p := range a.Parents {
-		if passthrough || !p.Passthrough {
+		if p.Problem == nil && (passthrough || !p.Passthrough) {
 			gateways = append(gateways, p.Gateway)
 		}
 	}
