@@ -18,8 +18,8 @@ import (
 type clientValidation struct {
 	// Config is without the certificates of the listener; nil where clients are not asked for any.
 	Config  *config.ClientValidation
-	Refs    *condition.Problem // the first reference that cannot be used
-	Invalid *condition.Problem // why no client can be verified
+	Refs    []*condition.Problem // references that cannot be used
+	Invalid *condition.Problem   // why no client can be verified
 }
 
 func (c *clientValidation) same(o *clientValidation) bool {
@@ -90,8 +90,8 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 	c.Config = &config.ClientValidation{Optional: f.Validation.Mode == gwv1.AllowInsecureFallback}
 	var refs authorityRefs
 	note := func(p *condition.Problem) {
-		if p != nil && c.Refs == nil {
-			c.Refs = p
+		if p != nil {
+			c.Refs = append(c.Refs, p)
 		}
 	}
 	for i, ref := range f.Validation.CACertificateRefs {

@@ -22,23 +22,23 @@ type listenerCertificates struct {
 	secrets        *secrets
 }
 
-// resolveCertificates returns the keys of the certificates that can be used and the
-// first thing wrong with the others. A listener with one good certificate is served.
-func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, first *condition.Problem) {
+// resolveCertificates returns the keys of the certificates that can be used and
+// what is wrong with the others. A listener with one good certificate is served.
+func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, wrong []*condition.Problem) {
 	if len(l.Certificates) == 0 {
-		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
-			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol %s needs a certificate", l.Protocol)
+		return nil, []*condition.Problem{condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
+			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol %s needs a certificate", l.Protocol)}
 	}
 	for _, ref := range l.Certificates {
 		key, p := lc.resolveCertificate(v, k, ref)
 		switch {
 		case p == nil && !slices.Contains(keys, key):
 			keys = append(keys, key)
-		case p != nil && first == nil:
-			first = p
+		case p != nil:
+			wrong = append(wrong, p)
 		}
 	}
-	return keys, first
+	return keys, wrong
 }
 
 // listenerReferrer is who refers to the certificates and backends of a listener.

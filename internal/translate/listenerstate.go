@@ -80,25 +80,24 @@ func (s *listenerState) facts() listenerState {
 
 func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *listener.Listener) *listenerState {
 	s := &listenerState{Kinds: l.Kinds}
-	refs := l.BadKinds
+	var refs []*condition.Problem
 	var certificates []string
 	if l.Terminates() {
-		var p *condition.Problem
-		if certificates, p = st.listenerCertificates.resolveCertificates(v, k, l); p != nil {
-			refs = p
+		if certificates, refs = st.listenerCertificates.resolveCertificates(v, k, l); len(refs) > 0 {
 			certificates = st.secrets.keepCertificates(v, k, l, certificates)
 		}
 	}
-	clients := st.clientValidations.of(v, k, l)
-	if refs == nil {
-		refs = clients.Refs
+	if l.BadKinds != nil {
+		refs = append(refs, l.BadKinds)
 	}
+	clients := st.clientValidations.of(v, k, l)
+	refs = append(refs, clients.Refs...)
 	if clients.Invalid != nil {
 		certificates = nil // every handshake fails
 	}
 	filters := st.filters(v, k, l)
-	if refs == nil {
-		refs = filters.Missing
+	if filters.Missing != nil {
+		refs = append(refs, filters.Missing)
 	}
 	conflict := l.Conflict
 	if conflict == nil && claims(l) {
@@ -110,10 +109,11 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if merged && claims(l) {
 		excess = st.listeners.portExcess(v, terms.Merged, l)
 	}
-	reserved := claims(l) && conflict == nil && excess == nil && (len(l.Kinds) > 0 || l.NoRoutes)
+	routable := len(l.Kinds) > 0 || l.NoRoutes
+	reserved := claims(l) && conflict == nil && excess == nil && (routable || l.SharesPort())
 	if reserved {
-		// Without a certificate too: the proxy fails its handshakes, where no other listener of
-		// the port may answer for its hostname with a certificate of its own.
+		// Without a certificate too, or a kind of route: the proxy fails its handshakes, or has no route for its requests, where no other listener of
+		// the port may answer for its hostname.
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		applyClients(s.Serve, k, &terms.Clients)
@@ -126,7 +126,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 			s.Serve.Filters, s.Serve.Failure = nil, &config.Failure{Status: 500, Reason: listenerInvalid}
 		}
 	}
-	servable := reserved && (!l.Terminates() || len(certificates) > 0) && filters.Missing == nil
+	servable := reserved && routable && (!l.Terminates() || len(certificates) > 0) && filters.Missing == nil
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
@@ -162,7 +162,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		program.Reason = conflict.Reason
 	}
 	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0)
-	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
+	s.Accepted, s.Resolved, s.Programmed = refused == nil, len(refs) == 0, program.Status == metav1.ConditionTrue
 	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program, filters.Notes...)
 	return s
 }

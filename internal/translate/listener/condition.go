@@ -32,8 +32,8 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
 }
 
-// Conditions are all of a listener; each problem is nil where there is none.
-func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Problem, program metav1.Condition, notes ...*condition.Problem) []metav1.Condition {
+// Conditions are all of a listener; each problem is nil where there is none. refs are those of references, of which the first one gives the reason.
+func (l *Listener) Conditions(refused *condition.Problem, refs []*condition.Problem, conflict, overlap *condition.Problem, program metav1.Condition, notes ...*condition.Problem) []metav1.Condition {
 	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	all := slices.Clone(l.Notes)
 	for _, n := range notes {
@@ -44,8 +44,8 @@ func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Proble
 		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
 	}
 	resolved := condition.True(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
-	if refs != nil {
-		resolved = condition.False(gwv1.ListenerConditionResolvedRefs, refs.Reason, refs.String())
+	if len(refs) > 0 {
+		resolved = condition.False(gwv1.ListenerConditionResolvedRefs, refs[0].Reason, condition.List(refs))
 	}
 	out := []metav1.Condition{accepted, program, resolved}
 	for _, negative := range []struct {

@@ -96,6 +96,11 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 // Valid says whether the listener can be served as far as it is concerned itself.
 func (l *Listener) Valid() bool { return l.Invalid == nil && l.Conflict == nil }
 
+// SharesPort reports whether other listeners of the port can be told from it by their hostnames.
+func (l *Listener) SharesPort() bool {
+	return l.Protocol != gwv1.TCPProtocolType && l.Protocol != gwv1.UDPProtocolType
+}
+
 // Terminates reports whether the listener ends its clients' TLS.
 func (l *Listener) Terminates() bool {
 	return l.Protocol == gwv1.HTTPSProtocolType || l.Protocol == gwv1.TLSProtocolType && !l.Passthrough
