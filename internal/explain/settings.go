@@ -23,7 +23,7 @@ func settings(r *config.Rule) (lines []string) {
 	policies := len(lines)
 	r.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.Kind() == protoreflect.MessageKind && !field.IsList() && field.Name() != "failure" && field.Name() != "session_persistence" && field.Name() != "traffic" { // see sessions and policy
-			lines = append(lines, string(field.Name())+" "+compact(v.Message().Interface()))
+			lines = append(lines, string(field.Name())+": "+words(v.Message()))
 		}
 		return true
 	})
@@ -68,7 +68,7 @@ func policiesOf(t *config.RuleTraffic) (all []string) {
 func traffic(t *config.BackendTraffic) (lines []string) {
 	t.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.Message() != nil {
-			lines = append(lines, strings.ReplaceAll(string(field.Name()), "_", " ")+" "+compact(v.Message().Interface())+" by "+t.Policy)
+			lines = append(lines, strings.ReplaceAll(string(field.Name()), "_", " ")+": "+words(v.Message())+", by "+t.Policy)
 		}
 		return true
 	})
