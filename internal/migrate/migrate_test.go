@@ -3,6 +3,7 @@ package migrate
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -311,6 +312,43 @@ func TestPolicyOfRules(t *testing.T) {
 	}
 	if want := []string{"1", "3", "4"}; !slices.Equal(got, want) {
 		t.Errorf("the policy is for the rules %v, want %v:\n%s", got, want, out.YAML())
+	}
+}
+
+// TestAliases: objects that stand for others are read, and lists that never end are not.
+func TestAliases(t *testing.T) {
+	in := new(Input)
+	in.Read("alias.yaml", []byte(`apiVersion: v1
+kind: List
+shop: &shop
+  apiVersion: networking.k8s.io/v1
+  kind: Ingress
+  metadata: {name: shop}
+  spec: {defaultBackend: {service: {name: one, port: {number: 80}}}}
+items: [*shop]
+`))
+	if len(in.ingresses) != 1 || len(in.Problems) != 0 {
+		t.Errorf("%d Ingresses, %v", len(in.ingresses), in.Problems)
+	}
+	list := func(name, items string) string {
+		return fmt.Sprintf("%s: &%s\n  apiVersion: v1\n  kind: List\n  items: [%s]\n", name, name, items)
+	}
+	wide := ""
+	last := "{kind: None}"
+	for i := range 8 {
+		name := fmt.Sprintf("l%d", i)
+		wide += list(name, strings.Repeat(last+", ", 9)+last)
+		last = "*" + name
+	}
+	for what, text := range map[string]string{
+		"itself": "apiVersion: v1\nkind: List\nitems: &a\n- {apiVersion: v1, kind: List, items: *a}\n",
+		"many":   wide + "apiVersion: v1\nkind: List\nitems: [" + last + "]\n",
+	} {
+		in := new(Input)
+		in.Read("list.yaml", []byte(text))
+		if len(in.Problems) != 1 || !strings.Contains(in.Problems[0].Message, "in lists, or lists more than 10 deep") {
+			t.Errorf("%s: %v", what, in.Problems)
+		}
 	}
 }
 

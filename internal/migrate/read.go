@@ -67,7 +67,7 @@ func (in *Input) Read(file string, text []byte) {
 			continue
 		}
 		if len(root.Content) > 0 {
-			in.add(file, text, chunk.Line-1, root.Content[0])
+			in.add(file, text, chunk.Line-1, root.Content[0], &listed{})
 		}
 	}
 }
@@ -89,15 +89,24 @@ var (
 	ofOlderVersion = regexp.MustCompile(`\.service(Name|Port)$`)
 )
 
-// add takes one object or list in; offset is the line before the chunk.
-func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
+// maxListed and maxNested bound how many objects the lists of a document have, and how deep these are within each other: aliases can make lists endless.
+const maxListed, maxNested = 100_000, 10
+
+// listed is how far the lists of a document were followed.
+type listed struct {
+	objects, depth int
+	over           bool // nothing more of the document is read
+}
+
+// add takes one object or list in; offset is the line before the chunk, which followed belongs to.
+func (in *Input) add(file string, content []byte, offset int, n *yaml.Node, followed *listed) {
 	var head struct {
 		APIVersion string `yaml:"apiVersion"`
 		Kind       string `yaml:"kind"`
 		Items      []yaml.Node
 		Metadata   struct{ Namespace, Name string }
 	}
-	if n.Kind != yaml.MappingNode || n.Decode(&head) != nil {
+	if n = resolved(n); n.Kind != yaml.MappingNode || n.Decode(&head) != nil {
 		return // whatever it is, it is no Ingress
 	}
 	line := offset + n.Line
@@ -107,8 +116,18 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
 	group, _, _ := strings.Cut(head.APIVersion, "/")
 	switch {
 	case strings.HasSuffix(head.Kind, "List") && head.Items != nil:
+		followed.depth++
+		defer func() { followed.depth-- }()
 		for i := range head.Items {
-			in.add(file, content, offset, &head.Items[i])
+			if followed.objects++; followed.objects > maxListed || followed.depth > maxNested {
+				followed.over = true
+				in.problem(file, line, "", fmt.Sprintf("has more than %d objects in lists, or lists more than %d deep within each other", maxListed, maxNested), "write out what its aliases stand for, in several documents")
+			} else {
+				in.add(file, content, offset, &head.Items[i], followed)
+			}
+			if followed.over {
+				return
+			}
 		}
 	case head.Kind == "Ingress" && head.APIVersion == "networking.k8s.io/v1":
 		i := &ingress{Ingress: new(networkingv1.Ingress), at: manifest.Position{File: file, Line: line}, lines: map[string]int{}, text: content}
