@@ -112,6 +112,14 @@ func redact(raw []byte) ([]byte, error) {
 type redactor struct {
 	decoder *json.Decoder
 	out     bytes.Buffer
+	path    []string // the names of what the present value is in
+}
+
+// hides reports whether the value of a name is not shown: besides those of secret names, the fields that an XTelemetryPolicy has sent to a collector, most of which are
+// credentials.
+func (r *redactor) hides(key string) bool {
+	n := len(r.path)
+	return isSecretKey(key) || key == "value" && n >= 2 && r.path[n-1] == "headers" && r.path[n-2] == "provider"
 }
 
 // value copies the next value; a hidden one is read and replaced.
@@ -147,10 +155,15 @@ func (r *redactor) value(hidden bool) error {
 				return err
 			}
 			r.out.WriteByte(':')
-			hide = isSecretKey(fmt.Sprint(key))
+			name := fmt.Sprint(key)
+			hide = r.hides(name)
+			r.path = append(r.path, name)
 		}
 		if err := r.value(hide); err != nil {
 			return err
+		}
+		if delim == '{' {
+			r.path = r.path[:len(r.path)-1]
 		}
 	}
 	end, err := r.decoder.Token()

@@ -26,6 +26,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 		"bundle":      map[string]any{"pem": []byte(chainPEM + keyPEM)},
 		"raw":         json.RawMessage(`{"key_pem":{"nested":["` + base64.StdEncoding.EncodeToString([]byte(keyPEM)) + `"]}}`),
 		"camel":       map[string]any{"keyPem": "c2hvcnQ", "tls.key": "c2hvcnQ", "password": "c2hvcnQ"},
+		"collector":   json.RawMessage(`{"spec":{"tracing":{"provider":{"headers":[{"name":"authorization","value":"Bearer c2hvcnQ"}]}}}}`),
 		"not private": map[string]any{"keyPEM": "c2hvcnQ"},
 	} {
 		r := get(t, start(t, Options{Config: func() (any, error) { return v, nil }})+"/config")
@@ -39,6 +40,11 @@ func TestSecretsAreRedacted(t *testing.T) {
 		}
 		if !strings.Contains(r.body, "(redacted)") {
 			t.Errorf("%s does not show that something is left out: %s", name, r.body)
+		}
+	}
+	for _, public := range []string{`{"headers": [{"name": "X-A", "value": "shown"}]}`, `{"provider": {"value": "shown"}}`, `{"provider": {"headers": []}, "spec": {"headers": [{"value": "shown"}]}}`} {
+		if r := get(t, start(t, Options{Config: func() (any, error) { return json.RawMessage(public), nil }})+"/config"); !strings.Contains(r.body, "shown") {
+			t.Errorf("%s is printed as %s", public, r.body)
 		}
 	}
 	if r := get(t, start(t, Options{Config: func() (any, error) { return certificate, nil }})+"/config"); !strings.Contains(r.body, base64.StdEncoding.EncodeToString([]byte(chainPEM))) {
