@@ -68,10 +68,47 @@ func (d *decision) carryOut() error {
 		return nil
 	}
 	if !d.terminates() {
+		if err := d.filterForOnly(rule.BackendRefs, exchange); err != nil {
+			return err
+		}
 		d.forward()
 	}
 	d.Settings = settings(rule)
 	d.shareOut(rule.BackendRefs)
+	return nil
+}
+
+// filterForOnly runs the filters of the backendRef that gets all of the rule's requests, if there is one. What it answers is told with the backend.
+func (d *decision) filterForOnly(refs []*config.BackendRef, exchange *filter.Exchange) error {
+	var only *config.BackendRef
+	for _, ref := range refs {
+		switch {
+		case ref.Weight == 0:
+		case only != nil:
+			return nil
+		default:
+			only = ref
+		}
+	}
+	if only == nil || only.Failure != nil {
+		return nil
+	}
+	_, err := d.run(only.Filters, new([]string), exchange)
+	return err
+}
+
+// authorizes says that the request is asked about where a backendRef has a filter for it, and returns how it fails where nobody can be asked.
+func (d *decision) authorizes(filters []*anypb.Any) *config.Failure {
+	for _, message := range filters {
+		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
+		if err != nil || compiled.Authorizes == nil {
+			continue
+		}
+		if len(endpointsOf(compiled.Authorizes)) == 0 {
+			return failureOf(observe.ReasonAuthFailed)
+		}
+		d.asks = true
+	}
 	return nil
 }
 
@@ -147,6 +184,9 @@ func (d *decision) forward() {
 	d.Forwarded = &Forward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
 	for i := range d.req.Header.Len() {
 		f := d.req.Header.At(i)
+		if d.isAdded(f) {
+			continue
+		}
 		d.Forwarded.Headers = append(d.Forwarded.Headers, string(f.Name)+": "+string(f.Value))
 	}
 }
@@ -234,6 +274,9 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, *config.Failur
 	shown.Upgrade = d.upgrade(backend)
 	shown.Sessions = d.sessions(backend)
 	shown.Endpoints = endpointsOf(backend)
+	if f := d.authorizes(ref.Filters); f != nil {
+		return shown, f
+	}
 	if key := c.GetTls().GetCertificate(); key != "" {
 		shown.Speaks += ", with the client certificate of " + strings.Replace(key, "/", " ", 1)
 	} else if identity := d.listener.Identity; c.Tls != nil && c.ExternalHostname == nil && identity != nil {

@@ -94,7 +94,7 @@ func (q *Question) setAuthority(authority string) error {
 		}
 		q.serverName, q.port = strings.ToLower(authority[:i]), uint32(port)
 	}
-	q.serverName = strings.Trim(q.serverName, "[]")
+	q.serverName = strings.TrimSuffix(strings.Trim(q.serverName, "[]"), ".") // clients send it without the dot (RFC 6066 section 3)
 	if q.serverName == "" {
 		return fmt.Errorf("%q has no host; write it as %s://example.com:8080", q.url, q.scheme)
 	}
@@ -117,6 +117,8 @@ type decision struct {
 	asks bool
 	// ownTracing is what the rule says of the request's span, nil for nothing, and where no rule is reached.
 	ownTracing *config.RuleTracing
+	// added are the values of fields that the gateway adds to each request.
+	added [][]byte
 	// needsRedis tells that the rule has global rate limits, and that it is not known whether there is a Redis for them.
 	needsRedis bool
 }
@@ -161,6 +163,9 @@ func (d *decision) decide() error {
 	d.Request.Host, d.Request.Path = string(d.req.MatchHost), string(d.req.Path)
 	if ok, err := d.chooseListener(); !ok || err != nil {
 		return err
+	}
+	if d.arrive() {
+		return nil
 	}
 	if answered, err := d.filterForListener(); answered || err != nil {
 		return err
@@ -279,7 +284,7 @@ func (d *decision) chooseListener() (bool, error) {
 			d.wrongProtocol(shown)
 			return false, nil
 		}
-		if shown != listener {
+		if ok && shown != listener {
 			l := d.shownListener(shown, "chosen by server name "+strconv.Quote(d.sni()))
 			d.Listener = &l
 			d.answerWith(observe.ReasonMisdirected, "")

@@ -186,6 +186,8 @@ func TestExplain(t *testing.T) {
 		{"clients are asked for a certificate", "https://asked.test/api", nil, "route_not_found", 404, []string{"demands    nothing: a certificate of the client is asked for, and every client is served"}},
 		{"clients cannot be verified", "https://nobody.test/api", nil, "tls_handshake_failed", 0, []string{"listener n/gw/nobody has nothing to verify clients by"}},
 		{"another host than the server name", "https://www.test/", []string{"Host: bare.test"}, "misdirected", 421, nil},
+		{"a host that nobody has", "https://www.test/", []string{"Host: nobody.example"}, "route_not_found", 404, []string{"no listener of the port has host nobody.example"}},
+		{"a dot at the end", "https://www.test./api", nil, "ok", 0, []string{"listener   n/gw/tls"}},
 		{"a head that is no head", "http://a.test/", []string{"Host: a.test", "Host: b.test"}, "bad_request", 400, nil},
 	} {
 		e := explained(t, w, "GET", test.url, test.headers...)

@@ -71,6 +71,9 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 		return ""
 	}
 	protocol := string(d.head.Upgrade)
+	if d.rule.Config.GetTraffic().GetRequestBufferBytes() > 0 {
+		return fmt.Sprintf("is not asked to switch to %s (%s): requestBuffer has bodies of requests read whole", protocol, observe.ReasonUpgradeIgnored)
+	}
 	if t := d.rule.Config.GetTraffic(); t.GetUpgradesSet() {
 		return d.listedUpgrade(b, t, protocol)
 	}

@@ -182,7 +182,7 @@ func (b *requestBody) dropTrailers() {
 	if t == nil || t.Len() == 0 {
 		return
 	}
-	t.RemoveIf(func(f *message.Field) bool { return claimsRequestID(f) || b.x.fx.Decided(f.Name) })
+	t.RemoveIf(func(f *message.Field) bool { return message.ClaimsRequestID(f) || b.x.fx.Decided(f.Name) })
 }
 
 // unlocked calls f without mu, which is held again when it returns, also by a panic.

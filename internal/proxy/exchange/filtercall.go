@@ -33,7 +33,7 @@ var (
 // Call implements filter.Engine. Where no response has begun, and it is not for want of time, other endpoints are asked; a backend is asked again what it may
 // have been asked already, since the question changes nothing.
 func (x *Exchange) Call(c *filter.Call) error {
-	if passes(&x.Header) > maxCallPasses {
+	if message.Passes(&x.Header) > maxCallPasses {
 		return filter.ErrLoop
 	}
 	deadline := time.Now().Add(callTimeout)

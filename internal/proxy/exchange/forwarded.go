@@ -26,7 +26,7 @@ func (x *Exchange) setForwarded() {
 		x.keepForwarded()
 		return
 	}
-	h.RemoveIf(claimsProvenance)
+	h.RemoveIf(message.ClaimsProvenance)
 	h.Add(forwardedFor, x.Client.PeerText)
 	x.addForwardedProto()
 	h.Add(forwardedHost, x.Host)
@@ -117,35 +117,5 @@ func isForwardedFor(f *message.Field) bool { return message.EqualFoldBytes(f.Nam
 // disguisesProvenance tells whether a field line claims provenance by a name that is not quite the one which proxies set or replace: what it says is not
 // the trusted proxy's.
 func disguisesProvenance(f *message.Field) bool {
-	return claimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
-}
-
-// claimsProvenance tells whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP. An
-// underscore counts as a hyphen: CGI-like backends do not see the difference.
-func claimsProvenance(f *message.Field) bool {
-	n := f.Name
-	switch n[0] | 0x20 {
-	case 'f':
-		return len(n) == len("forwarded") && hasName(n, "forwarded")
-	case 'x':
-		return len(n) >= len("x-forwarded") && hasName(n, "x-forwarded") && (len(n) == len("x-forwarded") || n[11] == '-' || n[11] == '_') ||
-			len(n) == len("x-real-ip") && hasName(n, "x-real-ip")
-	}
-	return false
-}
-
-// hasName tells whether n begins with the lower-case name.
-func hasName(n []byte, name string) bool {
-	for i := range len(name) {
-		b := n[i]
-		if b == '_' {
-			b = '-'
-		} else if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		if b != name[i] {
-			return false
-		}
-	}
-	return true
+	return message.ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
 }

@@ -108,7 +108,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 		if !f.Wanted(&x.fx) {
 			continue
 		}
-		if passes(&x.Header) > 1 {
+		if message.Passes(&x.Header) > 1 {
 			f.Backend.MirrorDropped(upstream.MirrorLooped)
 			continue
 		}

@@ -24,7 +24,7 @@ func (x *Exchange) setRequestID() {
 			return
 		}
 	}
-	x.Header.RemoveIf(claimsRequestID)
+	x.Header.RemoveIf(message.ClaimsRequestID)
 	writeUUID(&x.requestID, rand.Uint64(), rand.Uint64())
 	x.rec.RequestID = x.requestID[:]
 	x.Header.Add(requestIDName, x.requestID[:])
@@ -33,16 +33,11 @@ func (x *Exchange) setRequestID() {
 // claimedRequestID returns the last of the ids in the request, and how many there are, in any spelling.
 func (x *Exchange) claimedRequestID() (id []byte, n int) {
 	for i := range x.Header.Len() {
-		if f := x.Header.At(i); claimsRequestID(f) {
+		if f := x.Header.At(i); message.ClaimsRequestID(f) {
 			id, n = f.Value, n+1
 		}
 	}
 	return id, n
-}
-
-// claimsRequestID tells whether a field line is X-Request-Id, as claimsProvenance does.
-func claimsRequestID(f *message.Field) bool {
-	return len(f.Name) == len("x-request-id") && hasName(f.Name, "x-request-id")
 }
 
 // plainRequestID tells whether an id of a client's can be kept: it is not long, and of visible ASCII characters without a comma, which would make two of it.

@@ -1,0 +1,73 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// What stands for the values of fields that are not known before there is a request.
+var (
+	clientAddress = []byte("(the client's address)")
+	newRequestID  = []byte("(an id of the gateway's)")
+)
+
+// arrive does what the gateway does with a head before it looks for a rule, and reports whether the request ends there.
+func (d *decision) arrive() (answered bool) {
+	d.setForwarded()
+	if most := d.listener.MaxRequestBodyBytes; most > 0 && d.head.ContentLength > most {
+		d.answerWith(observe.ReasonBodyTooLarge, fmt.Sprintf("the listener takes %d bytes", most))
+		return true
+	}
+	d.req.Header.RemoveIf(message.ClaimsRequestID)
+	d.add("X-Request-Id", newRequestID)
+	if message.Passes(&d.req.Header) >= message.MaxPasses {
+		d.answerWith(observe.ReasonLoopDetected, "")
+		return true
+	}
+	message.AddPass(&d.req.Header)
+	d.added = append(d.added, d.req.Header.At(d.req.Header.Len()-1).Value)
+	return false
+}
+
+// setForwarded replaces what the request says of its provenance, unless the listener trusts proxies, one of which it is then taken to come from.
+func (d *decision) setForwarded() {
+	h := &d.req.Header
+	var claims []string
+	for i := range h.Len() {
+		if f := h.At(i); message.ClaimsProvenance(f) {
+			claims = append(claims, string(f.Name))
+		}
+	}
+	trusts := len(d.listener.TrustedProxies) > 0
+	switch {
+	case len(claims) == 0:
+	case trusts:
+		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": counts if one of the trustedProxies of the Gateway's parameters has sent it")
+	default:
+		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": dropped, because the Gateway's parameters have no trustedProxies that could send it")
+		h.RemoveIf(message.ClaimsProvenance)
+	}
+	for _, f := range []struct {
+		name  string
+		value []byte
+	}{{"X-Forwarded-For", clientAddress}, {"X-Forwarded-Proto", []byte(d.ask.scheme)}, {"X-Forwarded-Host", slices.Clone(d.req.Host)}} {
+		if _, said := h.Get(strings.ToLower(f.name)); !said {
+			d.add(f.name, f.value)
+		}
+	}
+}
+
+// add adds a field of the gateway's.
+func (d *decision) add(name string, value []byte) {
+	d.req.Header.Add([]byte(name), value)
+	d.added = append(d.added, value)
+}
+
+// isAdded reports whether a field is one that the gateway adds to each request.
+func (d *decision) isAdded(f *message.Field) bool {
+	return len(f.Value) > 0 && slices.ContainsFunc(d.added, func(v []byte) bool { return len(v) > 0 && &v[0] == &f.Value[0] })
+}
