@@ -629,10 +629,14 @@ func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
 	}
 	n, errno := pipe.Fill(uintptr(from.fd), splice.Most)
 	switch {
-	case errno == unix.EAGAIN:
+	case errno == unix.EAGAIN && !from.toEnd:
 		splice.Give(pipe)
 		from.readable, d.much = false, false
 		return true, true
+	case errno == unix.EAGAIN: // or there is urgent data, which a read steps over
+		splice.Give(pipe)
+		d.much = false
+		return false, true
 	case errno == unix.EINVAL, errno == unix.ENOSYS, errno == unix.EPERM, errno == 0 && n == 0:
 		splice.Give(pipe)
 		d.much = false

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -212,6 +213,36 @@ func TestLoopUrgentData(t *testing.T) {
 	got := make([]byte, len("beforebehind"))
 	if _, err := io.ReadFull(backend, got); err != nil || string(got) != "beforebehind" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestLoopUrgentDataBehindMuch: what is behind urgent data arrives, also where so much was before it that the rest is moved without being copied.
+func TestLoopUrgentDataBehindMuch(t *testing.T) {
+	l := inLoop(t)
+	raw, err := l.client.SyscallConn() // all is there before anything is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := bytes.Repeat([]byte("x"), 2*splice.Worth)
+	cork(t, l.client, 1)
+	raw.Control(func(fd uintptr) {
+		for _, part := range []struct {
+			data  []byte
+			flags int
+		}{{before, unix.MSG_MORE}, {[]byte("!"), unix.MSG_OOB | unix.MSG_MORE}, {[]byte("behind"), 0}} {
+			if err == nil {
+				err = unix.Sendto(int(fd), part.data, part.flags, nil)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cork(t, l.client, 0)
+	_, backend := l.join()
+	got := make([]byte, len(before)+len("behind"))
+	if _, err := io.ReadFull(backend, got); err != nil || !bytes.HasSuffix(got, []byte("xbehind")) {
+		t.Errorf("got %q, %v", got[len(before)-10:], err)
 	}
 }
 
