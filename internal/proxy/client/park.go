@@ -2,6 +2,7 @@ package client
 
 import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
 // A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the idle poller
@@ -107,6 +108,12 @@ func (c *Conn) expireParked() {
 			h.Drain()
 		}
 		c.runHTTP2(nil) // which knows how to end it
+		return
+	}
+	if listen.Readable(c.raw) { // a request has come before the connection was claimed
+		c.set.readmit(&c.counted)
+		c.disordered = true
+		c.serve()
 		return
 	}
 	c.sayClose()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -103,6 +104,41 @@ func park(t *testing.T, set *Set, n int) {
 	t.Helper()
 	idle(t, set, n, parkAfter)
 	testkit.Eventually(t, "parked", func() bool { return count(set, waitParked) == n })
+}
+
+// TestExpireMeetsRequest: a request that has come before a parked connection is ended is served.
+func TestExpireMeetsRequest(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	var parked *Conn
+	set.Each(func(c *Conn) {
+		if c.claim() { // before the request comes, so that its event finds nobody
+			parked = c
+		}
+	})
+	if parked == nil {
+		t.Fatal("nothing is parked")
+	}
+	if err := a.send(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "readable", func() bool { return listen.Readable(parked.raw) })
+	go parked.expireParked()
+	if err := a.receive(); err != nil {
+		t.Fatal(err)
+	}
+	park(t, set, 1)
+	a.ask()
+	// Without one it ends.
+	park(t, set, 1)
+	set.Each(func(c *Conn) {
+		if c.claim() {
+			go c.expireParked()
+		}
+	})
+	a.ended()
 }
 
 // TestPark: a parked connection has no goroutine and no pooled memory, and serves on.
