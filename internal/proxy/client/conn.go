@@ -23,6 +23,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
@@ -550,7 +551,7 @@ func (c *Conn) closeLingering() {
 	if len(c.in) == 0 {
 		c.in = make([]byte, idleBuffer)
 	}
-	for left := 1 << 20; left > 0; {
+	for left := http2.LingerBytes; left > 0 || listen.Unsent(c.raw) > 0; {
 		n, err := c.nc.Read(c.in)
 		if err != nil {
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -50,6 +51,7 @@ func (c *Conn) serveHTTP2() {
 		ExtendedConnect: true,
 		Rest:            c.set.rest,
 		Scarce:          &c.set.engine.Overloaded,
+		Unacknowledged:  func() int { return listen.Unsent(c.raw) },
 		Refused:         c.refusedHTTP2,
 		Panicked:        func(v any) { c.set.engine.Observer.Panicked("http2", v) },
 	}, c.serveStream)

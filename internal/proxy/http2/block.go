@@ -93,7 +93,7 @@ func (c *Conn) identify() error {
 	case s.of != nil && !s.of.headed:
 		b.kind = blockResponse
 		b.section.Reset(head.ResponseHeader)
-	case !b.ended, len(s.Head.Protocol) > 0: // of a tunnel only DATA may follow (RFC 9113 section 8.5)
+	case !b.ended, s.connected: // of a tunnel only DATA may follow (RFC 9113 section 8.5)
 		return c.streamError(ProtocolError, errTrailer)
 	default:
 		b.kind = blockTrailer
@@ -232,6 +232,7 @@ func (c *Conn) endHeader() error {
 	}
 	c.controls.earn(4)
 	s.length = s.Head.ContentLength
+	s.connected = string(s.Head.Method) == "CONNECT"
 	s.window = c.firstWindow()
 	s.recvWindow = s.window
 	s.sendWindow = c.initialWindow

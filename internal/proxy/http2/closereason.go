@@ -12,8 +12,11 @@ const (
 	closedLongAgo             // not remembered
 )
 
-// rememberedStreams is how many closed streams are remembered.
-const rememberedStreams = 64
+// How many closed streams are remembered: as many as may run, all of which we may close at a time while the peer still sends, and of a connection that rests few.
+const (
+	rememberedStreams = 2 * defaultMaxStreams
+	fewStreams        = rememberedStreams / 4
+)
 
 type closedStream struct {
 	id     uint32
@@ -23,14 +26,40 @@ type closedStream struct {
 // closedStreams are those that were closed last. They are kept apart from Streams, whose memory is used again. The zero
 // value has none.
 type closedStreams struct {
-	streams [rememberedStreams]closedStream
-	n       int
+	streams []closedStream
+	oldest  int // of streams, where these are as many as are remembered
 }
 
 // add remembers a stream.
 func (r *closedStreams) add(id uint32, reason closeReason) {
-	r.streams[r.n%rememberedStreams] = closedStream{id, reason}
-	r.n++
+	s := closedStream{id, reason}
+	switch n := len(r.streams); {
+	case n == rememberedStreams:
+		r.streams[r.oldest] = s
+		r.oldest = (r.oldest + 1) % rememberedStreams
+	case n == cap(r.streams):
+		most := fewStreams
+		if n > 0 {
+			most = rememberedStreams
+		}
+		r.streams = append(make([]closedStream, 0, most), r.streams...)
+		fallthrough
+	default:
+		r.streams = append(r.streams, s)
+	}
+}
+
+// shrink keeps those few that were closed last.
+func (r *closedStreams) shrink() {
+	n := len(r.streams)
+	if n <= fewStreams {
+		return
+	}
+	few := make([]closedStream, 0, fewStreams)
+	for i := n - fewStreams; i < n; i++ {
+		few = append(few, r.streams[(r.oldest+i)%n])
+	}
+	*r = closedStreams{streams: few}
 }
 
 // reason returns how a stream was closed that is not open; no stream has the number 0.

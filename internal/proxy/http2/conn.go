@@ -170,6 +170,10 @@ func (c *Conn) ignored(id uint32) bool {
 	return c.client == nil && c.draining == drainRefuse && id > c.refusedAbove && id%2 == 1
 }
 
+// LingerBytes is how much of what a client still sends is read at least when its connection ends. More is read until the client has acknowledged the last response, but for
+// no longer than Timeouts.Linger.
+const LingerBytes = 1 << 20
+
 // linger throws away what the client still sends: closing with unread bytes would reset the
 // connection and could take GOAWAY and responses with it.
 func (c *Conn) linger() {
@@ -178,7 +182,7 @@ func (c *Conn) linger() {
 		return
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
-	for left := 1 << 20; left > 0; {
+	for left := LingerBytes; left > 0 || c.o.Unacknowledged != nil && c.o.Unacknowledged() > 0; {
 		n, err := c.nc.Read(c.in.small)
 		if err != nil {
 			return

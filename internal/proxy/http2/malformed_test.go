@@ -286,6 +286,78 @@ func TestMalformedConnect(t *testing.T) {
 	if err := <-ended; err == nil || err == io.EOF {
 		t.Errorf("the tunnel has ended with %v", err)
 	}
+	r.headers(id+2, false, ":method", "CONNECT", ":authority", "a.test:1") // not extended
+	r.until("the head", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
+	r.headers(id+2, true, "x", "a")
+	if code := r.reset(id + 2); code != xhttp2.ErrCodeProtocol {
+		t.Errorf("trailers of a CONNECT: reset with %v", code)
+	}
+	if err := <-ended; err == nil || err == io.EOF {
+		t.Errorf("the CONNECT has ended with %v", err)
+	}
+}
+
+// TestManyAnsweredEarly: all streams that may run can be answered before their bodies end, and what their client has sent meanwhile harms no other.
+func TestManyAnsweredEarly(t *testing.T) {
+	s := serve(t, Options{}, func(s *Stream) {
+		s.WriteHead(429, nil, 0, true)
+		s.Flush()
+	})
+	r := s.raw(t)
+	const all = defaultMaxStreams
+	for i := range uint32(all) {
+		r.headers(2*i+1, false, with(":method", "POST", get("/")...)...)
+	}
+	ended := 0
+	r.until("all are ended", func(f xhttp2.Frame) bool {
+		if reset, is := f.(*xhttp2.RSTStreamFrame); is {
+			if ended++; reset.ErrCode != xhttp2.ErrCodeNo {
+				t.Errorf("stream %d: reset with %v", reset.StreamID, reset.ErrCode)
+			}
+		}
+		return ended == all
+	})
+	for range 8 {
+		for i := range uint32(all) {
+			r.WriteData(2*i+1, false, make([]byte, 100))
+		}
+	}
+	for i := range uint32(all) {
+		r.headers(2*i+1, true, "x", "a")
+	}
+	r.headers(2*all+1, true, get("/")...)
+	r.until("another answer", func(f xhttp2.Frame) bool {
+		return f.Header().Type == xhttp2.FrameHeaders && f.Header().StreamID == 2*all+1
+	})
+}
+
+// TestClosedStreams: so many are remembered, the last ones of a connection that rests, and no others.
+func TestClosedStreams(t *testing.T) {
+	var c closedStreams
+	reasons := []closeReason{closedByEnd, closedByPeer, closedByUs}
+	for n := range uint32(3 * rememberedStreams) {
+		c.add(n+1, reasons[n%3])
+		for id := uint32(1); id <= n+2; id++ {
+			want := closedLongAgo
+			if id <= n+1 && id+rememberedStreams > n+1 {
+				want = reasons[(id-1)%3]
+			}
+			if got := c.reason(id); got != want {
+				t.Fatalf("after %d streams, %d is %d, want %d", n+1, id, got, want)
+			}
+		}
+	}
+	c.shrink()
+	const last = 3 * rememberedStreams
+	if c.reason(last) != reasons[(last-1)%3] || c.reason(last-fewStreams+1) == closedLongAgo || c.reason(last-fewStreams) != closedLongAgo || cap(c.streams) != fewStreams {
+		t.Errorf("of a connection that rests: %v", c.streams)
+	}
+	for id := uint32(last + 1); id <= 2*last; id++ {
+		c.add(id, closedByUs)
+	}
+	if c.reason(2*last) != closedByUs || c.reason(2*last-rememberedStreams+1) != closedByUs || c.reason(2*last-rememberedStreams) != closedLongAgo {
+		t.Error("of one that goes on")
+	}
 }
 
 // TestInterrupt: calls of a stream that read, and that wait to write, end when it is interrupted, and so do later ones; OnGone's function may interrupt it.

@@ -7,6 +7,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
+const defaultMaxStreams = 128
+
 // Options configures a connection; the zero value is ready for production.
 type Options struct {
 	// MaxStreams is how many streams a client may have open; 128. Twice as many may run while
@@ -30,6 +32,8 @@ type Options struct {
 	// Scarce, while it is true, has bodies that are read give nothing back to the windows of their streams: memory is scarce.
 	// Conn.Resume is to be called when it has become false. May be nil.
 	Scarce *atomic.Bool
+	// Unacknowledged returns how many bytes that were written the peer has yet to acknowledge; nil is none.
+	Unacknowledged func() int
 	// Refused is told of requests that are answered or reset here and never reach a handler:
 	// with the status 400, 431 or 503 and what was wrong. It must not block nor call
 	// anything of this package. May be nil.
@@ -67,7 +71,7 @@ const minWindow = frame.DefaultWindow
 
 // withDefaults has each zero field replaced.
 func (o Options) withDefaults() Options {
-	o.MaxStreams = positive(o.MaxStreams, 128)
+	o.MaxStreams = positive(o.MaxStreams, defaultMaxStreams)
 	o.MaxHeaderBytes = positive(o.MaxHeaderBytes, 32<<10)
 	o.MaxFields = positive(o.MaxFields, 128)
 	o.StreamWindow = max(positive(o.StreamWindow, 256<<10), minWindow)

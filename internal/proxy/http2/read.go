@@ -185,6 +185,11 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := c.restDue(); at != 0 && at < due {
 		due, expire = at, (*Conn).expireRest
 	}
+	if !c.writing && !c.over && !c.writeLimit.IsZero() {
+		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // a write that begins before that sets another
+			due, expire = at, (*Conn).expireWriteLimit
+		}
+	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
 		due, expire = at, (*Conn).expireDrain
 	}
@@ -232,6 +237,11 @@ func (c *Conn) expireHead() (bool, error) {
 
 func (c *Conn) expireSettings() (bool, error) {
 	return true, connError(SettingsTimeout, "SETTINGS are not acknowledged")
+}
+
+func (c *Conn) expireWriteLimit() (bool, error) {
+	c.disarmWrite()
+	return false, nil
 }
 
 func (c *Conn) expireBroken() (bool, error) { return true, c.cause }

@@ -37,6 +37,7 @@ func (c *Conn) endResponse() error {
 	}
 	if r.toConnect && x.Status() >= 200 && x.Status() < 300 {
 		length, content = -1, -1 // what follows is a tunnel's
+		s.connected = true
 	}
 	if x.Status() < 200 {
 		if !r.keepInterim(x, c.o.MaxHeaderBytes) {

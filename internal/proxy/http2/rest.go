@@ -32,6 +32,8 @@ func (c *Conn) expireRest() (bool, error) {
 	if c.decoder != nil {
 		c.releaseInput()
 	}
+	c.closed.shrink()
+	c.disarmWrite()
 	c.streams, c.out, c.block.section, c.block.part = nil, nil, head.Section{}, nil
 	return true, ErrRests
 }

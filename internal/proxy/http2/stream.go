@@ -34,6 +34,7 @@ type Stream struct {
 
 	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
 	remoteEnded, localEnded bool
+	connected               bool // of a CONNECT, on which only DATA follows
 	// err reports that the stream is gone, and why.
 	err    error
 	byPeer bool // it was reset by the peer

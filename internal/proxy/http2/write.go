@@ -339,6 +339,15 @@ func (c *Conn) armWrite() {
 	}
 }
 
+// disarmWrite takes the limit of the last write away, where nothing is being written: crypto/tls writes on its own while it reads (RFC 8446 section 4.6.3), which must not fail for a limit
+// that has passed.
+func (c *Conn) disarmWrite() {
+	if !c.writing && !c.over && !c.writeLimit.IsZero() {
+		c.writeLimit = time.Time{}
+		c.nc.SetWriteDeadline(c.writeLimit)
+	}
+}
+
 // fill takes control frames, and then from each ready stream in turn a frame.
 func (c *Conn) fill(b []byte) []byte {
 	c.filled -= int64(len(b)) // which were counted when they came there

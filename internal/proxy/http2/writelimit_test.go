@@ -1,0 +1,70 @@
+package http2
+
+import (
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// limited keeps the last write limit, in Unix nanoseconds; 0 is none.
+type limited struct {
+	*fragile
+	limit atomic.Int64
+}
+
+func (l *limited) SetWriteDeadline(t time.Time) error {
+	if t.IsZero() {
+		l.limit.Store(0)
+	} else {
+		l.limit.Store(t.UnixNano())
+	}
+	return l.fragile.SetWriteDeadline(t)
+}
+
+// TestWriteLimitEnds: where nothing is written no limit of an earlier write is left behind, by which crypto/tls would fail to answer a KeyUpdate while it reads.
+func TestWriteLimitEnds(t *testing.T) {
+	for name, rests := range map[string]time.Duration{"busy": 0, "resting": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			plain, peer := pair(t)
+			nc := &limited{fragile: plain}
+			goOn := make(chan struct{})
+			c := New(nc, Options{Rest: rests, Timeouts: Timeouts{Write: 500 * time.Millisecond}}, func(s *Stream) {
+				s.WriteHead(200, nil, -1, false)
+				s.Flush()
+				if rests == 0 {
+					<-goOn
+				}
+				s.Write([]byte("more"), true)
+			})
+			done := make(chan error, 1)
+			go func() { done <- c.Serve(nil) }()
+			r := &raw{t: t, nc: peer, Framer: xhttp2.NewFramer(peer, peer)}
+			r.enc = hpack.NewEncoder(&r.buf)
+			io.WriteString(peer, Preface)
+			r.WriteSettings()
+			r.WriteSettingsAck()
+			r.headers(1, true, get("/")...)
+			r.until("the head", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
+			testkit.Eventually(t, "no limit is left", func() bool { return nc.limit.Load() == 0 })
+			if rests > 0 {
+				if err := <-done; err != ErrRests {
+					t.Fatal(err)
+				}
+				return
+			}
+			close(goOn) // writes have one again
+			r.until("the end", func(f xhttp2.Frame) bool { return f.Header().Flags.Has(xhttp2.FlagDataEndStream) })
+			r.WritePing(false, [8]byte{})
+			r.until("an answer", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+			if nc.limit.Load() == 0 {
+				t.Error("a write has no limit")
+			}
+		})
+	}
+}
