@@ -34,7 +34,10 @@ func TestFamilies(t *testing.T) {
 		{BothFamilies, absent, nil, all[1:], nil},
 		{BothFamilies, nil, absent, all[:1], nil},
 		{BothFamilies, absent, absent, nil, absent},
-		{BothFamilies, failed, nil, nil, failed},
+		{BothFamilies, failed, nil, all[1:], nil},
+		{BothFamilies, nil, failed, all[:1], nil},
+		{BothFamilies, failed, failed, nil, failed},
+		{BothFamilies, absent, failed, nil, failed},
 	} {
 		of4, of6 := v4, v6
 		if test.err4 != nil {
@@ -70,6 +73,58 @@ func TestFindFamily(t *testing.T) {
 	}
 }
 
+// TestFamilyKept: a family about which nobody answers keeps its addresses where both are used, and is asked for again soon.
+func TestFamilyKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{})
+		silent, asked := missingFamily(0), 0
+		both := found{addresses: addrs("192.0.2.1", "2001:db8::1"), ttl: time.Hour}
+		r.ask = func(context.Context, string, Family) (found, error) {
+			asked++
+			switch silent {
+			case missing4:
+				return found{addresses: addrs("2001:db8::2"), ttl: time.Hour, missing: missing4}, nil
+			case missing6:
+				return found{addresses: addrs("192.0.2.2"), ttl: time.Hour, missing: missing6}, nil
+			}
+			return both, nil
+		}
+		var got Answer
+		stop := r.WatchBy("ns", "a", Lookup{Family: BothFamilies, Refresh: time.Minute}, func(a Answer) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			got = a
+		})
+		for _, step := range []struct {
+			silent missingFamily
+			want   []netip.Addr
+		}{
+			{missing6, addrs("192.0.2.2")}, // nothing was known before
+			{0, both.addresses},
+			{missing6, addrs("192.0.2.2", "2001:db8::1")},
+			{missing4, addrs("192.0.2.2", "2001:db8::2")},
+			{0, both.addresses},
+		} {
+			silent = step.silent
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			r.mu.Lock()
+			a := got
+			r.mu.Unlock()
+			if !slices.Equal(a.Addresses, step.want) || a.Err != nil {
+				t.Errorf("without family %d: %v, want %v", step.silent, a, step.want)
+			}
+		}
+		silent, asked = missing6, 0
+		time.Sleep(10 * time.Minute)
+		if asked < 12 { // more often than by the interval
+			t.Errorf("a family that is missing is asked for %d times in 10 minutes", asked)
+		}
+		stop()
+		r.Close()
+	})
+}
+
 // TestRefresh: where its TTL does not count, a host is asked for at an interval, once a second at most; others of the same name by their TTL.
 func TestRefresh(t *testing.T) {
 	for refresh, least := range map[time.Duration]int{time.Minute: 50, time.Millisecond: 3000, 0: 10} {
@@ -78,7 +133,7 @@ func TestRefresh(t *testing.T) {
 			r := New(Options{})
 			r.ask = func(context.Context, string, Family) (found, error) {
 				asked++
-				return found{addrs("192.0.2.1"), 5 * time.Minute}, nil
+				return found{addresses: addrs("192.0.2.1"), ttl: 5 * time.Minute}, nil
 			}
 			var l told
 			stop := r.WatchBy("ns", "a", Lookup{Refresh: refresh}, l.answer)

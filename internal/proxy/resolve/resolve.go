@@ -242,8 +242,15 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	var absent *absentError
 	switch {
 	case err == nil:
+		r.mu.Lock()
+		before := h.answer.Addresses
+		r.mu.Unlock()
+		r.note(h, Answer{Addresses: got.with(before)})
+		if got.missing != 0 {
+			*failures++
+			return jittered(min(firstWait<<min(*failures-1, 8), maxWait))
+		}
 		*failures = 0
-		r.note(h, Answer{Addresses: got.addresses})
 		if h.Refresh > 0 {
 			return jittered(max(h.Refresh, min(minRefresh, r.options.MinTTL)))
 		}
@@ -348,6 +355,29 @@ func (r *Resolver) tell(h *host) {
 type found struct {
 	addresses []netip.Addr
 	ttl       time.Duration
+	// missing is the family about which nobody has answered, where addresses are those of the other one although both are used; else 0.
+	missing missingFamily
+}
+
+type missingFamily uint8
+
+const (
+	missing4 missingFamily = iota + 1
+	missing6
+)
+
+// with are the addresses that were found, and in place of those of a family about which nobody has answered what was known of it before.
+func (f *found) with(before []netip.Addr) []netip.Addr {
+	if f.missing == 0 {
+		return f.addresses
+	}
+	all := slices.Clone(f.addresses)
+	for _, a := range before {
+		if a.Is4() == (f.missing == missing4) {
+			all = append(all, a)
+		}
+	}
+	return found{addresses: all}.sorted().addresses
 }
 
 // absentError says that DNS knows of no address of a host, which is an answer too.
@@ -374,10 +404,17 @@ func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
 	case PreferIPv6:
 		return together(v6, v4, err6, err4)
 	case BothFamilies:
-		if err4 != nil || err6 != nil {
+		switch {
+		case err4 == nil && err6 != nil && !isAbsent(err6):
+			v4.missing = missing6
+			return v4.sorted(), nil
+		case err6 == nil && err4 != nil && !isAbsent(err4):
+			v6.missing = missing4
+			return v6.sorted(), nil
+		case err4 != nil || err6 != nil:
 			return together(v4, v6, err4, err6)
 		}
-		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl)}.sorted(), nil
+		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl), 0}.sorted(), nil
 	}
 	return together(v4, v6, err4, err6)
 }

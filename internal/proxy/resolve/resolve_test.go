@@ -181,12 +181,12 @@ func TestWatch(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
-			return found{slices.Clone(next.addresses), next.ttl}, next.err
+			return found{addresses: slices.Clone(next.addresses), ttl: next.ttl}, next.err
 		}
 		now := func(err error, ttl time.Duration, addresses ...string) {
 			mu.Lock()
 			defer mu.Unlock()
-			next.found, next.err = found{addrs(addresses...), ttl}, err
+			next.found, next.err = found{addresses: addrs(addresses...), ttl: ttl}, err
 		}
 		askedSince := func() (n int) {
 			mu.Lock()
@@ -320,7 +320,7 @@ func TestSilentHosts(t *testing.T) {
 				}
 				return found{}, silence{errors.New("i/o timeout")}
 			}
-			return found{addrs("192.0.2.1"), time.Hour}, nil
+			return found{addresses: addrs("192.0.2.1"), ttl: time.Hour}, nil
 		}
 		for i := range 500 {
 			defer r.Watch("bad", fmt.Sprint("silent", i), func(Answer) {})()
@@ -370,7 +370,7 @@ func TestLateWatcher(t *testing.T) {
 			if n++; n > 1 {
 				<-ctx.Done()
 			}
-			return found{addrs("192.0.2.1"), 0}, nil
+			return found{addresses: addrs("192.0.2.1"), ttl: 0}, nil
 		}
 		var first, second told
 		defer r.Watch("ns", "a", first.answer)()
@@ -394,7 +394,7 @@ func TestPanics(t *testing.T) {
 			if n++; n == 1 {
 				panic("question")
 			}
-			return found{addrs("192.0.2.1"), time.Hour}, nil
+			return found{addresses: addrs("192.0.2.1"), ttl: time.Hour}, nil
 		}
 		var l told
 		defer r.Watch("ns", "a", func(a Answer) {
@@ -431,7 +431,7 @@ func TestLines(t *testing.T) {
 		r.ask = func(context.Context, string, Family) (found, error) {
 			n := int(count.Add(1))
 			if flaps.Load() && n%2 == 0 {
-				return found{addrs("192.0.2.1"), 0}, nil
+				return found{addresses: addrs("192.0.2.1"), ttl: 0}, nil
 			}
 			return found{}, fmt.Errorf("server 192.0.2.%d:53 of DNS: %w", n%4, &net.OpError{Op: "read", Net: "udp",
 				Source: &net.UDPAddr{Port: 40000 + n}, Err: os.NewSyscallError("read", syscall.ECONNREFUSED)})
