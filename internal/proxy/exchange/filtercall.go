@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
@@ -63,6 +64,9 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 	backend := c.Backend.As(identity)
 	if backend == nil {
 		return errCallNoEndpoint
+	}
+	if !time.Now().Before(deadline) { // the client has taken all of the request's time, which is no endpoint's fault
+		return os.ErrDeadlineExceeded
 	}
 	var tried upstream.Tried
 	for n := 1; ; n++ {

@@ -312,7 +312,11 @@ func (b *Backend) serveBlockedNow() {
 	first := rand.IntN(len(all)) // so that none comes last always
 	for i := range all {
 		e := all[(first+i)%len(all)]
-		for e.tryBlocked() && b.closeIdleFor(e, all) {
+		for {
+			by := e.tryBlocked()
+			if by == notLimited || !b.closeIdleFor(e, by, all) {
+				break
+			}
 		}
 	}
 }
@@ -339,29 +343,32 @@ func (e *Endpoint) refused(by BreakerLimit) *DialError {
 	return e.breakerOpen()
 }
 
-// tryBlocked has connections made for those who wait at the endpoint, and reports whether some wait for a limit still.
-func (e *Endpoint) tryBlocked() (blocked bool) {
+// tryBlocked has connections made for those who wait at the endpoint, and returns which limit some wait for still: that of all endpoints, if any do.
+func (e *Endpoint) tryBlocked() BreakerLimit {
 	q, h := &e.dials, &e.sharing
 	q.mu.Lock()
 	if q.blocked.by != notLimited {
 		e.dialNext()
 	}
-	blocked = q.blocked.by != notLimited
+	by := q.blocked.by
 	q.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.blocked.by != notLimited {
 		e.dialMore()
 	}
-	return blocked || h.blocked.by != notLimited
+	if by == notLimited || h.blocked.by == LimitConnections {
+		return h.blocked.by
+	}
+	return by
 }
 
-// closeIdleFor closes a connection that idles in the way of those who wait at an endpoint, and reports whether there is room by now.
-func (b *Backend) closeIdleFor(e *Endpoint, all []*Endpoint) bool {
+// closeIdleFor closes a connection that idles in the way of those who wait at an endpoint for a limit, and reports whether there is room by now.
+func (b *Backend) closeIdleFor(e *Endpoint, by BreakerLimit, all []*Endpoint) bool {
 	if e.closeOneIdle() {
 		return true
 	}
-	anywhere := b.breaker.starved.Load() > 0
+	anywhere := by == LimitConnections
 	for _, other := range all {
 		if other != e && (anywhere || other.whole() == e.whole()) && other.closeOneIdle() {
 			return true

@@ -99,9 +99,14 @@ func (e *Endpoint) barred() bool {
 	return m&(markOutlier|markUnhealthy) != 0 && m&markUnknown == 0 && e.health.backend.panicThreshold() == 0
 }
 
-// fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session.
+// fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session. Nor does
+// that it was not checked yet.
 func (e *Endpoint) fitForSession() bool {
-	m := e.health.marks.Load() & (markOutlier | markUnhealthy)
+	m := e.health.marks.Load()
+	if m&markUnknown != 0 {
+		m &^= markUnhealthy
+	}
+	m &= markOutlier | markUnhealthy
 	return (!e.avoided() || e.mistrusted.Load()) && (m == 0 || e.health.backend.panics())
 }
 

@@ -288,6 +288,9 @@ func TestBarred(t *testing.T) {
 		if b.Pick(&seed, new(Tried)) == nil {
 			t.Errorf("%d endpoints that were not checked yet: none is picked", n)
 		}
+		if b.SessionEndpointAs(nil, b.Endpoints()[0].SessionID()) == nil {
+			t.Errorf("%d endpoints that were not checked yet: a session does not go on", n)
+		}
 		mark(markUnknown, false)
 		if e := b.Pick(&seed, new(Tried)); e != nil {
 			t.Errorf("%d unhealthy endpoints: %v is picked", n, e.Address())

@@ -20,6 +20,9 @@ func (e *Endpoint) preconnect() {
 	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time finds out how it does
 		return
 	}
+	if e.backend.root().breaker.blocked.Load() > 0 { // who waits for a limit comes first
+		return
+	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100
 	if e.multiplexes() {
 		e.preconnectShared(want)
