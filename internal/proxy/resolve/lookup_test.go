@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,11 +78,11 @@ func TestFindFamily(t *testing.T) {
 func TestFamilyKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})
-		silent, asked := missingFamily(0), 0
+		var silent, asked atomic.Int32 // silent is a missingFamily
 		both := found{addresses: addrs("192.0.2.1", "2001:db8::1"), ttl: time.Hour}
 		r.ask = func(context.Context, string, Family) (found, error) {
-			asked++
-			switch silent {
+			asked.Add(1)
+			switch missingFamily(silent.Load()) {
 			case missing4:
 				return found{addresses: addrs("2001:db8::2"), ttl: time.Hour, missing: missing4}, nil
 			case missing6:
@@ -105,7 +106,7 @@ func TestFamilyKept(t *testing.T) {
 			{missing4, addrs("192.0.2.2", "2001:db8::2")},
 			{0, both.addresses},
 		} {
-			silent = step.silent
+			silent.Store(int32(step.silent))
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			r.mu.Lock()
@@ -115,10 +116,11 @@ func TestFamilyKept(t *testing.T) {
 				t.Errorf("without family %d: %v, want %v", step.silent, a, step.want)
 			}
 		}
-		silent, asked = missing6, 0
+		silent.Store(int32(missing6))
+		asked.Store(0)
 		time.Sleep(10 * time.Minute)
-		if asked < 12 { // more often than by the interval
-			t.Errorf("a family that is missing is asked for %d times in 10 minutes", asked)
+		if n := asked.Load(); n < 12 { // more often than by the interval
+			t.Errorf("a family that is missing is asked for %d times in 10 minutes", n)
 		}
 		stop()
 		r.Close()
