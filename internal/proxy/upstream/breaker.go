@@ -194,12 +194,12 @@ func (e *Endpoint) reserve() BreakerLimit {
 		switch {
 		case root.own.open.Load()+k.making >= l.connections:
 			return LimitConnections
-		case w.open.Load()+w.making >= l.endpointConnections:
+		case w.health.open.Load()+w.health.making >= l.endpointConnections:
 			return LimitEndpointConnections
 		}
 	}
 	k.making++
-	w.making++
+	w.health.making++
 	return notLimited
 }
 
@@ -209,7 +209,7 @@ func (e *Endpoint) reserveAnyway() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.making++
-	e.whole().making++
+	e.whole().health.making++
 }
 
 // release ends what reserve has begun, where no connection was made.
@@ -217,7 +217,7 @@ func (e *Endpoint) release() {
 	root := e.backend.root()
 	root.breaker.mu.Lock()
 	root.breaker.making--
-	e.whole().making--
+	e.whole().health.making--
 	root.breaker.mu.Unlock()
 	root.serveBlocked()
 }
@@ -228,15 +228,19 @@ func (e *Endpoint) made() {
 	root.breaker.mu.Lock()
 	defer root.breaker.mu.Unlock()
 	root.breaker.making--
-	e.whole().making--
-	e.whole().open.Add(1)
+	w := e.whole()
+	w.health.making--
+	w.open.Add(1)
+	w.health.open.Add(1)
 	root.own.open.Add(1)
 }
 
 // closed counts the end of a connection.
 func (e *Endpoint) closed() {
 	e.releaseSocket()
-	e.whole().open.Add(-1)
+	w := e.whole()
+	w.open.Add(-1)
+	w.health.open.Add(-1)
 	e.backend.root().own.open.Add(-1)
 }
 
@@ -246,7 +250,8 @@ func (e *Endpoint) mayKeep() bool {
 	if k.limits.Load() == nil || k.blocked.Load() == 0 {
 		return true
 	}
-	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0 && e.inner == nil // another client may wait for the endpoint's limit
+	// Another client may wait for the endpoint's limit, or a request that shows another certificate.
+	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0 && e.inner == nil && len(e.backend.root().variantList()) == 0
 }
 
 // blockedQueue is what a queue for connections has of a Breaker; the queue's lock guards it.
@@ -325,7 +330,7 @@ func (b *Backend) serveBlockedNow() {
 // such Endpoints, so that nobody may wait there for a limit.
 func (e *Endpoint) makeRoom(by BreakerLimit) bool {
 	for whole := range e.backend.root().everyEndpoint() {
-		if by != LimitConnections && whole != e.whole() {
+		if by != LimitConnections && whole.health != e.health {
 			continue
 		}
 		for _, other := range append(whole.innerList(), whole) {
@@ -370,7 +375,7 @@ func (b *Backend) closeIdleFor(e *Endpoint, by BreakerLimit, all []*Endpoint) bo
 	}
 	anywhere := by == LimitConnections
 	for _, other := range all {
-		if other != e && (anywhere || other.whole() == e.whole()) && other.closeOneIdle() {
+		if other != e && (anywhere || other.health == e.health) && other.closeOneIdle() {
 			return true
 		}
 	}
@@ -430,7 +435,7 @@ func (b *Backend) BreakerStats() (all []BreakerStats) {
 	}
 	requests, busiest := k.requests.Load(), int64(0)
 	for e := range b.everyEndpoint() {
-		busiest = max(busiest, e.open.Load())
+		busiest = max(busiest, e.health.open.Load())
 	}
 	for limit, at := range [breakerLimitCount]struct{ now, most int64 }{
 		LimitConnections: {b.own.open.Load(), l.connections}, LimitPending: {k.pending.Load(), l.pending}, LimitRequests: {requests, l.requests},

@@ -59,7 +59,6 @@ type Endpoint struct {
 
 	open, dialled, failures atomic.Int64
 	spares                  atomic.Int64 // connections that are being made for preconnect
-	making                  int64        // connections that are being made; Breaker.mu guards it
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {

@@ -25,8 +25,11 @@ const trialTime = time.Second
 
 // health is how an endpoint does, by the responses and checks of it. The endpoint of a backend and those of its variants with the same address share it.
 // Connects that fail are each endpoint's own, see Endpoint.avoided.
+// How many connections there are to it counts here for the same reason.
 type health struct {
 	backend *backendHealth
+	open    atomic.Int64  // connections
+	making  int64         // connections that are being made; Breaker.mu guards it
 	marks   atomic.Uint32 // those of markUnfit change with mu held
 	// failing is how many gateway errors in a row have come; without a PassiveHealthCheck.
 	failing atomic.Int32

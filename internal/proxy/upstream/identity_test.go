@@ -25,6 +25,40 @@ func secureSet(t *testing.T) (*Set, []*config.Resource) {
 		endpointsResource(key, endpoint(server.Addr().(*net.TCPAddr).AddrPort()))}
 }
 
+// TestIdentityBreaker: connections to an endpoint count together whatever certificates they show, and one that idles with one is closed for who waits for another.
+func TestIdentityBreaker(t *testing.T) {
+	var seed uint64
+	s, all := secureSet(t)
+	all[1].GetBackend().Traffic = &config.BackendTraffic{CircuitBreaker: &config.CircuitBreaker{MaxConnectionsPerEndpoint: proto.Uint32(1)}}
+	apply(t, s, all...)
+	b := s.Get(key)
+	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
+	s.Sweep(time.Now())
+	first := b.As(s.Identity("default/gw", "Secret/default/a", &shown)).Pick(&seed, new(Tried))
+	second := b.As(s.Identity("default/other", "Secret/default/b", &shown)).Pick(&seed, new(Tried))
+	c := dial(t, first)
+	if by := second.reserve(); by != LimitEndpointConnections {
+		t.Errorf("a second connection, with another certificate, meets limit %v", by)
+	}
+	for _, n := range b.BreakerStats() {
+		if n.Limit == LimitEndpointConnections && (n.Now != 1 || !n.Open) {
+			t.Errorf("counted %+v", n)
+		}
+	}
+	waiting := connecting(t.Context(), second, true)
+	b.waitsFor(t, 1)
+	c.Release()
+	got := wait(t, waiting)
+	if got.err != nil || got.conn.Endpoint() != second || first.Idle() != nil {
+		t.Fatalf("who waits for a connection that idles with another certificate: %+v", got)
+	}
+	got.conn.Release()
+	if got = wait(t, connecting(t.Context(), first, true)); got.err != nil { // in the place of one that idles already
+		t.Fatal(got.err)
+	}
+	got.conn.Close()
+}
+
 // TestIdentityEnds: who has found a backend before its Gateway's certificate was replaced gets an endpoint of it for a while, and after that nothing of
 // the certificate is left but what was counted.
 func TestIdentityEnds(t *testing.T) {

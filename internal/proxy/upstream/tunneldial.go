@@ -41,6 +41,7 @@ func (e *Endpoint) TunnelMade(took time.Duration) {
 	e.dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	e.open.Add(1)
+	e.health.open.Add(1)
 	e.backend.totals().open.Add(1)
 }
 
