@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,11 @@ func (d *decision) arrive() (answered bool) {
 		d.answerWith(observe.ReasonBodyTooLarge, fmt.Sprintf("the listener takes %d bytes", most))
 		return true
 	}
+	n := d.req.Header.Len()
 	d.req.Header.RemoveIf(message.ClaimsRequestID)
+	if d.req.Header.Len() < n {
+		d.Notes = append(d.Notes, "X-Request-Id: replaced, unless requestIDs of the Gateway's parameters, or --request-ids, is preserve")
+	}
 	d.add("X-Request-Id", newRequestID)
 	if message.Passes(&d.req.Header) >= message.MaxPasses {
 		d.answerWith(observe.ReasonLoopDetected, "")
@@ -30,6 +35,7 @@ func (d *decision) arrive() (answered bool) {
 	}
 	message.AddPass(&d.req.Header)
 	d.added = append(d.added, d.req.Header.At(d.req.Header.Len()-1).Value)
+	d.arrived = true
 	return false
 }
 
@@ -46,6 +52,8 @@ func (d *decision) setForwarded() {
 	switch {
 	case len(claims) == 0:
 	case trusts:
+		h.RemoveIf(func(f *message.Field) bool { return message.ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0 })
+		d.keepForwardedFor()
 		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": counts if one of the trustedProxies of the Gateway's parameters has sent it")
 	default:
 		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": dropped, because the Gateway's parameters have no trustedProxies that could send it")
@@ -59,6 +67,22 @@ func (d *decision) setForwarded() {
 			d.add(f.name, f.value)
 		}
 	}
+}
+
+// keepForwardedFor makes one line of what the request says of its way, and adds the trusted proxy.
+func (d *decision) keepForwardedFor() {
+	h := &d.req.Header
+	var way []byte
+	for i := range h.Len() {
+		if f := h.At(i); message.EqualFold(f.Name, "x-forwarded-for") && len(f.Value) > 0 {
+			way = append(append(way, f.Value...), ", "...)
+		}
+	}
+	if way == nil {
+		return
+	}
+	h.RemoveIf(func(f *message.Field) bool { return message.EqualFold(f.Name, "x-forwarded-for") })
+	h.Add([]byte("X-Forwarded-For"), append(way, clientAddress...))
 }
 
 // add adds a field of the gateway's.

@@ -22,7 +22,9 @@ func TestArrive(t *testing.T) {
 	filtered := func(filters ...*anypb.Any) *config.BackendRef {
 		return &config.BackendRef{Backend: "Service/n/one/80", Weight: 1, Filters: filters}
 	}
+	cors := packed(t, &config.CORS{AllowOrigins: []string{"*"}, AllowMethods: []string{"*"}})
 	rules := []*config.Rule{
+		{Matches: prefix("/answered"), BackendRefs: []*config.BackendRef{filtered(cors)}},
 		{Matches: prefix("/proto", &config.ValueMatch{Name: "x-forwarded-proto", Value: "http"}), BackendRefs: []*config.BackendRef{ref("one", 1)}},
 		{Matches: prefix("/tls", &config.ValueMatch{Name: "x-forwarded-proto", Value: "https"}), BackendRefs: []*config.BackendRef{ref("one", 1)}},
 		{Matches: prefix("/id", &config.ValueMatch{Name: "x-request-id", Value: "mine"}), BackendRefs: []*config.BackendRef{ref("one", 1)}},
@@ -51,7 +53,9 @@ func TestArrive(t *testing.T) {
 		{"it is not believed", "http://a.test/tls", []string{"X-Forwarded-Proto: https"}, "route_not_found", "note       X-Forwarded-Proto: dropped"},
 		{"nor by another spelling", "http://a.test/any", []string{"X_Forwarded_Proto: https", "X-Real-IP: 192.0.2.1"}, "ok", "note       X_Forwarded_Proto, X-Real-IP: dropped"},
 		{"a proxy is believed", "http://a.test:81/tls", []string{"X-Forwarded-Proto: https"}, "ok", "X-Forwarded-Proto: https\nnote       X-Forwarded-Proto: counts if one of the trustedProxies"},
-		{"an id is replaced", "http://a.test/id", []string{"X-Request-Id: mine"}, "route_not_found", ""},
+		{"but not by another spelling", "http://a.test:81/tls", []string{"X_Forwarded_Proto: https"}, "route_not_found", ""},
+		{"the way is one line", "http://a.test:81/any", []string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.0.0.1"}, "ok", "X-Forwarded-For: 192.0.2.1, 10.0.0.1, (the client's address)"},
+		{"an id is replaced", "http://a.test/id", []string{"X-Request-Id: mine"}, "route_not_found", "note       X-Request-Id: replaced, unless requestIDs"},
 		{"as much as the listener takes", "http://a.test/any", []string{"Content-Length: 1000"}, "ok", ""},
 		{"more than that", "http://a.test/any", []string{"Content-Length: 1001"}, "body_too_large", "the listener takes 1000 bytes"},
 		{"it has passed often", "http://a.test/any", passes[1:], "ok", ""},
@@ -70,6 +74,10 @@ func TestArrive(t *testing.T) {
 		if e.Answer.Reason != test.reason || !strings.Contains(text.String(), test.says) {
 			t.Errorf("%s: %s, want %s and %q\n%s", test.what, e.Answer.Reason, test.reason, test.says, &text)
 		}
+	}
+	preflight := explained(t, w, "OPTIONS", "http://a.test/answered", "Origin: http://b.test", "Access-Control-Request-Method: GET")
+	if preflight.Answer.Reason != "preflight" || preflight.Forwarded != nil || len(preflight.Filters) != 1 {
+		t.Errorf("a backendRef answers: %+v", preflight)
 	}
 	if text := fmt.Sprint(explained(t, w, "GET", "http://a.test/any").Forwarded.Headers); text != "[]" {
 		t.Errorf("fields of no client: %s", text)

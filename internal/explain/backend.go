@@ -68,7 +68,7 @@ func (d *decision) carryOut() error {
 		return nil
 	}
 	if !d.terminates() {
-		if err := d.filterForOnly(rule.BackendRefs, exchange); err != nil {
+		if answered, err := d.filterForOnly(rule.BackendRefs, exchange); answered || err != nil {
 			return err
 		}
 		d.forward()
@@ -78,23 +78,27 @@ func (d *decision) carryOut() error {
 	return nil
 }
 
-// filterForOnly runs the filters of the backendRef that gets all of the rule's requests, if there is one. What it answers is told with the backend.
-func (d *decision) filterForOnly(refs []*config.BackendRef, exchange *filter.Exchange) error {
+// filterForOnly runs the filters of the backendRef that gets all of the rule's requests, if there is one, and reports whether one has answered. That nobody can be asked for
+// authorization is told with the backend.
+func (d *decision) filterForOnly(refs []*config.BackendRef, exchange *filter.Exchange) (answered bool, err error) {
 	var only *config.BackendRef
 	for _, ref := range refs {
 		switch {
 		case ref.Weight == 0:
 		case only != nil:
-			return nil
+			return false, nil
 		default:
 			only = ref
 		}
 	}
-	if only == nil || only.Failure != nil {
-		return nil
+	if only == nil || only.Failure != nil || d.authorizes(only.Filters) != nil {
+		return false, nil
 	}
-	_, err := d.run(only.Filters, new([]string), exchange)
-	return err
+	var shown []string
+	if answered, err = d.run(only.Filters, &shown, exchange); answered { // else they are shown with the backend
+		d.Filters = append(d.Filters, shown...)
+	}
+	return answered, err
 }
 
 // authorizes says that the request is asked about where a backendRef has a filter for it, and returns how it fails where nobody can be asked.

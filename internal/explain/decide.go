@@ -117,6 +117,8 @@ type decision struct {
 	asks bool
 	// ownTracing is what the rule says of the request's span, nil for nothing, and where no rule is reached.
 	ownTracing *config.RuleTracing
+	// arrived tells that the request has come as far as its span begins.
+	arrived bool
 	// added are the values of fields that the gateway adds to each request.
 	added [][]byte
 	// needsRedis tells that the rule has global rate limits, and that it is not known whether there is a Redis for them.
@@ -140,7 +142,7 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 	if d.asks && d.Answer.Reason != observe.ReasonOK.String() { // else shareOut has said it
 		d.Answer.Text += ifLetPass
 	}
-	if d.listener != nil && !d.connection() { // the span begins before anything can end the request there
+	if d.arrived {
 		d.Settings = append(d.Settings, d.tracing(d.ownTracing)...)
 	}
 	if err := d.note(); err != nil {
