@@ -245,16 +245,17 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 		r.mu.Lock()
 		before := h.answer.Addresses
 		r.mu.Unlock()
-		r.note(h, Answer{Addresses: got.with(before)})
+		r.note(h, Answer{Addresses: got.with(before), Err: got.why})
+		next := min(max(got.ttl, r.options.MinTTL), maxTTL)
+		if h.Refresh > 0 {
+			next = max(h.Refresh, min(minRefresh, r.options.MinTTL))
+		}
 		if got.missing != 0 {
 			*failures++
-			return jittered(min(firstWait<<min(*failures-1, 8), maxWait))
+			return jittered(min(firstWait<<min(*failures-1, 8), maxSilent, next))
 		}
 		*failures = 0
-		if h.Refresh > 0 {
-			return jittered(max(h.Refresh, min(minRefresh, r.options.MinTTL)))
-		}
-		return jittered(min(max(got.ttl, r.options.MinTTL), maxTTL))
+		return jittered(next)
 	case errors.As(err, &absent):
 		*failures = 0
 		r.note(h, Answer{Err: err})
@@ -357,6 +358,7 @@ type found struct {
 	ttl       time.Duration
 	// missing is the family about which nobody has answered, where addresses are those of the other one although both are used; else 0.
 	missing missingFamily
+	why     error // that nobody has
 }
 
 type missingFamily uint8
@@ -406,15 +408,15 @@ func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
 	case BothFamilies:
 		switch {
 		case err4 == nil && err6 != nil && !isAbsent(err6):
-			v4.missing = missing6
+			v4.missing, v4.why = missing6, fmt.Errorf("no answer about IPv6 addresses: %w", err6)
 			return v4.sorted(), nil
 		case err6 == nil && err4 != nil && !isAbsent(err4):
-			v6.missing = missing4
+			v6.missing, v6.why = missing4, fmt.Errorf("no answer about IPv4 addresses: %w", err4)
 			return v6.sorted(), nil
 		case err4 != nil || err6 != nil:
 			return together(v4, v6, err4, err6)
 		}
-		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl), 0}.sorted(), nil
+		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl), 0, nil}.sorted(), nil
 	}
 	return together(v4, v6, err4, err6)
 }
