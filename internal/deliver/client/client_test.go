@@ -158,11 +158,17 @@ func TestLongAnswer(t *testing.T) {
 	h := newHolding()
 	h.unknown = true
 	const most = 20_000
-	for i := range most {
-		r := listener(fmt.Sprintf("namespace/gateway/listener-%05d", i), 80)
+	reject := func(r *config.Resource) {
 		h.rejected[r.ID()] = rejection{r, "field 99 is not known; " + strings.Repeat("upgrade the proxy ", 50)}
 	}
+	for i := range most - 1 {
+		reject(&config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: fmt.Sprintf("Service/namespace/backend-%05d/80", i)}}})
+	}
+	reject(listener("namespace/gateway/listener", 80))
 	a := h.ack()
+	if first := a.Rejected[0].Resource; first.Kind != uint32(config.KindListener) {
+		t.Errorf("the first fault is of kind %d, which has no status of its own", first.Kind)
+	}
 	if size := proto.Size(a); size > 1<<20 || size < 512<<10 {
 		t.Errorf("the answer has %d bytes", size)
 	}

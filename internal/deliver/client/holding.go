@@ -150,7 +150,19 @@ func (h *holding) ack() *wire.Ack {
 		}
 		add(&a.Listeners, id, h.faults[key])
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), config.CompareID) {
+	// Those that have a status of their own come first: the others have room for a few.
+	own := func(id config.ID) bool {
+		return id.Kind == config.KindListener || id.Kind == config.KindRoute || id.Kind == config.KindL4Route
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), func(a, b config.ID) int {
+		if own(a) != own(b) {
+			if own(a) {
+				return -1
+			}
+			return 1
+		}
+		return config.CompareID(a, b)
+	}) {
 		add(&a.Rejected, id, h.rejected[id].message)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(h.unavailable), config.CompareID) {
