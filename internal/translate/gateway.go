@@ -216,8 +216,13 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 // expect no PROXY headers any more would turn away every client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	said := gs.gatewayParameters.saidByGateway(v, gw)
-	if c.Merged != (name{}) || c.Problem != nil && c.Said == nil { // what the class locks is not known in the latter case, so nobody may say whom to trust
+	switch {
+	case c.Merged != (name{}):
 		said = nil
+	case c.Problem != nil && c.Said == nil && said != nil: // what the class locks is not known, so nobody may say whom to trust
+		untrusting := *said
+		untrusting.TrustedProxies = nil
+		said = &untrusting
 	}
 	own, refused := parameters.Unlocked(c.Said, said)
 	merged := parameters.Merge(c.Said, own)
