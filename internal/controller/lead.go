@@ -101,7 +101,7 @@ func (e *election) term(ctx context.Context) error {
 	// and others need not wait for that.
 	expiry := time.AfterFunc(math.MaxInt64, lost)
 	defer expiry.Stop()
-	kept := func(begin time.Time) { expiry.Reset(renewDeadline + retryPeriod - time.Since(begin)) }
+	kept := func(begin time.Time) { expiry.Reset(leaseDuration - retryPeriod - time.Since(begin)) }
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, kept: kept, Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: LeaseName},
