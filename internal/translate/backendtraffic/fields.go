@@ -39,7 +39,7 @@ func Fields(spec *eg.BackendTrafficPolicySpec) (paths []string) {
 // ofRequests are the settings that change nothing for routes of connections, and ofConnections those that change nothing for routes of datagrams either; sorted.
 var (
 	ofRequests = []string{
-		"spec.admissionControl", "spec.bandwidthLimit", "spec.circuitBreaker.maxParallelRetries", "spec.circuitBreaker.maxRequestsPerConnection", "spec.circuitBreaker.retryBudget",
+		"spec.admissionControl", "spec.bandwidthLimit", "spec.circuitBreaker.maxParallelRequests", "spec.circuitBreaker.maxParallelRetries", "spec.circuitBreaker.maxRequestsPerConnection", "spec.circuitBreaker.retryBudget",
 		"spec.compression", "spec.compressor", "spec.faultInjection", "spec.http2", "spec.httpUpgrade", "spec.loadBalancer.endpointOverride", "spec.rateLimit", "spec.requestBuffer",
 		"spec.responseOverride", "spec.retry", "spec.telemetry", "spec.timeout.http", "spec.useClientProtocol",
 	}
