@@ -23,7 +23,7 @@ func newDiff(stdout io.Writer) *cobra.Command {
 	var from []string
 	var format string
 	cmd := &cobra.Command{
-		Use:   "diff PATH... (--from PATH... | --kube)",
+		Use:   "diff PATH... (--from PATH [--from PATH]... | --kube)",
 		Short: "Show what manifests would change: listeners, routes, backends, and what statuses complain of",
 		Long: `Compares what a gateway does by some objects with what it would do by others, listener by listener, route by route and
 backend by backend, as the proxies' configuration has it, and says which complaints of statuses come and which go.

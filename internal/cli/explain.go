@@ -108,7 +108,7 @@ every backend of the rule is expected to answer.`,
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header field of the request, as 'Name: value'; repeat for more")
 	cmd.Flags().StringVar(&expect, "expect", "", "status or reason that the request is expected to end with; exit code 1 where it does not")
 	cmd.Flags().StringVar(&zone, "zone", "", "zone that the proxy is in, as of topology.kubernetes.io/zone, for backends whose load balancer prefers it; moongate backends shows that of a running proxy")
-	cmd.Flags().StringVar(&gateway, "gateway", "", "with --kube or the controller's --admin, the Gateway that gets the request, as NAMESPACE/NAME; needed where several listen on the port")
+	cmd.Flags().StringVar(&gateway, "gateway", "", "with --kube or the controller's --admin, the Gateway that gets the request, as NAMESPACE/NAME; needed where several listen on the port, with --admin as soon as there are several")
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }
