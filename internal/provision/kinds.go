@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metadatascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/moongate-dev/moongate/internal/resume"
 )
 
 // kindPod is watched and never applied.
@@ -108,21 +109,19 @@ func newObject(kind string) Object { return resources[kind].empty.DeepCopyObject
 // listWatch lists and watches one kind in a namespace, or in all for "", and reports to trouble how each attempt ended.
 func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.ListerWatcher {
 	r := resources[kind]
+	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Get()
+	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = ownSelector
-			list, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Get()
+			all, err := list(ctx, options)
 			trouble.listed(ctx, err)
-			return list, err
+			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			restored, err := c.restored(ctx, kind, namespace, options)
-			if err != nil {
-				trouble.watched(ctx, err)
-				return nil, err // a watch that begins a moment later would not know
-			}
-			if restored {
-				return nil, errRestored()
+			if err := trouble.resume(ctx, options, list); err != nil {
+				return nil, err
 			}
 			options.LabelSelector, options.Watch = ownSelector, true
 			events, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
@@ -132,23 +131,13 @@ func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.Liste
 	}
 }
 
-// errRestored has a reflector list anew. The API server would wait until the version is reached, and leave out what happens before.
-func errRestored() error {
-	return apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
-}
-
-// restored reports whether the API server's newest version is before the one that a watch is to go on from.
-func (c *client) restored(ctx context.Context, kind, namespace string, watch metav1.ListOptions) (bool, error) {
-	if watch.SendInitialEvents != nil || watch.ResourceVersion == "" {
-		return false, nil
+// resume is resume.Check, whose failures are trouble but for those that have a reflector list anew.
+func (t *trouble) resume(ctx context.Context, o metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) error {
+	err := resume.Check(ctx, o, list)
+	if err != nil && !apierrors.IsResourceExpired(err) {
+		t.watched(ctx, err)
 	}
-	r := resources[kind]
-	list, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).Do(ctx).Get()
-	if err != nil {
-		return false, err
-	}
-	now, err := apimeta.ListAccessor(list)
-	return err == nil && newer(watch.ResourceVersion, now.GetResourceVersion()), err
+	return err
 }
 
 func (c *client) get(ctx context.Context, kind, namespace, name string) (Object, error) {

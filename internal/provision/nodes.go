@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -116,15 +115,8 @@ func (c *client) listWatchNodes(trouble *trouble) cache.ListerWatcher {
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if o.SendInitialEvents == nil && o.ResourceVersion != "" {
-				now, err := list(ctx, metav1.ListOptions{Limit: 1})
-				if err != nil {
-					trouble.watched(ctx, err)
-					return nil, err
-				}
-				if meta, err := apimeta.ListAccessor(now); err == nil && newer(o.ResourceVersion, meta.GetResourceVersion()) {
-					return nil, errRestored()
-				}
+			if err := trouble.resume(ctx, o, list); err != nil {
+				return nil, err
 			}
 			o.Watch = true
 			events, err := get(&o, "PartialObjectMetadata").Watch(ctx)

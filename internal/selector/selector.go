@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +33,7 @@ import (
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/resume"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -157,21 +157,15 @@ func (k *Keeper) namespaces() []string {
 
 func (k *Keeper) listWatch(namespace string) cache.ListerWatcher {
 	services := k.o.Client.CoreV1().Services(namespace)
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return services.List(ctx, o) }
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = v1alpha1.LabelXBackend
-			return services.List(ctx, o)
+			return list(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if o.SendInitialEvents == nil && o.ResourceVersion != "" {
-				now, err := services.List(ctx, metav1.ListOptions{Limit: 1})
-				if err != nil {
-					return nil, err // a watch that begins a moment later would not know
-				}
-				if order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, o.ResourceVersion); err == nil && order < 0 {
-					// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
-					return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
-				}
+			if err := resume.Check(ctx, o, list); err != nil {
+				return nil, err
 			}
 			o.LabelSelector = v1alpha1.LabelXBackend
 			return services.Watch(ctx, o)

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metadatascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/moongate-dev/moongate/internal/resume"
 )
 
 // sink takes what a feed brings. Source.mu is held.
@@ -174,15 +174,8 @@ func (s *Source) requests(k *watchedKind, version, namespace string) (
 		return get(&o, "PartialObjectMetadataList").Do(ctx).Get()
 	}
 	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		if o.SendInitialEvents == nil && o.ResourceVersion != "" {
-			now, err := list(ctx, metav1.ListOptions{Limit: 1})
-			if err != nil {
-				return nil, err // a watch that begins a moment later would not know
-			}
-			if earlier(now, o.ResourceVersion) {
-				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
-				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
-			}
+		if err := resume.Check(ctx, o, list); err != nil {
+			return nil, err
 		}
 		o.Watch = true
 		var timeout time.Duration
@@ -192,17 +185,6 @@ func (s *Source) requests(k *watchedKind, version, namespace string) (
 		return get(&o, "PartialObjectMetadata").Timeout(timeout).Watch(ctx)
 	}
 	return list, follow
-}
-
-// earlier reports whether a list is of a version before another one. Versions of one kind are numbers that grow.
-func earlier(list runtime.Object, version string) bool {
-	meta, err := apimeta.ListAccessor(list)
-	if err != nil {
-		return false
-	}
-	now, errNow := strconv.ParseUint(meta.GetResourceVersion(), 10, 64)
-	last, errLast := strconv.ParseUint(version, 10, 64)
-	return errNow == nil && errLast == nil && now < last
 }
 
 var parameters = runtime.NewParameterCodec(scheme)
