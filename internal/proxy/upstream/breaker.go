@@ -191,11 +191,11 @@ func (e *Endpoint) reserve() BreakerLimit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l != nil && e.life.Err() == nil { // else the dial fails, and says so
-		switch {
-		case root.own.open.Load()+k.making >= l.connections:
-			return LimitConnections
+		switch { // that of the endpoint first: who waits for it has no use of a connection that is closed elsewhere
 		case w.health.open.Load()+w.health.making >= l.endpointConnections:
 			return LimitEndpointConnections
+		case root.own.open.Load()+k.making >= l.connections:
+			return LimitConnections
 		}
 	}
 	k.making++
@@ -317,11 +317,7 @@ func (b *Backend) serveBlockedNow() {
 	first := rand.IntN(len(all)) // so that none comes last always
 	for i := range all {
 		e := all[(first+i)%len(all)]
-		for {
-			by := e.tryBlocked()
-			if by == notLimited || !b.closeIdleFor(e, by, all) {
-				break
-			}
+		for by := e.tryBlocked(); by != notLimited && b.closeIdleFor(e, by, all); by = e.tryBlocked() {
 		}
 	}
 }

@@ -145,6 +145,56 @@ func TestBreakerPerEndpoint(t *testing.T) {
 	}
 }
 
+// TestBreakerClosesForWhoNeedsIt: for a request that waits for the limit on all connections one that idles is closed, and none for a request that waits for its endpoint's.
+func TestBreakerClosesForWhoNeedsIt(t *testing.T) {
+	for range 20 { // who comes first is left to chance
+		var addresses []*config.Endpoint
+		for range 4 {
+			addresses = append(addresses, endpoint(listen(t).addrPort()))
+		}
+		s, b := newSet(t, Options{ConnectTimeout: time.Minute}, addresses...)
+		broken(t, s, &config.CircuitBreaker{MaxConnections: proto.Uint32(3), MaxConnectionsPerEndpoint: proto.Uint32(1)})
+		all := b.Endpoints()
+		held := wait(t, connecting(t.Context(), all[0], true)).conn
+		forEndpoint := connecting(t.Context(), all[0], true)
+		b.waitsFor(t, 1)
+		for _, e := range all[1:3] {
+			wait(t, connecting(t.Context(), e, true)).conn.Release()
+		}
+		got := wait(t, connecting(t.Context(), all[3], true))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if n := all[1].idleNow() + all[2].idleNow(); n != 1 {
+			t.Fatalf("%d of two connections idle on, want 1", n)
+		}
+		held.Close()
+		if got := wait(t, forEndpoint); got.err != nil {
+			t.Fatal(got.err)
+		}
+	}
+}
+
+// TestPreconnectLetsOthersFirst: no spare connection is made while a request waits for the limit on all connections.
+func TestPreconnectLetsOthersFirst(t *testing.T) {
+	srv := listen(t)
+	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	r := backendResource(key)
+	r.GetBackend().Traffic = &config.BackendTraffic{Connections: &config.BackendConnections{PreconnectPerEndpointPercent: 200}}
+	apply(t, s, r)
+	e := b.Endpoints()[0]
+	e.Begin()
+	defer e.End()
+	b.breaker.starved.Add(1)
+	e.preconnect()
+	if n := e.spares.Load(); n != 0 {
+		t.Errorf("%d spare connections are being made", n)
+	}
+	b.breaker.starved.Add(-1)
+	e.preconnect()
+	testkit.Eventually(t, "spare connections", func() bool { return e.Stats().Open > 0 })
+}
+
 // TestBreakerWaitEnds: a wait for the limit ends with an edit that raises it or takes it away, when the endpoint goes, when the client does, and when the time is
 // over; by both protocols.
 func TestBreakerWaitEnds(t *testing.T) {

@@ -24,8 +24,7 @@ const (
 const trialTime = time.Second
 
 // health is how an endpoint does, by the responses and checks of it. The endpoint of a backend and those of its variants with the same address share it.
-// Connects that fail are each endpoint's own, see Endpoint.avoided.
-// How many connections there are to it counts here for the same reason.
+// Connects that fail are each endpoint's own, see Endpoint.avoided. Connections are counted here, too, because a limit on them is for all certificates together.
 type health struct {
 	backend *backendHealth
 	open    atomic.Int64  // connections

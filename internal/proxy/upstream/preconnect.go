@@ -20,7 +20,7 @@ func (e *Endpoint) preconnect() {
 	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time finds out how it does
 		return
 	}
-	if e.backend.root().breaker.starved.Load() > 0 || e.dials.hungry.Load() > 0 { // who waits for a connection comes first
+	if e.backend.root().breaker.starved.Load() > 0 { // who waits for the limit on all connections comes first
 		return
 	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100
