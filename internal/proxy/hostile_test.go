@@ -279,3 +279,38 @@ func TestReleaseOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestEarlyAnswerArrives: a response that has ended before the upload arrives whole, however much the client goes on sending before it reads.
+func TestEarlyAnswerArrives(t *testing.T) {
+	t.Parallel()
+	const size = 60 << 10
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err == nil {
+			io.WriteString(c, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", size, strings.Repeat("x", size)))
+		}
+	})
+	g := startGateway(t, Timeouts{Linger: testkit.Patience})
+	g.serve(addr, nil)
+	small := net.Dialer{Control: func(_, _ string, rc syscall.RawConn) (err error) {
+		rc.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+		return err
+	}}
+	c, err := small.DialContext(t.Context(), "tcp", g.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testkit.Patience))
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000000\r\n\r\n")
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(make([]byte, 8<<20)); err != nil { // more than is read of what nobody wants, if the response had arrived
+		t.Fatalf("the upload: %v", err)
+	}
+	if b, err := io.ReadAll(resp.Body); err != nil || len(b) != size {
+		t.Errorf("%d bytes of the response, %v", len(b), err)
+	}
+}

@@ -3,14 +3,17 @@ package exchange
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -111,6 +114,20 @@ func TestCall(t *testing.T) {
 	}
 	if n := accepted.Load(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// TestCallWithoutTime: a call that has no time left is no failure of an endpoint, which is not asked.
+func TestCallWithoutTime(t *testing.T) {
+	l := listenOn(t)
+	ep := endpointOf(t, l.Addr())
+	var seed uint64
+	c := &filter.Call{Request: requestOf("GET", http1.NoBody, -1).Request, Backend: ep.Backend()}
+	if err := (&Engine{}).carryOut(t.Context(), nil, &seed, time.Now().Add(-time.Second), c); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("ended with %v", err)
+	}
+	if n := ep.Stats(); n.Dialled != 0 || n.Failures != 0 {
+		t.Errorf("the endpoint was asked: %+v", n)
 	}
 }
 
