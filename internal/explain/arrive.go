@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +25,7 @@ func (d *decision) arrive() (answered bool) {
 	n := d.req.Header.Len()
 	d.req.Header.RemoveIf(message.ClaimsRequestID)
 	if d.req.Header.Len() < n {
-		d.Notes = append(d.Notes, "X-Request-Id: replaced, unless requestIDs of the Gateway's parameters, or --request-ids, is preserve")
+		d.Notes = append(d.Notes, "X-Request-Id: replaced, unless the Gateway's parameters have requestIDs: preserve, or the gateway runs with --request-ids preserve")
 	}
 	d.add("X-Request-Id", newRequestID)
 	if message.Passes(&d.req.Header) >= message.MaxPasses {
@@ -39,25 +38,20 @@ func (d *decision) arrive() (answered bool) {
 	return false
 }
 
-// setForwarded replaces what the request says of its provenance, unless the listener trusts proxies, one of which it is then taken to come from.
+// setForwarded replaces what the request says of its provenance. Where the listener trusts proxies, the request is taken to come from one of them.
 func (d *decision) setForwarded() {
 	h := &d.req.Header
-	var claims []string
-	for i := range h.Len() {
-		if f := h.At(i); message.ClaimsProvenance(f) {
-			claims = append(claims, string(f.Name))
-		}
+	drops, why := message.ClaimsProvenance, "the Gateway's parameters name no trustedProxies"
+	if len(d.listener.TrustedProxies) > 0 {
+		drops, why = message.DisguisesProvenance, "proxies write these names with hyphens"
 	}
-	trusts := len(d.listener.TrustedProxies) > 0
-	switch {
-	case len(claims) == 0:
-	case trusts:
-		h.RemoveIf(func(f *message.Field) bool { return message.ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0 })
+	if dropped := names(h, drops); dropped != "" {
+		d.Notes = append(d.Notes, dropped+": dropped, because "+why)
+		h.RemoveIf(drops)
+	}
+	if kept := names(h, message.ClaimsProvenance); kept != "" {
 		d.keepForwardedFor()
-		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": counts if one of the trustedProxies of the Gateway's parameters has sent it")
-	default:
-		d.Notes = append(d.Notes, strings.Join(claims, ", ")+": dropped, because the Gateway's parameters have no trustedProxies that could send it")
-		h.RemoveIf(message.ClaimsProvenance)
+		d.Notes = append(d.Notes, kept+": used only if one of the trustedProxies of the Gateway's parameters has sent it")
 	}
 	for _, f := range []struct {
 		name  string
@@ -69,7 +63,18 @@ func (d *decision) setForwarded() {
 	}
 }
 
-// keepForwardedFor makes one line of what the request says of its way, and adds the trusted proxy.
+// names lists the names of the fields that are of a kind.
+func names(h *message.Fields, of func(*message.Field) bool) string {
+	var all []string
+	for i := range h.Len() {
+		if f := h.At(i); of(f) {
+			all = append(all, string(f.Name))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// keepForwardedFor joins the lines of X-Forwarded-For, and adds the proxy that has sent them.
 func (d *decision) keepForwardedFor() {
 	h := &d.req.Header
 	var way []byte

@@ -72,7 +72,7 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 	}
 	protocol := string(d.head.Upgrade)
 	if d.rule.Config.GetTraffic().GetRequestBufferBytes() > 0 {
-		return fmt.Sprintf("is not asked to switch to %s (%s): requestBuffer has bodies of requests read whole", protocol, observe.ReasonUpgradeIgnored)
+		return fmt.Sprintf("is not asked to switch to %s (%s): requestBuffer reads the bodies of requests whole", protocol, observe.ReasonUpgradeIgnored)
 	}
 	if t := d.rule.Config.GetTraffic(); t.GetUpgradesSet() {
 		return d.listedUpgrade(b, t, protocol)

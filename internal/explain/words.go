@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -33,8 +34,6 @@ func words(m protoreflect.Message) string {
 				values[j] = valueWords(f, v.List().Get(j))
 			}
 			all = append(all, name+" "+strings.Join(values, ", "))
-		case f.IsMap(): // there are none yet
-			all = append(all, name)
 		default:
 			all = append(all, name+" "+valueWords(f, v))
 		}
@@ -63,21 +62,15 @@ func valueWords(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// enumWords is the name of a value without that of its type, which all values begin with.
+// enumWords is the name of a value without that of its type, with which the names of all values begin.
 func enumWords(value protoreflect.EnumValueDescriptor) string {
-	name := string(value.Name())
-	values := value.Parent().(protoreflect.EnumDescriptor).Values()
-	prefix := 0
-	for i := 0; i < len(name); i++ {
-		if name[i] != '_' {
-			continue
+	var kind strings.Builder
+	for _, r := range string(value.Parent().Name()) {
+		if unicode.IsUpper(r) && kind.Len() > 0 {
+			kind.WriteByte('_')
 		}
-		for j := range values.Len() {
-			if !strings.HasPrefix(string(values.Get(j).Name()), name[:i+1]) {
-				return strings.ToLower(strings.ReplaceAll(name[prefix:], "_", " "))
-			}
-		}
-		prefix = i + 1
+		kind.WriteRune(unicode.ToUpper(r))
 	}
-	return strings.ToLower(strings.ReplaceAll(name[prefix:], "_", " "))
+	name := strings.TrimPrefix(string(value.Name()), kind.String()+"_")
+	return strings.ToLower(strings.ReplaceAll(name, "_", " "))
 }

@@ -43,7 +43,7 @@ func (x *Exchange) addForwardedProto() {
 // keepForwarded keeps what a trusted proxy says of the request's provenance, and adds the proxy itself. The client is the one that it names.
 func (x *Exchange) keepForwarded() {
 	h := &x.Header
-	h.RemoveIf(disguisesProvenance)
+	h.RemoveIf(message.DisguisesProvenance)
 	start := len(x.fx.Scratch)
 	for i := range h.Len() {
 		if f := h.At(i); isForwardedFor(f) && len(f.Value) > 0 {
@@ -113,9 +113,3 @@ func plainAddrPort(a netip.AddrPort) netip.AddrPort {
 }
 
 func isForwardedFor(f *message.Field) bool { return message.EqualFoldBytes(f.Name, forwardedFor) }
-
-// disguisesProvenance tells whether a field line claims provenance by a name that is not quite the one which proxies set or replace: what it says is not
-// the trusted proxy's.
-func disguisesProvenance(f *message.Field) bool {
-	return message.ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
-}

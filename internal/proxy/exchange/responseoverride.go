@@ -69,26 +69,12 @@ func (x *Exchange) matchOverride(local bool) *snapshot.ResponseOverride {
 
 // override changes the head in x.resp as o says. replaced reports whether body takes the place of the response's own. reason is that of the response.
 func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason) (body []byte, replaced bool) {
-	was := x.resp.Status
-	header := &x.resp.Header
 	if o.Redirect != nil {
-		sent := x.Request.Request // the rule's filters may have changed it
-		sent.Host = x.rec.Host
-		t := x.seldom.target
-		sent.Path, sent.Query, sent.HasQuery = t.path, t.query, t.hasQuery
-		x.fx.Request = &sent
-		reply := o.Redirect(&x.fx)
-		x.fx.Request = &x.Request.Request
-		if reply.Status == 0 { // a client of HTTP/1.0 has sent no Host, so there is no telling where to
-			return nil, false
-		}
-		x.rec.OverriddenStatus = uint16(was)
-		header.RemoveIf(describesContent)
-		header.Set(locationName, reply.Header.At(0).Value)
-		x.resp.Status = reply.Status
-		return nil, true
+		return nil, x.overrideByRedirect(o)
 	}
+	was := x.resp.Status
 	x.rec.OverriddenStatus = uint16(was)
+	header := &x.resp.Header
 	status := was
 	if o.Status != 0 && !(o.Status < 300 && x.wantsTunnel()) {
 		status = o.Status
@@ -123,6 +109,26 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 		x.mayNeed().contentType, _ = header.Get("content-type")
 	}
 	return body, replaced
+}
+
+// overrideByRedirect makes the head in x.resp that of a redirect from where the client has sent its request, and reports whether it can: a client of HTTP/1.0 that has sent no Host cannot be
+// told where to go.
+func (x *Exchange) overrideByRedirect(o *snapshot.ResponseOverride) bool {
+	sent := x.Request.Request // the rule's filters may have changed it
+	sent.Host = x.rec.Host
+	t := x.seldom.target
+	sent.Path, sent.Query, sent.HasQuery = t.path, t.query, t.hasQuery
+	x.fx.Request = &sent
+	reply := o.Redirect(&x.fx)
+	x.fx.Request = &x.Request.Request
+	if reply.Status == 0 {
+		return false
+	}
+	x.rec.OverriddenStatus = uint16(x.resp.Status)
+	x.resp.Header.RemoveIf(describesContent)
+	x.resp.Header.Set(locationName, reply.Header.At(0).Value)
+	x.resp.Status = reply.Status
+	return true
 }
 
 // hasNoContent reports whether responses with the status have no content, whatever the method (RFC 9110 section 6.4.1); 205 must not either.

@@ -16,6 +16,12 @@ func ClaimsProvenance(f *Field) bool {
 	return false
 }
 
+// DisguisesProvenance tells whether a field line claims provenance by a name that is not quite the one which proxies set or replace: what it says is not
+// the trusted proxy's.
+func DisguisesProvenance(f *Field) bool {
+	return ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
+}
+
 // ClaimsRequestID tells whether a field line is X-Request-Id, as ClaimsProvenance does.
 func ClaimsRequestID(f *Field) bool {
 	return len(f.Name) == len("x-request-id") && hasName(f.Name, "x-request-id")
