@@ -12,7 +12,7 @@ const (
 	closedLongAgo             // not remembered
 )
 
-// How many closed streams are remembered: as many as may run, all of which we may close at a time while the peer still sends, and of a connection that rests few.
+// How many closed streams are remembered. As many as may run: we may close all of them at a time while the peer still sends. Of a connection that rests a few are enough.
 const (
 	rememberedStreams = 2 * defaultMaxStreams
 	fewStreams        = rememberedStreams / 4
@@ -33,20 +33,15 @@ type closedStreams struct {
 // add remembers a stream.
 func (r *closedStreams) add(id uint32, reason closeReason) {
 	s := closedStream{id, reason}
-	switch n := len(r.streams); {
-	case n == rememberedStreams:
+	if len(r.streams) == rememberedStreams {
 		r.streams[r.oldest] = s
 		r.oldest = (r.oldest + 1) % rememberedStreams
-	case n == cap(r.streams):
-		most := fewStreams
-		if n > 0 {
-			most = rememberedStreams
-		}
-		r.streams = append(make([]closedStream, 0, most), r.streams...)
-		fallthrough
-	default:
-		r.streams = append(r.streams, s)
+		return
 	}
+	if r.streams == nil {
+		r.streams = make([]closedStream, 0, fewStreams) // few connections have more
+	}
+	r.streams = append(r.streams, s)
 }
 
 // shrink keeps those few that were closed last.

@@ -62,6 +62,16 @@ func pair(t *testing.T) (ours *fragile, theirs net.Conn) {
 	return &fragile{Conn: nc}, theirs
 }
 
+// greet is a client that has begun a connection.
+func greet(t *testing.T, peer net.Conn) *raw {
+	r := &raw{t: t, nc: peer, Framer: xhttp2.NewFramer(peer, peer)}
+	r.enc = hpack.NewEncoder(&r.buf)
+	io.WriteString(peer, Preface)
+	r.WriteSettings()
+	r.WriteSettingsAck()
+	return r
+}
+
 // TestPanicEndsConnection has the reader, a writer and a handler of a client's connection panic: the connection ends with all of its
 // handlers, and says of it where it can.
 func TestPanicEndsConnection(t *testing.T) {
@@ -84,11 +94,7 @@ func TestPanicEndsConnection(t *testing.T) {
 			})
 			done := make(chan error, 1)
 			go func() { done <- c.Serve(nil) }()
-			r := &raw{t: t, nc: peer, Framer: xhttp2.NewFramer(peer, peer)}
-			r.enc = hpack.NewEncoder(&r.buf)
-			io.WriteString(peer, Preface)
-			r.WriteSettings()
-			r.WriteSettingsAck()
+			r := greet(t, peer)
 			r.headers(1, false, get("/")...)
 			<-waiting
 			switch place {

@@ -186,7 +186,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 		due, expire = at, (*Conn).expireRest
 	}
 	if !c.writing && !c.over && !c.writeLimit.IsZero() {
-		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // a write that begins before that sets another
+		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // before it passes
 			due, expire = at, (*Conn).expireWriteLimit
 		}
 	}

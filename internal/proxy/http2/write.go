@@ -339,8 +339,8 @@ func (c *Conn) armWrite() {
 	}
 }
 
-// disarmWrite takes the limit of the last write away, where nothing is being written: crypto/tls writes on its own while it reads (RFC 8446 section 4.6.3), which must not fail for a limit
-// that has passed.
+// disarmWrite removes the limit of the last write, unless something is being written. crypto/tls writes while it reads, to answer a KeyUpdate (RFC 8446 section 4.6.3), and a limit
+// that has passed would have that fail.
 func (c *Conn) disarmWrite() {
 	if !c.writing && !c.over && !c.writeLimit.IsZero() {
 		c.writeLimit = time.Time{}

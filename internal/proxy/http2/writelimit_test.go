@@ -1,13 +1,11 @@
 package http2
 
 import (
-	"io"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -44,11 +42,7 @@ func TestWriteLimitEnds(t *testing.T) {
 			})
 			done := make(chan error, 1)
 			go func() { done <- c.Serve(nil) }()
-			r := &raw{t: t, nc: peer, Framer: xhttp2.NewFramer(peer, peer)}
-			r.enc = hpack.NewEncoder(&r.buf)
-			io.WriteString(peer, Preface)
-			r.WriteSettings()
-			r.WriteSettingsAck()
+			r := greet(t, peer)
 			r.headers(1, true, get("/")...)
 			r.until("the head", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
 			testkit.Eventually(t, "no limit is left", func() bool { return !nc.limit.Load() })

@@ -239,12 +239,12 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	if ctx.Err() != nil {
 		return 0
 	}
+	r.mu.Lock()
+	before := h.answer.Addresses
+	r.mu.Unlock()
 	var absent *absentError
 	switch {
 	case err == nil:
-		r.mu.Lock()
-		before := h.answer.Addresses
-		r.mu.Unlock()
 		r.note(h, Answer{Addresses: got.with(before), Err: got.why})
 		next := min(max(got.ttl, r.options.MinTTL), maxTTL)
 		if h.Refresh > 0 {
@@ -261,9 +261,6 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 		r.note(h, Answer{Err: err})
 		return jittered(min(max(absent.ttl, minAbsent), maxAbsent))
 	}
-	r.mu.Lock()
-	before := h.answer.Addresses
-	r.mu.Unlock()
 	r.note(h, Answer{Addresses: before, Err: err})
 	*failures++
 	most := maxWait
@@ -368,7 +365,7 @@ const (
 	missing6
 )
 
-// with are the addresses that were found, and in place of those of a family about which nobody has answered what was known of it before.
+// with returns the addresses that were found, and those of before of a family about which nobody has answered.
 func (f *found) with(before []netip.Addr) []netip.Addr {
 	if f.missing == 0 {
 		return f.addresses
@@ -416,7 +413,7 @@ func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
 		case err4 != nil || err6 != nil:
 			return together(v4, v6, err4, err6)
 		}
-		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl), 0, nil}.sorted(), nil
+		return found{addresses: slices.Concat(v4.addresses, v6.addresses), ttl: min(v4.ttl, v6.ttl)}.sorted(), nil
 	}
 	return together(v4, v6, err4, err6)
 }
