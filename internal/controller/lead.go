@@ -97,8 +97,8 @@ func (e *election) term(ctx context.Context) error {
 			end()
 		}
 	}
-	// One that cannot renew the Lease is told so only when it has also tried to give it back, by a request that may hang for another renewDeadline,
-	// and others need not wait for that.
+	// The elector ends the term of a replica that cannot renew the Lease only after it has tried to give it back, by a request that may hang for
+	// another renewDeadline. Others take the Lease leaseDuration after it was last written, so the term ends before that in any case.
 	expiry := time.AfterFunc(math.MaxInt64, lost)
 	defer expiry.Stop()
 	kept := func(begin time.Time) { expiry.Reset(leaseDuration - retryPeriod - time.Since(begin)) }

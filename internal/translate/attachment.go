@@ -38,8 +38,8 @@ type attachment struct {
 	Created     int64 // in nanoseconds since the epoch
 }
 
-// reaching are the Gateways that reach the route's backends, which those that refuse it do not; sorted, distinct. With passthrough they are those, too, that pass on connections with their TLS, of which
-// policies are no matter.
+// reaching are the Gateways that reach the route's backends, which are those that accept it; sorted, distinct. With passthrough they are those, too, that pass on connections
+// with their TLS, of which policies are no matter.
 func (a *attachment) reaching(passthrough bool) (gateways []name) {
 	for _, p := range a.Parents {
 		if p.Problem == nil && (passthrough || !p.Passthrough) {

@@ -110,7 +110,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		excess = st.listeners.portExcess(v, terms.Merged, l)
 	}
 	routable := len(l.Kinds) > 0 || l.NoRoutes
-	reserved := claims(l) && conflict == nil && excess == nil && (routable || l.SharesPort())
+	reserved := claims(l) && conflict == nil && excess == nil && (routable || l.DistinctByHostname())
 	if reserved {
 		// Without a certificate too, or a kind of route: the proxy fails its handshakes, or has no route for its requests, where no other listener of
 		// the port may answer for its hostname.

@@ -130,6 +130,18 @@ func faultMessage(port uint32, err error) string {
 	return err.Error()
 }
 
+// compareFaults puts what has a status of its own first: of the others the controller shows only a few.
+func compareFaults(a, b config.ID) int {
+	rank := func(id config.ID) int {
+		switch id.Kind {
+		case config.KindListener, config.KindRoute, config.KindL4Route:
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), config.CompareID(a, b))
+}
+
 // ack answers the generation that is held.
 func (h *holding) ack() *wire.Ack {
 	a := &wire.Ack{Epoch: h.epoch, Generation: h.generation}
@@ -150,19 +162,7 @@ func (h *holding) ack() *wire.Ack {
 		}
 		add(&a.Listeners, id, h.faults[key])
 	}
-	// Those that have a status of their own come first: the others have room for a few.
-	own := func(id config.ID) bool {
-		return id.Kind == config.KindListener || id.Kind == config.KindRoute || id.Kind == config.KindL4Route
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), func(a, b config.ID) int {
-		if own(a) != own(b) {
-			if own(a) {
-				return -1
-			}
-			return 1
-		}
-		return config.CompareID(a, b)
-	}) {
+	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), compareFaults) {
 		add(&a.Rejected, id, h.rejected[id].message)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(h.unavailable), config.CompareID) {
@@ -173,7 +173,7 @@ func (h *holding) ack() *wire.Ack {
 		others = append(others, "there are resources of kinds that this version of the proxy does not know; upgrade the proxy")
 	}
 	if omitted > 0 {
-		others = append(others, fmt.Sprintf("%d more faults are not listed; correct those that are", omitted))
+		others = append(others, fmt.Sprintf("%d more faults are not listed; correct those that are listed first", omitted))
 	}
 	if len(others) > 0 {
 		a.Rejected = append(a.Rejected, &wire.Fault{Message: strings.Join(others, ". ")})

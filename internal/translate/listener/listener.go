@@ -96,8 +96,8 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 // Valid says whether the listener can be served as far as it is concerned itself.
 func (l *Listener) Valid() bool { return l.Invalid == nil && l.Conflict == nil }
 
-// SharesPort reports whether other listeners of the port can be told from it by their hostnames.
-func (l *Listener) SharesPort() bool {
+// DistinctByHostname reports whether listeners of one port are told apart by their hostnames, which those of TCP and UDP are not.
+func (l *Listener) DistinctByHostname() bool {
 	return l.Protocol != gwv1.TCPProtocolType && l.Protocol != gwv1.UDPProtocolType
 }
 
