@@ -73,6 +73,63 @@ func TestListenersComeAndGo(t *testing.T) {
 	ask("with the listener back", "200", "c.example.org")
 }
 
+// TestPartsOfARouteChange: listeners go over from one Resource of a route to another in one Update, and are served by the new one.
+func TestPartsOfARouteChange(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	const route = "HTTPRoute/default/r"
+	// part is a Resource of the route with two rules that differ in nothing but their backends, of which the first answers.
+	part := func(key, to string, listeners ...string) *config.Resource {
+		first, second := anyRule(), anyRule()
+		first.BackendRefs[0].Backend, second.BackendRefs[0].Backend = "Service/default/"+to+"/80", "Service/default/second/80"
+		r := routeOf("r", "", "", first, second)
+		r.GetRoute().Key, r.GetRoute().Attachments = key, nil
+		for _, l := range listeners {
+			r.GetRoute().Attachments = append(r.GetRoute().Attachments, routeOf("r", "default/gw/"+l, "").GetRoute().Attachments[0])
+		}
+		return r
+	}
+	upserts := []*config.Resource{g.httpListener("one", "one.example"), g.httpListener("two", "two.example")}
+	for _, name := range []string{"a", "b", "c", "second"} {
+		upserts = append(upserts, backend("Service/default/"+name+"/80", namedBackend(t, name))...)
+	}
+	g.apply(append(upserts, part(route, "a", "two"), part(config.RoutePartKey(route, 1), "b", "one")))
+	id := func(part int) config.ID {
+		key := route
+		if part > 0 {
+			key = config.RoutePartKey(route, part)
+		}
+		return config.ID{Kind: config.KindRoute, Key: key}
+	}
+	ask := func(when, one, two string) {
+		t.Helper()
+		for host, want := range map[string]string{"one.example": one, "two.example": two} {
+			status, rest, _ := strings.Cut(g.roundTrip("GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"), "\r\n")
+			got := strings.Fields(status)[1]
+			if _, name, ok := strings.Cut(rest, "X-Backend: "); ok {
+				got, _, _ = strings.Cut(name, "\r\n")
+			}
+			if got != want {
+				t.Errorf("%s, %s: %s, want %s", when, host, got, want)
+			}
+		}
+	}
+	ask("at first", "b", "a")
+	g.apply([]*config.Resource{part(route, "c", "one", "two")}, id(1))
+	ask("both in one", "c", "c")
+	g.apply([]*config.Resource{part(route, "b", "one"), part(config.RoutePartKey(route, 1), "a", "two")})
+	ask("in two", "b", "a")
+	g.apply([]*config.Resource{part(route, "a", "two"), part(config.RoutePartKey(route, 1), "b", "one")})
+	ask("exchanged", "b", "a")
+	g.apply([]*config.Resource{part(config.RoutePartKey(route, 1), "c", "two")}, id(0))
+	ask("the second goes over", "404", "c")
+	g.apply([]*config.Resource{part(route, "a", "two")}, id(1))
+	ask("and back", "404", "a")
+	g.apply(nil, id(0))
+	ask("without the route", "404", "404")
+}
+
 // TestTwoGatewaysOnePort: listeners of two Gateways share a port by hostname.
 func TestTwoGatewaysOnePort(t *testing.T) {
 	t.Parallel()

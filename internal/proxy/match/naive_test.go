@@ -88,7 +88,7 @@ func naiveOrder(req *message.Request, route *config.Route, h *config.Hostname, r
 	if m.Preflight {
 		asked = "for another"
 	}
-	return fmt.Sprintf("%s|%s|%s|%s|%7s|%04d|%04d|%s|%020d|%s/%s\x00|%s|%04d|%04d",
+	return fmt.Sprintf("%s|%s|%s|%s|%7s|%04d|%04d|%s|%020d|%s/%s\x00|%s\x00|%04d|%04d",
 		naiveHostOrder(h.Effective), naiveHostOrder(h.Original), kind, path, method, 9999-len(m.Headers)+int(m.AddedHeaders), 9999-len(m.QueryParams), asked,
 		route.CreatedUnixNano, route.Namespace, route.Name, route.Key, rule.Index, match)
 }
@@ -316,6 +316,9 @@ func (c *chooser) match() *config.Match {
 func (c *chooser) attached() attached {
 	r := &config.Route{Namespace: pick(c, "a", "a-b", "b"), Name: pick(c, "r", "r-1", "s"), CreatedUnixNano: int64(c.below(3))}
 	r.Key = pick(c, "HTTPRoute", "HTTPRoute", "HTTPRoute", "GRPCRoute") + "/" + r.Namespace + "/" + r.Name
+	if c.below(3) == 1 {
+		r.Key = config.RoutePartKey(r.Key, 1)
+	}
 	for i := range 1 + c.below(3) {
 		rule := &config.Rule{Index: uint32(2 * i)}
 		for range 1 + c.below(3) {

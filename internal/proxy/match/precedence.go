@@ -40,7 +40,7 @@ func (c criterion) lost() string {
 	}[c]
 }
 
-// compareMatches orders matches of one hostname and of one kind of route: negative where a goes before b.
+// compareMatches orders matches of one hostname and of one kind of route: negative where a goes before b, 0 where they are the same.
 func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	if c := cmp.Compare(a.path.kind, b.path.kind); c != 0 {
 		return c, byPathType
@@ -83,7 +83,12 @@ func compareRoutes[V any](a, b *Route[V]) (int, criterion) {
 	if c := cmp.Compare(a.Config.CreatedUnixNano, b.Config.CreatedUnixNano); c != 0 {
 		return c, byAge
 	}
-	return strings.Compare(a.name, b.name), byName
+	if c := strings.Compare(a.name, b.name); c != 0 {
+		return c, byName
+	}
+	// Parts of one route are on different listeners, but while an Edit is under way one may be there with the one that it replaces: only an order
+	// without ties finds what is to be taken out.
+	return strings.Compare(a.Config.Key, b.Config.Key), byName
 }
 
 // compareHostnames is negative where a is more specific than b: exact before
