@@ -176,6 +176,26 @@ func TestCoalescedRequests(t *testing.T) {
 	}
 }
 
+// TestServerNameInOtherLetters: a server name whose lower case is another listener's by Unicode alone, and not by ASCII, does not have that listener's handshake
+// count for the listener that the name is under.
+func TestServerNameInOtherLetters(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	a := testkit.NewAuthority(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0)), ticketKeys(1, 2, 3), authorities(a), certificate(t, "c", newECDSA(t), "*.example"),
+		g.httpsListener("kiosk", "kiosk.example", "c"), routeOf("kiosk", "default/gw/kiosk", "", anyRule()),
+		validated(g.httpsListener("rest", "*.example", "c"), false, a), routeOf("rest", "default/gw/rest", "", anyRule())))
+	if _, _, status := g.ask("KIOSK.example", "kiosk.example", showing(nil, nil)); status != "200" {
+		t.Errorf("in capital letters: %q", status)
+	}
+	for _, name := range []string{"\u212Aiosk.example", "k\u0130osk.example", "kio\u017Fk.example", "kiosk\xff.example"} { // the Kelvin sign, a dotted capital I, a long s
+		if _, _, status := g.ask(name, "admin.example", showing(nil, nil)); status != "" {
+			t.Errorf("%q: %s for a client that has shown nothing", name, status)
+		}
+	}
+}
+
 // status2 is the status of a request over HTTP/2.
 func status2(t testing.TB, cc *http2.ClientConn, host string) string {
 	t.Helper()

@@ -324,13 +324,13 @@ func (c *Conn) handshakeEnd() int64 {
 
 // handshake makes the connection a TLS connection, by a moment of the coarse clock. What is unread is the beginning of what the client has sent.
 func (c *Conn) handshake(by int64) bool {
-	var transport net.Conn = &wire{c.tcp, c}
+	w := &wire{Conn: c.tcp, c: c}
+	var transport net.Conn = w
 	if c.r < c.w {
-		transport = &replay{&wire{c.tcp, c}, bytes.Clone(c.in[c.r:c.w])}
+		transport = &replay{w, bytes.Clone(c.in[c.r:c.w])}
 		c.giveInput()
 	}
 	tc := stdtls.Server(transport, c.side.Socket.TLS)
-	before := c.set.engine.Snapshot.Load()
 	c.wait.set(waitHandshake, by)
 	err := tc.Handshake()
 	if !c.leave(&c.wait) {
@@ -352,7 +352,7 @@ func (c *Conn) handshake(by int64) bool {
 	c.nc = tc
 	state := tc.ConnectionState()
 	c.side.ServerName = lowerASCII([]byte(state.ServerName))
-	c.side.TLSPeer = c.peer(&state, before)
+	c.side.TLSPeer = tls.NewPeer(state.PeerCertificates, w.demanded)
 	c.negotiated = state.NegotiatedProtocol
 	return true
 }
@@ -362,19 +362,6 @@ func (c *Conn) handshake(by int64) bool {
 func (c *Conn) spoke(state *stdtls.ConnectionState, err error) bool {
 	var transport *net.OpError
 	return state.Version == stdtls.VersionTLS13 && err != errHandshakeTimeout && !errors.Is(err, io.EOF) && !errors.As(err, &transport)
-}
-
-// peer returns who the client has shown to be in a handshake that began with a snapshot.
-func (c *Conn) peer(state *stdtls.ConnectionState, before *snapshot.Snapshot) *tls.Peer {
-	var demanded *tls.Clients
-	if c.set.engine.Snapshot.Load() == before { // so the handshake went by it
-		if p := before.Port(c.side.Socket); p != nil {
-			if l, ok := p.Listeners.Find(c.side.ServerName); ok {
-				demanded = l.Clients
-			}
-		}
-	}
-	return tls.NewPeer(state.PeerCertificates, demanded)
 }
 
 func lowerASCII(b []byte) []byte {

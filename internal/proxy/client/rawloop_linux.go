@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -203,8 +204,12 @@ func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 // socket without waiting.
 type wire struct {
 	*socket.Conn
-	c *Conn
+	c        *Conn
+	demanded *tls.Clients // by the listener of the handshake, of the client's certificate
 }
+
+// Demand implements tls.Demander.
+func (w *wire) Demand(clients *tls.Clients) { w.demanded = clients }
 
 // nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
 type nothingYet struct{ error }

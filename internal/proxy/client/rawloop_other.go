@@ -7,6 +7,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -30,7 +31,11 @@ func (c *Conn) fed([]byte) {}
 // wire is what TLS reads from and writes to.
 type wire struct {
 	*socket.Conn
-	c *Conn
+	c        *Conn
+	demanded *tls.Clients // by the listener of the handshake, of the client's certificate
 }
+
+// Demand implements tls.Demander.
+func (w *wire) Demand(clients *tls.Clients) { w.demanded = clients }
 
 func (w *wire) Write(b []byte) (int, error) { return w.c.writeWire(w.Conn, b) }

@@ -183,6 +183,9 @@ func (l *Listener) verifiable(hello *tls.ClientHelloInfo, list []int32) int32 {
 	}
 	nameless := *hello // the name is found, or no certificate has it and the client may not mind
 	nameless.ServerName = ""
+	if suites := l.options.GetCipherSuites(); len(suites) > 0 { // without which TLS 1.2 would not go on
+		nameless.CipherSuites = slices.DeleteFunc(slices.Clone(hello.CipherSuites), func(id uint16) bool { return !slices.Contains(suites, uint32(id)) })
+	}
 	for _, i := range list {
 		if nameless.SupportsCertificate(&l.certs[i].pair[0]) == nil {
 			return i

@@ -49,6 +49,20 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestCertificateForSuites: of two certificates the one is shown whose key the cipher suites are for that both sides know.
+func TestCertificateForSuites(t *testing.T) {
+	both := []*Certificate{parsed(t, resource(t, "rsa", rsaKey(t), "a.example")), parsed(t, resource(t, "ecdsa", testkit.NewKey(t), "a.example"))}
+	for suite, want := range map[uint16]string{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: "ecdsa", tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256: "rsa"} {
+		for _, certs := range [][]*Certificate{both, {both[1], both[0]}} {
+			var none *Listener
+			l := none.Update("l", certs, nil, nil, &config.TLSOptions{CipherSuites: []uint32{uint32(suite)}}, HTTP)
+			if got := handshake(t, serve(l), visitor(tls.VersionTLS12, "a.example")); got.subject != want || got.clientErr != nil {
+				t.Errorf("%s, %s first: %+v, want %s", tls.CipherSuiteName(suite), certs[0].Key, got, want)
+			}
+		}
+	}
+}
+
 // TestResumptionFollowsOptions: a session of TLS 1.2 is not resumed with a suite that the listener no longer has, nor at all where it speaks TLS 1.3 alone.
 func TestResumptionFollowsOptions(t *testing.T) {
 	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -80,19 +81,41 @@ func (c *Certificate) Unfit(at time.Time) string {
 // ErrNoListener ends a handshake whose server name belongs to no listener that has a certificate.
 var ErrNoListener = errors.New("no listener for this server name")
 
+// Demander is a connection that is told what the listener of its handshake demands of the client's certificate, nil for nothing.
+// Who looks the listener up again may find another one.
+type Demander interface{ Demand(*Clients) }
+
 // Server is the configuration of a socket. find gives the listener that a server name
-// (lower case, "" where the client sent none) selects, or nil; it is called once a handshake.
+// (lower case, "" where the client sent none) selects, or nil; it is called once a handshake. The connection may be a Demander.
 func Server(find func(serverName string) *Listener) *tls.Config {
 	return &tls.Config{
 		MinVersion: minVersion, // what clients can verify depends on it
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			name := strings.ToLower(hello.ServerName)
-			if l := find(name); l != nil {
-				return l.config(hello, name), nil
+			if !isName(hello.ServerName) {
+				return unknownName, nil
 			}
-			return unknownName, nil
+			name := strings.ToLower(hello.ServerName)
+			l := find(name)
+			if l == nil {
+				return unknownName, nil
+			}
+			if c, ok := hello.Conn.(Demander); ok {
+				c.Demand(l.clients)
+			}
+			return l.config(hello, name), nil
 		},
 	}
+}
+
+// isName reports whether a server name may be that of a host. Names are ASCII (RFC 6066 section 3): there are other letters of which
+// Unicode says that their lower case is ASCII. The name is kept as long as its connection, and a wildcard would match one of 64 KiB.
+func isName(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return len(s) <= maxName
 }
 
 // unknownName has no certificate, which crypto/tls tells the client by the alert unrecognized_name (RFC 6066 section 3); for an
