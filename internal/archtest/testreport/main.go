@@ -76,6 +76,9 @@ func (r *report) plain(line string) {
 	switch {
 	case strings.HasPrefix(line, "make") && strings.Contains(line, "***"), strings.HasPrefix(strings.TrimSpace(line), "--- FAIL"):
 		r.failures = append(r.failures, line+"\n")
+	case line == "make lint failed":
+		r.failed++
+		r.failures = append(r.failures, "the linters found something, see above\n")
 	case line == "make test failed" && r.failed == 0:
 		r.failed++ // nothing that could be counted said so
 	}

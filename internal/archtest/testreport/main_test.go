@@ -26,6 +26,7 @@ func TestReport(t *testing.T) {
 			`{"Action":"fail","Package":"p","Test":"TestB"}` + "\n" + pass + "make: *** [Makefile:1: cluster] Error 1\n--- FAIL: TestCluster (1.0s)\n",
 			false, "FAILED p TestB\n    boom\nmake: *** [Makefile:1: cluster] Error 1\n--- FAIL: TestCluster (1.0s)\n1 passed, 1 failed", ""},
 		{"make fails before any test", "make test failed\n", false, "0 passed, 1 failed", ""},
+		{"the linters find something", pass + "a.go:1: bad\nmake lint failed\n", false, "the linters found something, see above\n1 passed, 1 failed", "a.go:1: bad"},
 		{"nothing ran", "", false, "0 passed, 0 failed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
