@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -35,10 +37,36 @@ func (g *gateway) beginUpload(n, length int) (net.Conn, *bufio.Reader) {
 // beyond ends; what they have is counted for their connections, and given back.
 func TestRequestBufferIsBounded(t *testing.T) {
 	t.Parallel()
+	for name, rule := range readWhole {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testBounded(t, rule)
+		})
+	}
+}
+
+// readWhole are rules for which bodies are read whole.
+var readWhole = map[string]func(*config.Rule){
+	"request buffer": withBuffer(1 << 30),
+	"external auth":  withForwardedBody(1 << 30),
+}
+
+// withForwardedBody has the backend itself be asked whether requests may go on, with bodies of up to limit bytes.
+func withForwardedBody(limit int64) func(*config.Rule) {
+	return func(r *config.Rule) {
+		auth, err := anypb.New(&config.ExternalAuth{Backend: r.BackendRefs[0].Backend, MaxBodyBytes: limit})
+		if err != nil {
+			panic(err)
+		}
+		r.Filters = append(r.Filters, auth)
+	}
+}
+
+func testBounded(t *testing.T, rule func(*config.Rule)) {
 	checkLeaks(t)
 	const most, size = 4 << 20, 600 << 10
 	var used atomic.Uint64
-	g := keeping(t, keptPart*most, &used, httpBackend(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }), withBuffer(1<<30))
+	g := keeping(t, keptPart*most, &used, httpBackend(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }), rule)
 	for name, request := range map[string]string{
 		"by its length": fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", most/4+1),
 		"chunked":       fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s", most/4+1, strings.Repeat("b", most/4+1)),
@@ -87,10 +115,19 @@ func TestRequestBufferIsBounded(t *testing.T) {
 // TestScarceMemoryEndsRequestBuffer: a request whose body is being read whole ends as soon as memory is scarce, and its memory is given back, though nothing more comes of it.
 func TestScarceMemoryEndsRequestBuffer(t *testing.T) {
 	t.Parallel()
+	for name, rule := range readWhole {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testScarce(t, rule)
+		})
+	}
+}
+
+func testScarce(t *testing.T, rule func(*config.Rule)) {
 	checkLeaks(t)
 	const size = 400 << 10
 	var used atomic.Uint64
-	g := keeping(t, 1<<30, &used, refusedAddr(t), withBuffer(1<<20))
+	g := keeping(t, 1<<30, &used, refusedAddr(t), rule)
 	_, r := g.beginUpload(size, size+1)
 	second := make(chan int, 1)
 	body, w := io.Pipe()

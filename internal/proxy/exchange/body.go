@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
-	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -89,27 +88,18 @@ func (b *requestBody) begin() error {
 	return b.err
 }
 
-// readAll waits for all of a streamed body before any attempt is made, and returns it. One that is longer than limit is given up early.
-func (b *requestBody) readAll(limit int64) ([]byte, error) {
+// joined returns a body of which all is at hand and nothing was sent, for as long as that is so.
+func (b *requestBody) joined() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !b.complete && b.err == nil && b.end <= limit {
-		b.read(true)
-	}
-	switch {
-	case b.err != nil:
-		return nil, b.err
-	case b.end > limit:
-		return nil, filter.ErrBodyTooLarge
-	}
 	if p := b.first; p != nil && p == b.last {
-		return p.bytes, nil
+		return p.bytes
 	}
 	all := make([]byte, 0, b.end)
 	for p := b.first; p != nil; p = p.next {
 		all = append(all, p.bytes...)
 	}
-	return all, nil
+	return all
 }
 
 // each calls f with all that is at hand of a body of which nothing was sent.

@@ -43,6 +43,11 @@ func (x *Exchange) Call(c *filter.Call) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	if copied := int64(len(c.Body)); copied > uncounted { // beside the request's own body
+		kept := &x.Client.Engine.keptBodies.bytes
+		kept.Add(copied)
+		defer kept.Add(-copied)
+	}
 	w := x.Client.Watch
 	w.begin(interrupterFunc(cancel))
 	w.waits(x.Client.Engine.Now())
@@ -147,8 +152,9 @@ func (m *call) readAll(c *filter.Call) error {
 	}
 }
 
-// ReadBody implements filter.Engine.
+// ReadBody implements filter.Engine. Its bounds are those of bufferRequest.
 func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
+	limit = min(limit, x.Client.Engine.mostKept())
 	if max(x.Length, int64(len(x.Whole))) > limit {
 		return nil, filter.ErrBodyTooLarge
 	}
@@ -156,8 +162,18 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 		return x.Whole, nil
 	}
 	x.continueBody()
-	defer x.stopBodyAtDeadline()()
-	return x.body.readAll(limit)
+	stopAt := x.stopBodyAtDeadline()
+	err := x.body.fill(limit)
+	stopAt()
+	switch err {
+	case nil:
+		return x.body.joined(), nil
+	case ErrHeldBack:
+		return nil, filter.ErrOverloaded
+	case os.ErrInvalid:
+		return nil, filter.ErrBodyTooLarge
+	}
+	return nil, err
 }
 
 // continueBody has a client send its body that waits to be told to; the backend's own 100 comes too late for that.

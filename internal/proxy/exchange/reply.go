@@ -95,6 +95,7 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 // filterFailed answers a request that a filter cannot let pass.
 func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 	switch {
+	case reason == observe.ReasonOverloaded: // the gateway has stopped the body, and not the client
 	case x.body.failed() != nil:
 		return x.bodyFailed()
 	case x.Client.Watch.goneNow():

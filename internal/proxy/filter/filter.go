@@ -65,7 +65,7 @@ type Engine interface {
 	// that the exchange's request has passed too many proxies of Moongate for that.
 	Call(c *Call) error
 	// ReadBody waits for the whole body of the exchange's request, which goes to the backend as if nobody had read it. One that is longer than limit
-	// is ErrBodyTooLarge, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
+	// is ErrBodyTooLarge, one for which memory is too scarce ErrOverloaded, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
 	ReadBody(limit int64) ([]byte, error)
 	// BodyLength is how long the body of the exchange's request is, -1 where that is not known yet.
 	BodyLength() int64
@@ -75,6 +75,9 @@ type Engine interface {
 
 // ErrBodyTooLarge is that a request body is longer than a filter takes.
 var ErrBodyTooLarge = errors.New("filter: the request body is too long")
+
+// ErrOverloaded is that there is no memory for a whole request body.
+var ErrOverloaded = errors.New("filter: memory is too scarce to hold the request body")
 
 // ErrLoop is that no call is made for a request which has come back several times: its call might do that too, and multiply it with each pass.
 var ErrLoop = errors.New("filter: the request has passed too many proxies of Moongate for a call")

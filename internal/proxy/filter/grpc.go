@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"net/http"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -20,13 +22,21 @@ var (
 // grpcPrefix is the length of what stands before a message: a flag, which says that it is compressed, and its length.
 const grpcPrefix = 5
 
-// NewGRPC makes a call of the method at path, "/<service>/<method>", with a message.
-func NewGRPC(backend *upstream.Backend, authority, path, msg []byte) *Call {
-	c := &Call{Backend: backend, Trailers: true, Request: message.Request{Method: post, Host: authority, Path: path}}
+// NewGRPC makes a call of the method at path, "/<service>/<method>"; body is that of GRPCBody.
+func NewGRPC(backend *upstream.Backend, authority, path, body []byte) *Call {
+	c := &Call{Backend: backend, Trailers: true, Request: message.Request{Method: post, Host: authority, Path: path}, Body: body}
 	c.Request.Header.Add(contentTypeName, grpcContentType)
-	c.Body = binary.BigEndian.AppendUint32(make([]byte, 1, grpcPrefix+len(msg)), uint32(len(msg)))
-	c.Body = append(c.Body, msg...)
 	return c
+}
+
+// GRPCBody returns a message with what stands before it.
+func GRPCBody(msg proto.Message) ([]byte, error) {
+	body, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, grpcPrefix, grpcPrefix+proto.Size(msg)), msg)
+	if err != nil {
+		return nil, err
+	}
+	binary.BigEndian.PutUint32(body[1:], uint32(len(body)-grpcPrefix))
+	return body, nil
 }
 
 // GRPCStatus returns the code that the call has ended with, in decimal; "" where the response says none.

@@ -1,10 +1,19 @@
 package filter
 
-import "testing"
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
 
 // TestGRPC: what a call sends is read as it is, and nothing is read from what is no answer.
 func TestGRPC(t *testing.T) {
-	sent := NewGRPC(nil, []byte("a"), []byte("/s/M"), []byte("message"))
+	body, err := GRPCBody(wrapperspb.String("message"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := NewGRPC(nil, []byte("a"), []byte("/s/M"), body)
 	answer := func(change func(*Call)) *Call {
 		c := &Call{Status: 200, Content: append([]byte(nil), sent.Body...)}
 		c.Header.Add([]byte("Content-Type"), []byte("application/grpc+proto"))
@@ -14,8 +23,12 @@ func TestGRPC(t *testing.T) {
 	}
 	if c := answer(func(*Call) {}); c.GRPCStatus() != "0" {
 		t.Errorf("status %q", c.GRPCStatus())
-	} else if msg, ok := c.GRPCMessage(); !ok || string(msg) != "message" {
-		t.Errorf("%q, %v", msg, ok)
+	} else {
+		msg, ok := c.GRPCMessage()
+		var text wrapperspb.StringValue
+		if err := proto.Unmarshal(msg, &text); !ok || err != nil || text.Value != "message" {
+			t.Errorf("%q, %v, %v", msg, ok, err)
+		}
 	}
 	early := &Call{}
 	early.Header.Add([]byte("grpc-status"), []byte("12"))

@@ -92,7 +92,7 @@ func count(list []*tracepb.ResourceSpans) (n int) {
 // uploadAll sends n spans, and returns how many of them the collector has not taken; the error is why, where it has not said of which. Those that are too much for it
 // in one message are sent by halves.
 func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans, n int) (rejected int, err error) {
-	export, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: list}) // which is an ExportTraceServiceRequest by other names
+	export, err := filter.GRPCBody(&tracepb.TracesData{ResourceSpans: list}) // which is an ExportTraceServiceRequest by other names
 	if err != nil {
 		return n, err
 	}

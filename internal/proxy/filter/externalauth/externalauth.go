@@ -29,6 +29,7 @@ const (
 	denied       = "auth_denied"
 	failed       = "auth_failed"
 	bodyTooLarge = "body_too_large"
+	overloaded   = "overloaded"
 	looped       = "loop_detected"
 )
 
@@ -95,6 +96,8 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 	switch {
 	case errors.Is(err, filter.ErrBodyTooLarge):
 		return x.Fail(bodyTooLarge)
+	case errors.Is(err, filter.ErrOverloaded):
+		return x.Fail(overloaded)
 	case err != nil:
 		return x.Fail(failed)
 	}

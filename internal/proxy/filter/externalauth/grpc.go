@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -29,7 +30,7 @@ var errNoAnswer = errors.New("the call has failed, or its answer is no CheckResp
 
 // askGRPC has the server check the request.
 func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
-	check, err := proto.Marshal(a.describe(x, body))
+	check, err := filter.GRPCBody(a.describe(x, body))
 	if err != nil {
 		return x.Fail(failed)
 	}
@@ -74,7 +75,7 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 	if a.maxBody > 0 {
 		described.Size = int64(len(body))
 		if utf8.Valid(body) {
-			described.Body = string(body)
+			described.Body = unsafe.String(unsafe.SliceData(body), len(body)) // which is encoded before body changes
 		} else {
 			described.RawBody = body
 		}
