@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -243,4 +244,47 @@ func wait(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)
 	}
+}
+
+// TestLostAfterAuthorization: how long an authorization server has taken says nothing of when an endpoint was asked that does not acknowledge.
+func TestLostAfterAuthorization(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	lost, fit := newAiling(t), newAiling(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, httpBackend(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			time.Sleep(2100 * time.Millisecond)
+		}
+	})))
+	rule := anyRule()
+	rule.Filters = []*anypb.Any{filterOf(t, &config.ExternalAuth{Backend: authKey})}
+	g.apply(append(backend("Service/default/b/80", lost.address, fit.address), g.httpListener("http", ""), routeOf("r", "default/gw/http", "", rule)))
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: testkit.Patience}
+	ask := func(path string) {
+		const requests = 16
+		var all sync.WaitGroup
+		defer all.Wait()
+		for range requests {
+			all.Go(func() {
+				r, err := client.Get("http://" + g.addr() + path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if r.Body.Close(); r.StatusCode != http.StatusOK {
+					t.Errorf("%s: %s", path, r.Status)
+				}
+			})
+		}
+	}
+	for lost.served.Load() == 0 {
+		ask("/")
+	}
+	lost.dropAll(true)
+	start := time.Now()
+	ask("/slow")
+	t.Logf("took %v", time.Since(start))
 }

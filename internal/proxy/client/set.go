@@ -21,9 +21,6 @@ const (
 	// ends it. It spares short requests the system call that has hang-ups reported, and
 	// gives the answer to clients that half-close right after they asked.
 	goneAfter = 500 * time.Millisecond
-	// lookUntil is for how long a request that waits for its backend is looked at, whether that acknowledges it: a network that drops what is sent shows after
-	// 0.6 s, or after two retransmissions where round trips take longer than 100 ms. So any number of long polls cost a few system calls each, once.
-	lookUntil = 2 * time.Second
 	// watchEach is for how many connections of a shard one Sweep makes that system call, so that a crowd of
 	// requests does not hold up the clock.
 	watchEach = 128
@@ -386,9 +383,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		if watch = !c.hangUpWatched.Load(); c.hungUp.Load() {
 			c.watch.Interrupt(since)
 		}
-		if now < since+lookUntil.Milliseconds() {
-			c.watch.Look(since)
-		}
+		c.watch.Look(since, now)
 	}
 	if kind, at, seen := c.bodyWait.get(); kind == waitRead && now >= at {
 		c.expire(&c.bodyWait, seen, false)

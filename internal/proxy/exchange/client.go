@@ -161,6 +161,7 @@ type Watch struct {
 
 	mu     sync.Mutex
 	waiter interrupter    // what waits on behalf of the client, nil at other times
+	tried  int64          // when the last attempt was sent, by the coarse clock
 	left   bool           // for good
 	cut    observe.Reason // why we have ended the connection; 0 where we have not
 }
@@ -178,6 +179,9 @@ func (w *Watch) waits(now int64) {
 }
 
 func (w *Watch) waited() { w.since.Store(0) }
+
+// forget has a wait count for itself: it was none for a backend, which may be slow or not.
+func (w *Watch) forget() { w.first = 0 }
 
 // Interrupt ends the exchange whose wait for a backend began at since: the client has left.
 func (w *Watch) Interrupt(since int64) {
@@ -290,6 +294,10 @@ func (f interrupterFunc) interrupt() { f() }
 func (w *Watch) begin(i interrupter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.beginLocked(i)
+}
+
+func (w *Watch) beginLocked(i interrupter) {
 	w.waiter = i
 	if w.gone.Load() || w.lapsed.Load() {
 		i.interrupt()

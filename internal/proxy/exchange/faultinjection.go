@@ -57,7 +57,7 @@ func (x *Exchange) await(d time.Duration) observe.Reason {
 	case <-ctx.Done():
 	}
 	w.waited()
-	w.first = 0 // that was no wait for a backend, which may be slow or not
+	w.forget()
 	if w.end() {
 		return observe.ReasonClientClosed
 	}

@@ -53,6 +53,7 @@ func (x *Exchange) Call(c *filter.Call) error {
 	w.waits(x.Client.Engine.Now())
 	defer func() {
 		w.waited()
+		w.forget()
 		w.end()
 	}()
 	return x.Client.Engine.carryOut(ctx, x.listener.Identity, &x.fx.Seed, deadline, c)

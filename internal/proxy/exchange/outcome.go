@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -109,7 +110,10 @@ func (w *Watch) beginTry(a *attempt, movable bool) {
 	if movable {
 		w.movable.Store(isMovable)
 	}
-	w.begin(a)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tried = a.engine.Now()
+	w.beginLocked(a)
 }
 
 // settle follows the wait for a response of an attempt, which is not sent to another endpoint from now on. lost reports whether the wait was interrupted because the
@@ -141,11 +145,21 @@ func (a *attempt) suspect() bool {
 	return lost
 }
 
-// Look is called by the sweeper while the exchange waits for a backend since then, by the coarse clock. Where the endpoint does not acknowledge what it was sent it is
-// avoided, and the request goes to another one if it may be sent again.
-func (w *Watch) Look(since int64) {
+// An attempt that waits for its response is looked at for a while, whether the endpoint acknowledges it: a network that drops what is sent shows after
+// 0.6 s, or after two retransmissions where round trips take longer than 100 ms. So any number of long polls cost a few system calls each, once.
+const (
+	lookAfter = 500 * time.Millisecond
+	lookUntil = 2 * time.Second
+)
+
+// Look is called by the sweeper while the exchange waits for a backend since then, by the coarse clock, which is at now. Where the endpoint does not acknowledge what it was sent it
+// is avoided, and the request goes to another one if it may be sent again.
+func (w *Watch) Look(since, now int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if now < w.tried+lookAfter.Milliseconds() || now >= w.tried+lookUntil.Milliseconds() {
+		return
+	}
 	if a, ok := w.waiter.(*attempt); ok && w.since.Load() == since {
 		if a.suspect() && w.movable.CompareAndSwap(isMovable, isLost) {
 			a.interrupt()

@@ -47,6 +47,7 @@ func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) obser
 	w.waits(x.Client.Engine.Now()) // so that the sweeper looks whether the client has left
 	x.rule.RateLimits.Check(req, x.listener.Redis, d)
 	w.waited()
+	w.forget()
 	if w.end() {
 		return observe.ReasonClientClosed
 	}
