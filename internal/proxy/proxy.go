@@ -355,10 +355,8 @@ func (p *Proxy) Unavailable() map[config.ID]string {
 }
 
 func (p *Proxy) reportRedises(emit func(observe.RedisStats)) {
-	p.redises.Report(func(address string, r *ratelimit.Redis) {
-		s := observe.RedisStats{Address: address}
-		s.Up, s.Undecided, s.Uncharged = r.Report()
-		emit(s)
+	p.redises.Report(func(address string, up bool, undecided, uncharged uint64) {
+		emit(observe.RedisStats{Address: address, Up: up, Undecided: undecided, Uncharged: uncharged})
 	})
 }
 

@@ -95,7 +95,7 @@ func TestUserOfRedisLacksACommand(t *testing.T) {
 		command(t, server, slices.DeleteFunc(slices.Clone(whole), func(w string) bool { return w == word })...)
 		c := patient(asUser(server, "1"), false)
 		c.KeyPrefix = "production:"
-		r := newRedis(c, slog.New(slog.DiscardHandler))
+		r := newRedis(c, &missed{}, slog.New(slog.DiscardHandler))
 		<-r.tried
 		if up, _, _ := r.Report(); up {
 			t.Errorf("limits count for a user without %s", word)

@@ -81,5 +81,5 @@ func (r *Redis) Unavailable() string {
 	if r.service.FailClosed {
 		requests = "requests are refused with 503"
 	}
-	return fmt.Sprintf("Redis at %s is away, and %s: %s", r.address(), requests, cause)
+	return fmt.Sprintf("Redis at %s is away, and %s: %s", addressOf(r.service), requests, cause)
 }

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -78,8 +80,8 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 			continue
 		}
 		if redis == nil { // the proxy could not use the one that is configured
-			d.Undecided, d.FailClosed = true, true
-			return
+			d.Undecided, d.FailClosed = true, d.FailClosed || !l.config.Shadow
+			continue
 		}
 		if len(limits) == config.MaxGlobalRateLimitsMet {
 			*d = Decision{Exceeded: true}
@@ -101,7 +103,7 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 	verdicts := make([]verdict, len(limits))
 	if err := redis.decide(wait{req.Until, req.Done}, keys, args, verdicts); err != nil {
 		redis.undecided.Add(1)
-		d.Undecided, d.FailClosed = true, redis.service.FailClosed
+		d.Undecided, d.FailClosed = true, redis.service.FailClosed && slices.ContainsFunc(limits, (*limit).enforced)
 		return
 	}
 	for i, v := range verdicts {
@@ -135,6 +137,9 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 	}
 }
 
+// enforced reports whether requests above the limit do not pass.
+func (l *limit) enforced() bool { return !l.config.Shadow }
+
 // Charge takes the cost of the response. It is called once, when the response has ended, and does not wait.
 func (d *Decision) Charge() {
 	if d.charges == nil {
@@ -153,6 +158,7 @@ type Redises struct {
 	mu      sync.Mutex
 	all     map[string]*Redis
 	retired map[*Redis]*time.Timer // that end soon
+	missed  map[string]*missed     // by address, of all of them
 
 	retireAfter time.Duration // zero for the constant
 }
@@ -180,9 +186,13 @@ func (s *Redises) Get(c *config.RateLimitService) (*Redis, error) {
 	r := s.all[string(key)]
 	if r == nil {
 		if s.all == nil {
-			s.all = map[string]*Redis{}
+			s.all, s.missed = map[string]*Redis{}, map[string]*missed{}
 		}
-		r = newRedis(c, s.Logger)
+		address := addressOf(c)
+		if s.missed[address] == nil {
+			s.missed[address] = &missed{}
+		}
+		r = newRedis(c, s.missed[address], s.Logger)
 		s.all[string(key)] = r
 	}
 	return r, nil
@@ -228,6 +238,7 @@ func (s *Redises) retire(r *Redis) {
 		}
 		delete(s.retired, r)
 		r.stop()
+		s.forget(r.missed)
 	})
 }
 
@@ -245,18 +256,38 @@ func (s *Redises) Close() {
 	s.all, s.retired = nil, nil
 }
 
-// Report calls emit for each server, with its address as host:port.
-func (s *Redises) Report(emit func(address string, r *Redis)) {
+// forget lets go what was counted for an address that no server has any more. mu is held.
+func (s *Redises) forget(m *missed) {
+	for _, r := range s.all {
+		if r.missed == m {
+			return
+		}
+	}
+	for r := range s.retired {
+		if r.missed == m {
+			return
+		}
+	}
+	maps.DeleteFunc(s.missed, func(_ string, other *missed) bool { return other == m })
+}
+
+// Report calls emit for each address, host:port, with whether all servers there answer that configurations have, for how many requests there was no answer, and how many response
+// costs did not arrive. Servers count that no configuration has any more, as long as they may be asked.
+func (s *Redises) Report(emit func(address string, up bool, undecided, uncharged uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.all {
-		emit(r.address(), r)
+	for address, m := range s.missed {
+		up := true
+		for _, r := range s.all {
+			up = up && (r.missed != m || r.client.Load() != nil)
+		}
+		emit(address, up, m.undecided.Load(), m.uncharged.Load())
 	}
 }
 
-// address is without what else a URL has, such as a password.
-func (r *Redis) address() string {
-	if o, err := RedisOptions(r.service.Address); err == nil && len(o.InitAddress) > 0 {
+// addressOf is the address of a server without what else a URL has, such as a password.
+func addressOf(c *config.RateLimitService) string {
+	if o, err := RedisOptions(c.Address); err == nil && len(o.InitAddress) > 0 {
 		return o.InitAddress[0]
 	}
 	return ""
@@ -265,7 +296,7 @@ func (r *Redis) address() string {
 // Tried is closed when it is known for the first time whether the server is there, within the time that a connection may take, or some more where it does not answer.
 func (r *Redis) Tried() <-chan struct{} { return r.tried }
 
-// Report returns whether the server answers, for how many requests it has given no answer, and how many response costs it has not got.
+// Report returns whether the server answers, and for how many requests it, or another of its address, has given no answer, and how many response costs did not arrive.
 func (r *Redis) Report() (up bool, undecided, uncharged uint64) {
 	return r.client.Load() != nil, r.undecided.Load(), r.uncharged.Load()
 }

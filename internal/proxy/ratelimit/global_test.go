@@ -177,6 +177,10 @@ func TestRedisAway(t *testing.T) {
 		if r.Check(req, redis, &d); d.Limited || !d.Undecided || d.FailClosed != closed {
 			t.Errorf("without it: %+v", d)
 		}
+		shadow := compileGlobal(t, &Store{}, &config.RateLimit{Requests: 0, RequestCost: 1, Shadow: true})
+		if shadow.Check(req, redis, &d); d.Limited || !d.Undecided || d.FailClosed {
+			t.Errorf("without it, of a limit that nothing is refused for: %+v", d)
+		}
 		if _, undecided, _ := redis.Report(); undecided == 0 {
 			t.Error("nothing is counted as undecided")
 		}
@@ -190,6 +194,16 @@ func TestRedisAway(t *testing.T) {
 	}
 	if r := compileGlobal(t, &Store{}, &config.RateLimit{Requests: 0, RequestCost: 1}); passesGlobal(r, nil, request(t, "GET /", "192.0.2.1"), 1) != 0 {
 		t.Error("a limit that counts nowhere has decided")
+	}
+	for name, shadows := range map[string][]bool{"enforced": {false}, "shadow": {true}, "both": {true, false}} {
+		var limits []*config.RateLimit
+		for _, shadow := range shadows {
+			limits = append(limits, &config.RateLimit{Requests: 1, RequestCost: 1, Shadow: shadow})
+		}
+		var d Decision
+		if compileGlobal(t, &Store{}, limits...).Check(request(t, "GET /", "192.0.2.1"), nil, &d); !d.Undecided || d.FailClosed != (name != "shadow") {
+			t.Errorf("without a Redis, %s: %+v", name, d)
+		}
 	}
 }
 
@@ -283,18 +297,20 @@ func TestRetiredAreBounded(t *testing.T) {
 	if n := ended(); n != 4 {
 		t.Errorf("%d of %d are let go, want 4", n, len(redises))
 	}
-	lost := uint64(0)
 	for i := range decisions {
 		decisions[i].Charge()
-		if redises[i].ended.Load() {
-			_, _, uncharged := redises[i].Report()
-			lost += uncharged
-		}
 	}
+	lost := uint64(0)
+	s.Report(func(_ string, _ bool, _, uncharged uint64) { lost += uncharged })
 	if lost != 4 {
 		t.Errorf("%d costs are counted as lost, want 4", lost)
 	}
 	testkit.Eventually(t, "the others are let go, too", func() bool { return ended() == len(redises) })
+	testkit.Eventually(t, "and so is what was counted", func() bool {
+		n := 0
+		s.Report(func(string, bool, uint64, uint64) { n++ })
+		return n == 0
+	})
 }
 
 // TestSocketOfRedis: a URL may name a socket of this machine, whose answers are vetted as well.

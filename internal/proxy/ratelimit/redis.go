@@ -62,9 +62,11 @@ type Redis struct {
 	stop     context.CancelFunc
 	stopped  sync.WaitGroup
 
-	// undecided counts requests for which Redis gave no answer, and uncharged response costs that it has not got.
-	undecided, uncharged atomic.Uint64
+	*missed
 }
+
+// missed counts requests for which a Redis gave no answer, and response costs that it has not got. Servers of one address have it together.
+type missed struct{ undecided, uncharged atomic.Uint64 }
 
 // charge is a response cost.
 type charge struct {
@@ -79,8 +81,8 @@ var (
 )
 
 // newRedis begins to connect to a server. close ends it.
-func newRedis(c *config.RateLimitService, logger *slog.Logger) *Redis {
-	r := &Redis{service: c, timeout: time.Duration(c.TimeoutNanos), logger: logger, asked: make(chan struct{}, maxAsked),
+func newRedis(c *config.RateLimitService, m *missed, logger *slog.Logger) *Redis {
+	r := &Redis{service: c, missed: m, timeout: time.Duration(c.TimeoutNanos), logger: logger, asked: make(chan struct{}, maxAsked),
 		away: make(chan error, 1), answered: make(chan error, 1), tried: make(chan struct{}), charges: make(chan charge, maxCharges)}
 	// What a key holds depends on the algorithm.
 	if r.keyPrefix = c.KeyPrefix + "moongate:w:"; c.Gcra {
@@ -459,6 +461,7 @@ func (r *Redis) sendCharges(ctx context.Context) {
 		var batch []charge
 		select {
 		case <-ctx.Done():
+			r.uncharged.Add(uint64(len(r.charges)))
 			return
 		case c := <-r.charges:
 			batch = append(batch, c)
