@@ -45,7 +45,7 @@ func newHTTPCheck(c *config.HTTPHealthCheck) (*httpCheck, error) {
 	return &httpCheck{config: c, url: path, method: cmp.Or(c.Method, http.MethodGet)}, nil
 }
 
-func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint) checkResult {
+func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint, secured *transport) checkResult {
 	t := e.transport
 	var protocols http.Protocols
 	switch {
@@ -62,7 +62,7 @@ func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint) checkResu
 	if body := h.config.RequestBody; len(body) > 0 {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	response, end, err := a.roundTrip(e, protocols, r)
+	response, end, err := a.roundTrip(e, secured, protocols, r)
 	defer end()
 	if err != nil {
 		return checkResult{failure: failureText(ctx, err)}
@@ -91,7 +91,7 @@ func (h *httpCheck) expects(status uint32) bool {
 }
 
 // roundTrip sends a request on a connection of its own, which end closes, as requests of clients are sent: with the backend's TLS.
-func (a *active) roundTrip(e *Endpoint, protocols http.Protocols, r *http.Request) (response *http.Response, end func(), err error) {
+func (a *active) roundTrip(e *Endpoint, secured *transport, protocols http.Protocols, r *http.Request) (response *http.Response, end func(), err error) {
 	var mu sync.Mutex // the transport may dial on another goroutine, even when RoundTrip has returned
 	var conn net.Conn
 	ended := false
@@ -110,7 +110,7 @@ func (a *active) roundTrip(e *Endpoint, protocols http.Protocols, r *http.Reques
 		},
 	}
 	r.URL.Scheme, r.URL.Host = "http", a.address(e)
-	if settings := e.securedBy().tls; settings != nil {
+	if settings := secured.tls; settings != nil {
 		r.URL.Scheme = "https"
 		t.TLSClientConfig = settings.Clone()
 	}
@@ -137,14 +137,14 @@ func failureText(ctx context.Context, err error) string {
 }
 
 // checkTCP connects, and exchanges bytes where there are some.
-func checkTCP(ctx context.Context, a *active, e *Endpoint, c *config.TCPHealthCheck) checkResult {
+func checkTCP(ctx context.Context, a *active, e *Endpoint, secured *transport, c *config.TCPHealthCheck) checkResult {
 	conn, err := a.dial(ctx, e)
 	if err != nil {
 		return checkResult{failure: failureText(ctx, err)}
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if settings := e.securedBy().tunnel; settings != nil {
+	if settings := secured.tunnel; settings != nil {
 		secure := tls.Client(conn, settings)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return checkResult{failure: failureText(ctx, err)}
@@ -174,7 +174,7 @@ func checkTCP(ctx context.Context, a *active, e *Endpoint, c *config.TCPHealthCh
 const grpcServing = 1
 
 // checkGRPC calls grpc.health.v1.Health/Check.
-func checkGRPC(ctx context.Context, a *active, e *Endpoint, c *config.GRPCHealthCheck) checkResult {
+func checkGRPC(ctx context.Context, a *active, e *Endpoint, secured *transport, c *config.GRPCHealthCheck) checkResult {
 	var request []byte
 	if c.Service != "" {
 		request = protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), c.Service)
@@ -186,7 +186,7 @@ func checkGRPC(ctx context.Context, a *active, e *Endpoint, c *config.GRPCHealth
 	var protocols http.Protocols
 	protocols.SetHTTP2(e.transport.tls != nil)
 	protocols.SetUnencryptedHTTP2(e.transport.tls == nil)
-	response, end, err := a.roundTrip(e, protocols, r)
+	response, end, err := a.roundTrip(e, secured, protocols, r)
 	defer end()
 	if err != nil {
 		return checkResult{failure: failureText(ctx, err)}

@@ -4,9 +4,11 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +40,7 @@ type active struct {
 	timeout, interval, jitter time.Duration
 	healthyAt, unhealthyAt    uint32
 	kind                      string
-	check                     func(context.Context, *Endpoint) checkResult
+	check                     func(context.Context, *Endpoint, *transport) checkResult
 	log                       *eventLog // nil for none; guarded by Set.mu until the first checker has it
 }
 
@@ -67,11 +69,13 @@ func parseActive(key string, c *config.ActiveHealthCheck) (*active, error) {
 		if err != nil {
 			return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active.http: %w", key, err)
 		}
-		a.kind, a.check = "http", func(ctx context.Context, e *Endpoint) checkResult { return h.check(ctx, a, e) }
+		a.kind, a.check = "http", func(ctx context.Context, e *Endpoint, t *transport) checkResult { return h.check(ctx, a, e, t) }
 	case *config.ActiveHealthCheck_Tcp:
-		a.kind, a.check = "tcp", func(ctx context.Context, e *Endpoint) checkResult { return checkTCP(ctx, a, e, k.Tcp) }
+		a.kind, a.check = "tcp", func(ctx context.Context, e *Endpoint, t *transport) checkResult { return checkTCP(ctx, a, e, t, k.Tcp) }
 	case *config.ActiveHealthCheck_Grpc:
-		a.kind, a.check = "grpc", func(ctx context.Context, e *Endpoint) checkResult { return checkGRPC(ctx, a, e, k.Grpc) }
+		a.kind, a.check = "grpc", func(ctx context.Context, e *Endpoint, t *transport) checkResult {
+			return checkGRPC(ctx, a, e, t, k.Grpc)
+		}
 	default:
 		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active has no check that this proxy knows: run the version of the controller", key)
 	}
@@ -117,14 +121,40 @@ func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// securedBy is how connections to the endpoint are secured that serve no request: as those of a Gateway where requests show the certificates of Gateways.
-func (e *Endpoint) securedBy() *transport {
-	if v := e.backend.variantList(); len(v) > 0 && e.transport.tls != nil && !e.transport.own {
-		if t := v[0].transport.Load(); t.tls != nil {
-			return t
+// maxWays bounds the certificates of Gateways that one check shows.
+const maxWays = 4
+
+// ways are how connections to the endpoint are secured that serve no request: as those of the Gateways whose requests have used the backend, or as those of all where none has.
+func (e *Endpoint) ways() []*transport {
+	t := e.transport
+	if t.tls == nil || t.own {
+		return []*transport{t}
+	}
+	s := e.backend.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var shown []*Identity
+	for _, v := range e.backend.variantList() {
+		if !v.identity.gone {
+			shown = append(shown, v.identity)
 		}
 	}
-	return e.transport
+	if len(shown) == 0 {
+		shown = slices.Collect(maps.Values(s.identities))
+	}
+	if len(shown) == 0 {
+		return []*transport{t}
+	}
+	slices.SortFunc(shown, func(a, b *Identity) int { return a.key.compare(b.key) })
+	var all []*transport
+	for _, i := range shown[:min(len(shown), maxWays)] {
+		if v := e.backend.variant(i); v != nil {
+			all = append(all, v.transport.Load())
+		} else {
+			all = append(all, t.showing(i.shown))
+		}
+	}
+	return all
 }
 
 // checker checks one endpoint by one ActiveHealthCheck.
@@ -180,6 +210,25 @@ func (h *health) unchecked() bool {
 func (h *health) setChecker(e *Endpoint, a *active) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.setCheckerLocked(e, a, h.checker != nil && h.checker.known)
+}
+
+// checkAnew has endpoints checked again soon that are reached over TLS, as there is another certificate to be shown, and the first result decide; Set.mu is held.
+func (b *Backend) checkAnew() {
+	if t := b.transport.Load(); b.health.active == nil || t.tls == nil || t.own {
+		return
+	}
+	for _, e := range b.list.Load().all {
+		e.health.mu.Lock()
+		if e.health.checker != nil {
+			e.health.setCheckerLocked(e, b.health.active, false)
+		}
+		e.health.mu.Unlock()
+	}
+}
+
+// setCheckerLocked is setChecker; known tells whether more than the first result decides.
+func (h *health) setCheckerLocked(e *Endpoint, a *active, known bool) {
 	before := h.checker
 	h.checker = nil
 	if before != nil {
@@ -189,10 +238,10 @@ func (h *health) setChecker(e *Endpoint, a *active) {
 		h.mark(markUnhealthy|markUnknown, false)
 		return
 	}
-	c := &checker{endpoint: e, active: a, known: before != nil && before.known}
+	c := &checker{endpoint: e, active: a, known: known}
 	c.task.run = func(time.Time) { e.backend.set.checks.begin(c) }
 	h.checker = c
-	if !c.known {
+	if before == nil || !before.known {
 		h.mark(markUnhealthy|markUnknown, true)
 	}
 	s := e.backend.set
@@ -235,7 +284,13 @@ func (c *checker) run() {
 	}
 	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
 	defer cancel()
-	c.done(c.active.check(ctx, c.endpoint))
+	var r checkResult
+	for _, t := range c.endpoint.ways() { // that the endpoint does not take the certificate of one Gateway says nothing of others
+		if r = c.active.check(ctx, c.endpoint, t); r.failure == "" || ctx.Err() != nil {
+			break
+		}
+	}
+	c.done(r)
 }
 
 // next is when the next check begins, after one that ends now.

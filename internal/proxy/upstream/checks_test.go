@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -232,7 +233,7 @@ func TestCheckResults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := a.check(t.Context(), b.Endpoints()[0]); got != c.want {
+			if got := a.check(t.Context(), b.Endpoints()[0], b.Endpoints()[0].transport); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
@@ -270,10 +271,52 @@ func TestTCPChecks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := a.check(t.Context(), b.Endpoints()[0]); (got.failure == "") != c.ok || got.atOnce {
+			if got := a.check(t.Context(), b.Endpoints()[0], b.Endpoints()[0].transport); (got.failure == "") != c.ok || got.atOnce {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestChecksShowCertificates: an endpoint that asks for a client certificate is checked with those of the Gateways, as soon as they are known, and that it does not
+// take one of them says nothing of the others.
+func TestChecksShowCertificates(t *testing.T) {
+	s := NewSet(Options{})
+	t.Cleanup(s.Close)
+	taken := testkit.NewAuthority(t)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(taken.PEM)
+	ca := testkit.NewAuthority(t)
+	settings := &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{Hosts: []string{"example.com"}, Issuer: ca}.TLS(t)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	server := listenTo(t, func(c net.Conn) { echoAll(tls.Server(c, settings)) })
+	secured := securedBackend(key, string(ca.PEM))
+	secured.GetBackend().Traffic = &config.BackendTraffic{HealthCheck: checkConfig(func(a *config.ActiveHealthCheck) {
+		a.IntervalNanos, a.TimeoutNanos, a.UnhealthyThreshold, a.HealthyThreshold = int64(time.Hour), int64(testkit.Patience), 2, 2
+		a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Send: []byte("hello"), Receive: []byte("hello")}}
+	})}
+	apply(t, s, authoritiesResource(string(ca.PEM)), secured, endpointsResource(key, endpoint(server.addrPort())))
+	e := s.Get(key).Endpoints()[0]
+	checked := func() (failing, known bool) {
+		e.health.mu.Lock()
+		defer e.health.mu.Unlock()
+		return e.health.checker.failing, e.health.checker.known
+	}
+	testkit.Eventually(t, "without a certificate it is not healthy", func() bool { failing, known := checked(); return failing && known })
+	other, own := testkit.Certificate{Name: "other"}.TLS(t), testkit.Certificate{Name: "own", Issuer: taken}.TLS(t)
+	s.Identity("default/a", "Secret/default/other", &other)
+	i := s.Identity("default/b", "Secret/default/own", &own)
+	testkit.Eventually(t, "one of the certificates is taken", func() bool { failing, known := checked(); return !failing && known })
+	s.Get(key).As(s.Identity("default/a", "Secret/default/other", &other))
+	if ways := e.ways(); len(ways) != 1 || ways[0] == e.transport {
+		t.Errorf("%d ways to an endpoint that requests of one Gateway have used", len(ways))
+	}
+	s.Get(key).As(i)
+	if ways := e.ways(); len(ways) != 2 {
+		t.Errorf("%d ways to an endpoint that requests of two Gateways have used", len(ways))
+	}
+	s.KeepIdentities(nil)
+	if ways := e.ways(); len(ways) != 1 || ways[0] != e.transport {
+		t.Errorf("%d ways, or another one than without a certificate, where no Gateway has one", len(ways))
 	}
 }
 
@@ -305,7 +348,7 @@ func TestChecksHaveProxyHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := a.check(t.Context(), b.Endpoints()[0]); got.failure != "" {
+		if got := a.check(t.Context(), b.Endpoints()[0], b.Endpoints()[0].transport); got.failure != "" {
 			t.Errorf("%v: %+v", header, got)
 		}
 	}

@@ -2,9 +2,11 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Identity is what a Gateway shows to backends that it reaches over TLS. Gateways share the connections to a backend, but those over TLS only as
@@ -17,6 +19,10 @@ type Identity struct {
 }
 
 type identityKey struct{ gateway, certificate string }
+
+func (k identityKey) compare(o identityKey) int {
+	return cmp.Or(strings.Compare(k.gateway, o.gateway), strings.Compare(k.certificate, o.certificate))
+}
 
 // Unusable is the Identity of a Gateway whose certificate cannot be shown: it reaches no backend over TLS.
 var Unusable = &Identity{}
@@ -37,6 +43,9 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 	if i == nil {
 		i = &Identity{key: key, shown: shown}
 		s.identities[key] = i
+		for _, b := range s.backends {
+			b.checkAnew()
+		}
 		return i
 	}
 	if sameCertificate(i.shown, shown) {

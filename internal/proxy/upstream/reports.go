@@ -181,7 +181,7 @@ func (e *Endpoint) dialReports(ctx context.Context, at netip.AddrPort) (net.Conn
 	if err := e.introduce(ctx, nc); err != nil || e.transport.tls == nil {
 		return nc, err
 	}
-	settings := e.securedBy().tls.Clone()
+	settings := e.ways()[0].tls.Clone()
 	settings.NextProtos = []string{protocolHTTP2}
 	secured := tls.Client(nc, settings)
 	if err := secured.HandshakeContext(ctx); err != nil {
