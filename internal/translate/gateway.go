@@ -271,8 +271,8 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 		}, sameDeeply[listenerTerms])
 }
 
-// gatewayOutcome is what ListenerSets need of the status of their Gateway.
-type gatewayOutcome struct{ Accepted, Programmed bool }
+// gatewayOutcome is what ListenerSets need of the status of their Gateway. Listeners of its own that are all not valid keep it from being accepted, and not from serving theirs.
+type gatewayOutcome struct{ ServesSets, Programmed bool }
 
 // gatewayStatuses are what Gateways say.
 type gatewayStatuses struct {
@@ -299,12 +299,15 @@ func newGatewayStatuses(e *incremental.Engine, o *Options,
 		}, sameDeeply[*status[gwv1.GatewayStatus]])
 	gst.outcomes = incremental.Map(e, "Gateway's outcome", gst.all,
 		func(_ *incremental.View, _ name, s *status[gwv1.GatewayStatus]) (gatewayOutcome, bool) {
-			is := func(c gwv1.GatewayConditionType) bool {
-				return meta.IsStatusConditionTrue(s.Status.Conditions, string(c))
-			}
-			return gatewayOutcome{is(gwv1.GatewayConditionAccepted), is(gwv1.GatewayConditionProgrammed)}, true
+			return gatewayOutcome{servesSets(s.Status.Conditions), meta.IsStatusConditionTrue(s.Status.Conditions, string(gwv1.GatewayConditionProgrammed))}, true
 		}, same[gatewayOutcome])
 	return gst
+}
+
+// servesSets reports whether listeners of ListenerSets are served by a Gateway with these conditions, as far as they are valid themselves.
+func servesSets(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, string(gwv1.GatewayConditionAccepted))
+	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == string(gwv1.GatewayReasonListenersNotValid))
 }
 
 // gatewayStatus reads the listeners and how many routes each has, but no route.
@@ -348,9 +351,9 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 	return s
 }
 
-// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none, and for a Gateway that is not accepted.
+// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none, and for a Gateway that does not serve any.
 func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
-	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionAccepted)) {
+	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || !servesSets(conditions) {
 		return nil
 	}
 	count := int32(incremental.Count(v, gst.listenerStates.acceptedSets, n))

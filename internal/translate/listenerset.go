@@ -235,7 +235,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 	gw, _ := incremental.Fetch(v, lst.gatewayStatuses.outcomes, set.Gateway)
 	invalid := "spec.listeners: not valid: " + condition.Some(bad) + "; see status.listeners"
 	switch {
-	case !gw.Accepted:
+	case !gw.ServesSets:
 		return refuse(gwv1.ListenerSetReasonParentNotAccepted, gwv1.ListenerSetReasonParentNotAccepted, "Gateway "+set.Gateway.String()+" is not accepted; see its status")
 	case valid == 0:
 		return refuse(gwv1.ListenerSetReasonListenersNotValid, gwv1.ListenerSetReasonListenersNotValid, invalid)
