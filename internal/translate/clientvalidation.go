@@ -36,7 +36,7 @@ func (p gatewayPort) Compare(o gatewayPort) int {
 	return cmp.Or(p.Gateway.Compare(o.Gateway), cmp.Compare(p.Port, o.Port))
 }
 
-// clientValidations are those of managed Gateways.
+// clientValidations are those of managed Gateways, of which each has one for all ports at least.
 type clientValidations struct {
 	authorities *authorities
 	grants      *grants
@@ -53,7 +53,11 @@ func newClientValidations(e *incremental.Engine,
 			if _, managed := incremental.Fetch(v, gateways.managed, n); !managed {
 				return nil
 			}
-			for _, f := range listener.FrontendsOf(gw) {
+			frontends := listener.FrontendsOf(gw)
+			if len(frontends) == 0 {
+				frontends = []listener.Frontend{{}}
+			}
+			for _, f := range frontends {
 				out = append(out, incremental.Entry[gatewayPort, *clientValidation]{Key: gatewayPort{n, f.Port}, Value: cv.read(v, n, f)})
 			}
 			return out
@@ -165,12 +169,15 @@ func (cv *clientValidations) permit(v *incremental.View, gateway name, ref gwv1.
 
 // of returns what is demanded of the clients of a listener: an entry for its port replaces the one for all.
 func (cv *clientValidations) of(v *incremental.View, k listenerKey, l *listener.Listener) *clientValidation {
-	if l.Protocol == gwv1.HTTPSProtocolType {
-		for _, port := range []int32{l.Port, 0} {
-			if c, exists := incremental.Fetch(v, cv.all, gatewayPort{k.Gateway, port}); exists {
-				return c
-			}
+	if l.Protocol != gwv1.HTTPSProtocolType {
+		return &clientValidation{}
+	}
+	for _, port := range []int32{l.Port, 0} {
+		if c, exists := incremental.Fetch(v, cv.all, gatewayPort{k.Gateway, port}); exists {
+			return c
 		}
 	}
-	return &clientValidation{}
+	// Reading it has panicked.
+	return &clientValidation{Config: &config.ClientValidation{}, Invalid: condition.NewProblem(gwv1.ListenerReasonNoValidCACertificate, "spec.tls.frontend", "see the controller's log",
+		"what is demanded of clients could not be read, and they are not served without")}
 }

@@ -66,7 +66,7 @@ func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging
 	}
 	if len(g.Insecure) > 0 {
 		c := condition.True(gwv1.GatewayConditionInsecureFrontendValidationMode, gwv1.GatewayReasonConfigurationChanged)
-		c.Message = strings.Join(g.Insecure, ", ") + ": clients are served without a valid certificate; use " + string(gwv1.AllowValidOnly)
+		c.Message = strings.Join(g.Insecure, ", ") + ": clients may be served without a valid certificate; use " + string(gwv1.AllowValidOnly)
 		out = append(out, c)
 	}
 	return out

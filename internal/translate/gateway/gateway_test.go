@@ -137,7 +137,7 @@ func TestInsecureFrontend(t *testing.T) {
 	}
 	validation.Mode = gwv1.AllowInsecureFallback
 	got := New(gw, false).Conditions(&Summary{}, nil, "")
-	want := "spec.tls.frontend.perPort[0].tls.validation.mode: clients are served without a valid certificate; use AllowValidOnly"
+	want := "spec.tls.frontend.perPort[0].tls.validation.mode: clients may be served without a valid certificate; use AllowValidOnly"
 	if c := got[len(got)-1]; c.Type != "InsecureFrontendValidationMode" || c.Reason != "ConfigurationChanged" || c.Status != "True" || c.Message != want {
 		t.Errorf("%+v", c)
 	}

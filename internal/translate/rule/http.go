@@ -59,8 +59,7 @@ var methods = []gwv1.HTTPMethod{
 	gwv1.HTTPMethodConnect, gwv1.HTTPMethodOptions, gwv1.HTTPMethodTrace, gwv1.HTTPMethodPatch,
 }
 
-// pathCharacters is RFC 3986's path, without the dot segments and double slashes
-// that a request's path never has once it is normalised.
+// pathCharacters is RFC 3986's path.
 var pathCharacters = regexp.MustCompile(`^/(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*$`)
 
 func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathMatch, *condition.Problem) {
@@ -75,8 +74,8 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 	default:
 		return nil, s.unsupported(field+".type", "use Exact, PathPrefix or RegularExpression", "%q is not known", kind)
 	}
-	if !pathCharacters.MatchString(path) || neverMatches(path) {
-		return nil, s.unsupported(field+".value", "write an absolute path without empty or dot segments, %2F and %00", "%q is not a path that a request can have", path)
+	if !pathCharacters.MatchString(path) || hasForbidden(path) {
+		return nil, s.unsupported(field+".value", "write an absolute path without empty or dot segments, %2F and %00", "%q is not allowed as a path", path)
 	}
 	if kind == gwv1.PathMatchExact {
 		return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_EXACT, Value: path}, nil
@@ -84,8 +83,9 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 	return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX, Value: strings.TrimSuffix(path, "/")}, nil
 }
 
-// neverMatches reports whether no request has the path, since package http1 removes or refuses what is in it.
-func neverMatches(path string) bool {
+// hasForbidden reports whether a path has what the API forbids in the values of matches, in any spelling (HTTPPathMatch). Requests may have some of it: their empty segments
+// and %2F are kept.
+func hasForbidden(path string) bool {
 	path = strings.ReplaceAll(strings.ToLower(path), "%2e", ".")
 	if strings.Contains(path, "//") || strings.Contains(path, "%2f") || strings.Contains(path, "%00") {
 		return true
