@@ -125,7 +125,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonSessionEnded:   {Word: "session_ended", Source: SourceNone, Description: "the UDP session ended because its endpoint, route or listener has gone; the client's next datagram begins another"},
 
 	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112), or it has no Host, and is to be redirected to another scheme or port"},
-	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},
+	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines, for the gateway or, by HTTP/2, for the backend"},
 	ReasonTargetTooLong:       {Word: "target_too_long", Source: SourceClient, Status: 414, Description: "the request target is too long"},
 	ReasonVersionNotSupported: {Word: "version_not_supported", Source: SourceClient, Status: 505, Description: "the request's HTTP version is not supported"},
 	ReasonNotImplemented:      {Word: "not_implemented", Source: SourceClient, Status: 501, Description: "the request uses a transfer coding or method that the gateway does not implement, or is a TRACE whose Max-Forwards is 0"},

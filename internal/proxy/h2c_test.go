@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,5 +169,59 @@ func TestH2CBackend(t *testing.T) {
 		if r != "ok" {
 			t.Errorf("request %d: logged %q", i, r)
 		}
+	}
+}
+
+// TestHeadTooLargeForBackend: a request with a head that the backend says it does not take is refused, and its connection goes on with the requests of others.
+func TestHeadTooLargeForBackend(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	l := listenLocally(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	var conns atomic.Int64
+	s := &http.Server{MaxHeaderBytes: 4 << 10, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			begun <- struct{}{}
+			<-release
+		}
+	}), ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	g := startGateway(t, Timeouts{})
+	g.serveH2C(l.Addr().String(), nil)
+	ask := func(path, value string) string {
+		r, err := http.NewRequest("POST", "http://"+g.addr()+path, nil)
+		if err != nil {
+			return err.Error()
+		}
+		r.Header.Set("X-Long", value)
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			return err.Error()
+		}
+		resp.Body.Close()
+		return resp.Status
+	}
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	slow := make(chan string, 1)
+	go func() { slow <- ask("/slow", "") }()
+	<-begun
+	if got := ask("/", strings.Repeat("v", 12<<10)); got != "431 Request Header Fields Too Large" {
+		t.Errorf("a large head: %s", got)
+	}
+	if got := ask("/", strings.Repeat("v", 1<<10)); got != "200 OK" {
+		t.Errorf("a smaller one: %s", got)
+	}
+	close(release)
+	if got := <-slow; got != "200 OK" || conns.Load() != 1 {
+		t.Errorf("the request beside: %s, on %d connections", got, conns.Load())
+	}
+	if reasons := g.reasonsLogged(3); !slices.Contains(reasons, "head_too_large") {
+		t.Errorf("logged %q", reasons)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -112,7 +113,7 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 	var head message.Response
 	if err := made.readHead(r.Method, &head); err != nil {
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, http2.Unprocessed(err):
 		case isTimeout(err):
 			ep.Broken(upstream.FailureTimeout)
 		default:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -389,6 +390,8 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 		return failure{kind: failedFinally}, false // forward asks the body why
 	case err == errForgotten && x.body.kept != nil: // since the attempt was decided on
 		return failure{kind: failedFinally, reason: observe.ReasonOverloaded}, false
+	case errors.Is(err, http2.ErrHeadTooLarge):
+		return failure{kind: failedFinally, reason: observe.ReasonHeadTooLarge}, false
 	}
 	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}, true
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -439,4 +440,60 @@ func TestClientThatNeverReads(t *testing.T) {
 	if err := s.ended(t); err == nil {
 		t.Error("Serve returned nil")
 	}
+}
+
+// TestDrainAwaitsHead: a request whose head has begun to come when the second step of draining says that it is carried out, is.
+func TestDrainAwaitsHead(t *testing.T) {
+	s := serve(t, Options{}, hello)
+	r := s.raw(t)
+	block := r.block(get("/", "x-long", strings.Repeat("v", 1000))...)
+	r.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:100], EndStream: true})
+	c := s.waitFor(t, "the beginning of the head", func(c *Conn) bool { return c.block.open })
+	if c.EndIfIdle(0) {
+		t.Error("the connection is ended for having no request")
+	}
+	c.Drain()
+	s.waitFor(t, "the first step", func(c *Conn) bool { return c.draining == drainAnnounced })
+	c.mu.Lock()
+	c.refuseMore()
+	c.wakeReader()
+	c.mu.Unlock()
+	var last uint32
+	r.until("the second GOAWAY", func(f xhttp2.Frame) bool {
+		g, ok := f.(*xhttp2.GoAwayFrame)
+		if ok {
+			last = g.LastStreamID
+		}
+		return ok && last != frame.MaxStreamID
+	})
+	if last != 1 {
+		t.Fatalf("the last stream is %d", last)
+	}
+	r.WriteContinuation(1, true, block[100:])
+	r.until("the response", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders && f.Header().StreamID == 1 })
+	r.gone()
+}
+
+// TestWindowOfEndedStream: a change of the initial window is none of streams that nothing more is sent on (RFC 9113 section 6.9.2).
+func TestWindowOfEndedStream(t *testing.T) {
+	release := make(chan struct{})
+	s := serve(t, Options{}, func(s *Stream) {
+		hello(s)
+		<-release
+	})
+	defer close(release)
+	r := s.raw(t)
+	r.headers(1, false, with(":method", "POST", get("/")...)...)
+	r.WriteWindowUpdate(1, 1<<30)
+	r.until("the end of the response", func(f xhttp2.Frame) bool {
+		return f.Header().StreamID == 1 && f.Header().Type == xhttp2.FrameData && f.Header().Flags.Has(xhttp2.FlagDataEndStream)
+	})
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: frame.MaxWindow})
+	r.WritePing(false, [8]byte{1})
+	r.until("the answer", func(f xhttp2.Frame) bool {
+		if g, ok := f.(*xhttp2.GoAwayFrame); ok {
+			t.Fatalf("%v: %s", g.ErrCode, g.DebugData())
+		}
+		return f.Header().Type == xhttp2.FramePing && f.Header().Flags.Has(xhttp2.FlagPingAck)
+	})
 }

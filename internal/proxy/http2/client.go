@@ -17,6 +17,7 @@ type Client struct {
 	// From here on guarded by c.mu.
 
 	allowed  uint32 // streams at once, by the backend
+	headers  uint32 // how large the header section of a request may be, by the backend
 	gone     bool   // no stream can be opened any more
 	goneTold bool
 	rose     bool // allowed has risen, which was not told yet
@@ -29,7 +30,7 @@ type Client struct {
 // before Serve or Open.
 func NewClient(nc net.Conn, o ClientOptions) *Client {
 	c := newConn(nc, o.connOptions())
-	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumedStreams}
+	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumedStreams, headers: unlimited}
 	c.client = cl
 	c.in = newReadBuffer(make([]byte, answerBuffer))
 	c.prefaced = len(Preface) // which servers do not send
@@ -114,7 +115,7 @@ type ClientRequest struct {
 }
 
 // Open begins a stream and sends the request. It does not wait for the backend, not even to take Body. The error is
-// ErrUnavailable.
+// ErrUnavailable, ErrEnds or ErrHeadTooLarge.
 func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	c := cl.c
 	cs := takeStream(cl)
@@ -128,9 +129,9 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 
 	c.mu.Lock()
 	defer c.unlock()
-	if cl.room() == 0 {
+	if err := cl.refuses(&r.RequestHead); err != nil {
 		cs.recycle()
-		return nil, ErrUnavailable
+		return nil, err
 	}
 	if c.lastID == 0 {
 		c.lastID = 1
@@ -163,10 +164,23 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	return cs, nil
 }
 
-// allow takes in how many streams the backend allows. Once that is acknowledged, a head above it would be
+// refuses returns why no stream can be opened for a request, nil where one can; mu is held.
+func (cl *Client) refuses(r *RequestHead) error {
+	switch {
+	case cl.c.over || cl.gone:
+		return ErrEnds
+	case cl.room() == 0:
+		return ErrUnavailable
+	case cl.headers != unlimited && encode.ListSize(r) > int64(cl.headers):
+		return ErrHeadTooLarge
+	}
+	return nil
+}
+
+// allow takes in how many streams the backend allows; first is that nothing was known of it. Once that is acknowledged, a head above it would be
 // an error of ours (RFC 9113 section 5.1.2).
-func (cl *Client) allow(n uint32) {
-	cl.rose = cl.rose || n > cl.allowed
+func (cl *Client) allow(n uint32, first bool) {
+	cl.rose = cl.rose || first || n > cl.allowed
 	cl.allowed = n
 	excess := len(cl.c.streams) - int(n)
 	cl.giveUp(func(s *Stream) bool {

@@ -73,7 +73,7 @@ func TestGoAway(t *testing.T) {
 	if n := c.Available(); n != 0 {
 		t.Errorf("%d streams can be opened", n)
 	}
-	if _, err := c.Open(ask("GET", "/")); err != ErrUnavailable || !Unprocessed(err) || !Unsent(err) {
+	if _, err := c.Open(ask("GET", "/")); err != ErrEnds || !errors.Is(err, ErrUnavailable) || !Unprocessed(err) || !Unsent(err) {
 		t.Error(err)
 	}
 	r.respond(1, "first")
@@ -371,6 +371,7 @@ func TestStreamLimit(t *testing.T) {
 	more := make(chan struct{}, 100)
 	c, r, _ := manual(t, ClientOptions{MaxStreams: 5, Freed: func() { freed.Add(1); more <- struct{}{} }},
 		xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 2})
+	<-more // of the first settings
 	a, b := open(t, c, ask("GET", "/")), open(t, c, ask("GET", "/"))
 	r.request()
 	r.request()
@@ -413,7 +414,7 @@ func TestStreamNumbersEnd(t *testing.T) {
 	c.c.mu.Unlock()
 	s := open(t, c, ask("GET", "/"))
 	<-gone
-	if _, err := c.Open(ask("GET", "/")); err != ErrUnavailable {
+	if _, err := c.Open(ask("GET", "/")); err != ErrEnds {
 		t.Error(err)
 	}
 	id := r.request()
@@ -496,7 +497,7 @@ func TestUnsent(t *testing.T) {
 func TestUnsentIsNotRefused(t *testing.T) {
 	for name, happens := range map[string]func(*Client){
 		"GOAWAY":        func(cl *Client) { cl.goAway(0) },
-		"fewer streams": func(cl *Client) { cl.allow(1) },
+		"fewer streams": func(cl *Client) { cl.allow(1, false) },
 	} {
 		nc, peer := net.Pipe() // whose writes wait, as nobody reads
 		c := NewClient(nc, ClientOptions{})
@@ -524,4 +525,93 @@ func TestUnsentIsNotRefused(t *testing.T) {
 		c.Serve()
 		first.Close()
 	}
+}
+
+// TestHeaderListSize: a request whose head is larger than the backend takes is not sent, since backends may end the connection for it, with the requests of others.
+func TestHeaderListSize(t *testing.T) {
+	c, r, _ := manual(t, ClientOptions{}, xhttp2.Setting{ID: xhttp2.SettingMaxHeaderListSize, Val: 400})
+	with := func(n int) *ClientRequest {
+		request := ask("GET", "/")
+		request.Header.Add([]byte("x-long"), []byte(strings.Repeat("v", n)))
+		return request
+	}
+	settled := func() {
+		r.WritePing(false, [8]byte{1})
+		r.until("the answer", func(f xhttp2.Frame) bool {
+			return f.Header().Type == xhttp2.FramePing && f.Header().Flags.Has(xhttp2.FlagPingAck)
+		})
+	}
+	settled()
+	if _, err := c.Open(with(400)); err != ErrHeadTooLarge || Unprocessed(err) {
+		t.Errorf("above the limit: %v", err)
+	}
+	s := open(t, c, with(100))
+	r.request()
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 10}) // the limit stays
+	settled()
+	if _, err := c.Open(with(400)); err != ErrHeadTooLarge {
+		t.Errorf("after other settings: %v", err)
+	}
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingMaxHeaderListSize, Val: 4000})
+	settled()
+	large := open(t, c, with(400))
+	r.request()
+	for i, stream := range []*ClientStream{s, large} {
+		r.respond(uint32(2*i+1), "ok")
+		if got, err := answer(stream); err != nil || got != `200 -1 "ok"` {
+			t.Error(got, err)
+		}
+		stream.Close()
+	}
+}
+
+// TestFreedByFirstSettings: who waits for streams hears of the first settings, which may allow more than was known of the backend before.
+func TestFreedByFirstSettings(t *testing.T) {
+	freed := make(chan struct{}, 1)
+	manual(t, ClientOptions{Freed: func() { freed <- struct{}{} }}, xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 50})
+	select {
+	case <-freed:
+	case <-time.After(patience):
+		t.Error("nobody is told of the settings")
+	}
+}
+
+// TestFullIsNotTheEnd: a connection whose streams are all in use, fewer than before maybe, goes on.
+func TestFullIsNotTheEnd(t *testing.T) {
+	c, r, _ := manual(t, ClientOptions{}, xhttp2.Setting{ID: xhttp2.SettingMaxConcurrentStreams, Val: 1})
+	s := open(t, c, ask("GET", "/"))
+	r.request()
+	if _, err := c.Open(ask("GET", "/")); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrEnds) {
+		t.Error(err)
+	}
+	s.Close()
+	c.Drain()
+	if _, err := c.Open(ask("GET", "/")); !errors.Is(err, ErrEnds) {
+		t.Error(err)
+	}
+}
+
+// TestDirectWritesEnd: who writes for others, and must not wait, has that end though they go on.
+func TestDirectWritesEnd(t *testing.T) {
+	nc, peer := net.Pipe()
+	c := NewClient(nc, ClientOptions{})
+	writes := 0
+	c.c.direct = func(b []byte) (int, error) {
+		c.c.mu.Lock()
+		defer c.c.mu.Unlock()
+		if writes++; writes < 1000 {
+			c.c.out = frame.AppendPing(c.c.out, 0, 1)
+		}
+		return len(b), nil
+	}
+	s := open(t, c, ask("GET", "/"))
+	c.c.mu.Lock()
+	if writes > directWrites {
+		t.Errorf("%d writes by who has opened a stream", writes)
+	}
+	c.c.mu.Unlock()
+	peer.Close()
+	s.Close()
+	c.Close()
+	c.c.asides.Wait()
 }

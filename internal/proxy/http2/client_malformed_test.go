@@ -330,7 +330,7 @@ func TestBackendBreaksConnection(t *testing.T) {
 				t.Errorf("got %s, %v", got, err)
 			}
 			r.gone()
-			if _, err := c.Open(ask("GET", "/")); err != ErrUnavailable {
+			if _, err := c.Open(ask("GET", "/")); !errors.Is(err, ErrUnavailable) {
 				t.Error(err)
 			}
 		})

@@ -73,9 +73,9 @@ const (
 	// clientWindow is the connection's window. It bounds nothing but what is under way in the
 	// network, since all that comes is credited at once.
 	clientWindow = 4 << 20
-	// unlimitedStreams is how many streams a backend allows that says nothing of it, and assumedStreams how many one does
+	// unlimited is how many streams a backend allows, and how large header sections, that says nothing of it, and assumedStreams how many streams one does
 	// that has said nothing yet.
-	unlimitedStreams, assumedStreams = math.MaxUint32, 100
+	unlimited, assumedStreams = math.MaxUint32, 100
 )
 
 // connOptions returns those of a connection, with their defaults.

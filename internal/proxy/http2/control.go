@@ -11,9 +11,11 @@ func (c *Conn) endSettings() error {
 		c.answered = true
 		return nil
 	}
+	first := !c.greeted
 	c.greeted = true
 	if c.client != nil {
-		c.client.allow(c.settings.streams)
+		c.client.headers = c.settings.headers
+		c.client.allow(c.settings.streams, first)
 	}
 	c.out = frame.AppendHeader(c.out, 0, frame.Settings, frame.FlagAck, 0)
 	change := c.settings.window - c.initialWindow
@@ -22,7 +24,7 @@ func (c *Conn) endSettings() error {
 		return nil
 	}
 	for _, s := range c.streams {
-		if s.err != nil {
+		if s.err != nil || s.localEnded { // RFC 9113 section 6.9.2
 			continue
 		}
 		if s.sendWindow += change; s.sendWindow > frame.MaxWindow {

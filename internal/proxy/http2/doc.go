@@ -18,13 +18,13 @@
 //
 // One goroutine reads (Conn.Serve) and one runs each stream, unless its handler is suspended (suspend.go). Who has something to write and finds
 // no writer becomes that until its own bytes are gone, and lets others that can run go first; they add what they have
-// to the next write and go on. So what becomes ready together leaves in one write. The reader never writes, so it
+// to the next write and go on. So what becomes ready together leaves in one write. The reader never waits to write, so it
 // can always take WINDOW_UPDATE. A connection without streams holds neither a
 // read nor a write buffer, only 512 bytes to wait with.
 //
 // What a client can make us hold is bounded: 64 KiB of the request body of each of Options.MaxStreams streams and 4 MiB more of
 // those that are read, 12 MiB by default,
-// one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, 32 KiB of
+// one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, up to 48 KiB of
 // control frames, and what Options.MaxStreams streams occupy.
 //
 // What a backend can make us hold: ClientOptions.StreamWindow for each of MaxStreams streams but at most 256 KiB, 32 MiB by default, what

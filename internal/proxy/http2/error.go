@@ -61,6 +61,13 @@ var ErrClosed = errors.New("http2: closed")
 // Nothing was sent.
 var ErrUnavailable = errors.New("http2: no stream can be opened")
 
+// ErrEnds is ErrUnavailable where the connection takes no new stream any more.
+var ErrEnds = fmt.Errorf("%w: the connection ends", ErrUnavailable)
+
+// ErrHeadTooLarge reports that the head of a request is larger than the backend takes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 section 10.5.1): backends end the whole connection
+// for one that is much larger. Nothing was sent.
+var ErrHeadTooLarge = errors.New("http2: the head is larger than the backend takes")
+
 // ErrUnprocessed is the error of requests that a backend says it has not looked at.
 var ErrUnprocessed = errors.New("http2: the backend has not processed the request")
 

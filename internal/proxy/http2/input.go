@@ -151,9 +151,9 @@ func (c *Conn) beginSettings() error {
 	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
 		return connError(FrameSizeError, "SETTINGS of wrong length")
 	}
-	c.settings = peerSettings{window: c.initialWindow, streams: unlimitedStreams}
+	c.settings = peerSettings{window: c.initialWindow, streams: unlimited, headers: unlimited}
 	if c.client != nil && c.greeted {
-		c.settings.streams = c.client.allowed
+		c.settings.streams, c.settings.headers = c.client.allowed, c.client.headers
 	}
 	c.setFixed()
 	return c.control(costSettings)

@@ -38,6 +38,7 @@ func appendPreface(dst []byte, o *Options, toServer bool) []byte {
 type peerSettings struct {
 	window  int    // that each of our streams begins with
 	streams uint32 // that we may have open
+	headers uint32 // how large header sections may be that we send
 }
 
 // set takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
@@ -54,6 +55,8 @@ func (p *peerSettings) set(id frame.Setting, value uint32, ofServer bool) error 
 		p.window = int(value)
 	case id == frame.SettingMaxStreams:
 		p.streams = value
+	case id == frame.SettingMaxHeaderList:
+		p.headers = value
 	}
 	return nil
 }

@@ -97,3 +97,22 @@ func TestWorkersEndWithTheConnection(t *testing.T) {
 		t.Errorf("%d workers wait on a connection that is over", w.workers.n)
 	}
 }
+
+// TestTrimRests: a stream that lasts has the reader look for workers to stop less and less often, until there are some again.
+func TestTrimRests(t *testing.T) {
+	var p workerPool
+	now, times := int64(0), 0
+	for ; now < 600_000; times++ {
+		now = p.trimDue(now, true)
+		p.trim()
+	}
+	if times > 30 {
+		t.Errorf("looked %d times in 10 minutes", times)
+	}
+	w := newCrew(t)
+	w.workers.trimAfter = trimMost
+	w.run(1)
+	if at := w.workers.trimDue(0, true); at != trimEvery {
+		t.Errorf("after a new worker they are looked at in %d ms", at)
+	}
+}

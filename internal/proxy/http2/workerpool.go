@@ -24,9 +24,14 @@ type workerPool struct {
 	n      int     // of idle
 	least  int     // how many were idle at any time since trimAt was set
 	trimAt int64   // when those are stopped that were not needed meanwhile; 0 is unset
+	// trimAfter is the time until then, longer each time where there was nothing to stop: a stream that lasts is not to wake the reader each second. 0 is trimEvery.
+	trimAfter int64
 }
 
-const trimEvery = 1000 // ms
+const (
+	trimEvery = 1000           // ms
+	trimMost  = 32 * trimEvery // for trimAfter
+)
 
 // start has a worker run the handler of s.
 func (p *workerPool) start(s *Stream) {
@@ -37,6 +42,7 @@ func (p *workerPool) start(s *Stream) {
 		w.next <- s
 		return
 	}
+	p.trimAt, p.trimAfter = 0, 0
 	p.startAnother(s)
 }
 
@@ -85,13 +91,17 @@ func (p *workerPool) trimDue(now int64, working bool) int64 {
 	case p.n == 0 && !working:
 		p.trimAt = 0
 	case p.trimAt == 0:
-		p.trimAt, p.least = now+trimEvery, p.n
+		p.trimAfter = max(p.trimAfter, trimEvery)
+		p.trimAt, p.least = now+p.trimAfter, p.n
 	}
 	return p.trimAt
 }
 
 // trim stops those that were not needed since trimDue was first asked.
 func (p *workerPool) trim() {
+	if p.trimAfter = min(2*p.trimAfter, trimMost); p.n > 0 {
+		p.trimAfter = 0
+	}
 	p.stop(p.least)
 	p.trimAt = 0
 }

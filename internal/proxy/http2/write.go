@@ -271,12 +271,21 @@ type rest struct {
 	memory *[batchSize]byte // that the batch began in; nil without a rest
 }
 
+// directWrites is how many writes a goroutine makes that must not wait.
+const directWrites = 4
+
 // writeDirect is write without ever waiting for the peer: what the socket does not take is left to a
 // goroutine. mu is held, but not during writes.
 func (c *Conn) writeDirect() {
 	written := false
 	defer c.endWriting(&written)
-	for !c.broken && c.hasOutput() {
+	for writes := directWrites; !c.broken && c.hasOutput(); writes-- {
+		if writes == 0 { // others go on having more, and whose goroutine this is has something else to do
+			c.asides.Add(1)
+			go c.aside()
+			written = true
+			return
+		}
 		c.yield()
 		memory := batches.Get().(*[batchSize]byte)
 		batch := c.fill(memory[:0])

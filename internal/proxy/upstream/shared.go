@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,8 +49,12 @@ func (s *Shared) Used() bool { return s.used.Load() }
 // look for another place.
 func (s *Shared) Open(r *http2.ClientRequest) (*http2.ClientStream, error) {
 	stream, err := s.client.Open(r)
-	if err != nil && s.places.Load() <= s.learn() {
-		s.gone() // it is not full, so it ends, which we shall hear of in a moment
+	switch {
+	case err == nil:
+	case errors.Is(err, http2.ErrEnds):
+		s.gone() // which we shall hear of in a moment
+	case errors.Is(err, http2.ErrUnavailable):
+		s.learn() // the backend allows fewer than it did
 	}
 	return stream, err
 }

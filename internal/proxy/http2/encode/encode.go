@@ -43,7 +43,10 @@ const (
 	nameContentLength = 28
 	nameExpect        = 35
 	indexed           = 0x80
-	maxKnownName      = 27 // bytes of the longest of staticNames
+	// literal begins a field that nobody on the way is to keep in a table. An intermediary must not say otherwise of one that it got so (RFC 7541 section 6.2.3), and which
+	// ones those were is not known here.
+	literal      = 0x10
+	maxKnownName = 27 // bytes of the longest of staticNames
 )
 
 func appendInteger(dst []byte, first byte, bits uint, v int) []byte {
@@ -64,7 +67,7 @@ func appendString[T ~string | ~[]byte](dst []byte, s T) []byte {
 
 // appendNamed appends a field whose name is in the static table.
 func appendNamed[T ~string | ~[]byte](dst []byte, name int, value T) []byte {
-	return appendString(appendInteger(dst, 0, 4, name), value)
+	return appendString(appendInteger(dst, literal, 4, name), value)
 }
 
 func appendStatus(dst []byte, status int) []byte {
@@ -73,12 +76,12 @@ func appendStatus(dst []byte, status int) []byte {
 			return append(dst, indexed|byte(nameStatus+i))
 		}
 	}
-	dst = appendInteger(dst, 0, 4, nameStatus)
+	dst = appendInteger(dst, literal, 4, nameStatus)
 	return append(dst, 3, byte('0'+status/100%10), byte('0'+status/10%10), byte('0'+status%10))
 }
 
 func appendLength(dst []byte, n int64) []byte {
-	dst = appendInteger(dst, 0, 4, nameContentLength)
+	dst = appendInteger(dst, literal, 4, nameContentLength)
 	at := len(dst)
 	dst = strconv.AppendInt(append(dst, 0), n, 10)
 	dst[at] = byte(len(dst) - at - 1)
@@ -98,7 +101,7 @@ func appendField(dst []byte, f *message.Field, request bool) []byte {
 			return appendNamed(dst, int(i), f.Value)
 		}
 	}
-	dst = append(dst, 0)
+	dst = append(dst, literal)
 	dst = appendInteger(dst, 0, 7, len(f.Name))
 	dst = message.AppendLower(dst, f.Name)
 	return appendString(dst, f.Value)
@@ -179,13 +182,59 @@ func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byt
 		dst = appendLength(dst, r.Length)
 	}
 	if r.TETrailers {
-		dst = append(dst, 0)
+		dst = append(dst, literal)
 		dst = appendString(appendString(dst, "te"), "trailers")
 	}
 	if r.ExpectContinue {
 		dst = appendNamed(dst, nameExpect, "100-continue")
 	}
 	return finish(dst, start, stream, end)
+}
+
+// ListSize is the size of the section that AppendRequest appends, as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC 9113 section 6.5.2).
+func ListSize(r *Request) (size int64) {
+	add := func(name, value int) { size += int64(name+value) + perField }
+	add(len(":method"), len(r.Method))
+	if len(r.Path) > 0 {
+		add(len(":scheme"), len(r.Scheme))
+		path := len(r.Path)
+		if r.HasQuery {
+			path += 1 + len(r.Query)
+		}
+		add(len(":path"), path)
+	}
+	if len(r.Host) > 0 {
+		add(len(":authority"), len(r.Host))
+	}
+	for i := range r.Header.Len() {
+		if f := r.Header.At(i); !leftOut(f.Name) {
+			add(len(f.Name), len(f.Value))
+		}
+	}
+	if r.Length >= 0 {
+		var digits [20]byte
+		add(len("content-length"), len(strconv.AppendInt(digits[:0], r.Length, 10)))
+	}
+	if r.TETrailers {
+		add(len("te"), len("trailers"))
+	}
+	if r.ExpectContinue {
+		add(len("expect"), len("100-continue"))
+	}
+	return size
+}
+
+// perField is what a field counts beside its name and value.
+const perField = 32
+
+// leftOut reports whether requests are sent without fields of the name.
+func leftOut(name []byte) bool {
+	if len(name) > maxKnownName {
+		return false
+	}
+	var small [maxKnownName]byte
+	n := message.AppendLower(small[:0], name)
+	return head.IsConnectionSpecific(string(n)) || len(n) == 0 || stoodFor(string(n))
 }
 
 func appendPath(dst []byte, r *message.Request) []byte {
@@ -195,7 +244,7 @@ func appendPath(dst []byte, r *message.Request) []byte {
 		}
 		return appendNamed(dst, namePath, r.Path)
 	}
-	dst = appendInteger(dst, 0, 4, namePath)
+	dst = appendInteger(dst, literal, 4, namePath)
 	dst = appendInteger(dst, 0, 7, len(r.Path)+1+len(r.Query))
 	dst = append(append(dst, r.Path...), '?')
 	return append(dst, r.Query...)

@@ -84,6 +84,16 @@ func FuzzRequest(f *testing.F) {
 		}
 		r := &Request{Request: &m, Scheme: "http", Length: length, TETrailers: h.TETrailers, ExpectContinue: h.ExpectContinue}
 		fields := decode(t, AppendRequest(nil, 7, r, end, true), end)
+		size := int64(0)
+		for _, f := range fields {
+			size += int64(f.Size())
+			if !f.Sensitive && f.Name[0] != ':' {
+				t.Errorf("%v may enter the table of somebody on the way", f)
+			}
+		}
+		if got := ListSize(r); got != size {
+			t.Errorf("%q has size %d, want %d", in, got, size)
+		}
 		var x head.Section
 		var got head.Head
 		x.Reset(head.RequestHeader)
