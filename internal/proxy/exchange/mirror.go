@@ -88,13 +88,61 @@ type mirrored struct {
 	from      upstream.For       // the client
 	info      *upstream.PickInfo // nil where the load balancer wants to know nothing
 	req       Request
-	parts     chan []byte // of a streamed body; closed at its end
-	trailer   message.Fields
-	pending   atomic.Int64
+	body      *mirroredBody // nil where all of it is in req
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
 	// late tells that it is broken because the mirror is slower than the client.
 	late atomic.Bool
+}
+
+// mirroredBody is what of a streamed body waits to be sent in a copy.
+type mirroredBody struct {
+	more chan struct{} // holds one where there may be more
+
+	mu      sync.Mutex
+	waiting []byte
+	pending int // bytes that wait, or are being sent
+	ended   bool
+	trailer message.Fields // once it has ended
+}
+
+// add copies data; false is that there is no room.
+func (b *mirroredBody) add(data []byte) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pending+len(data) > mirrorQueue {
+		return false
+	}
+	b.pending += len(data)
+	b.waiting = append(b.waiting, data...)
+	b.tell()
+	return true
+}
+
+// end says that nothing follows but trailer, which may be nil.
+func (b *mirroredBody) end(trailer *message.Fields) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended = true; trailer != nil {
+		cloneFields(&b.trailer, trailer)
+	}
+	b.tell()
+}
+
+func (b *mirroredBody) tell() {
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits, after so many bytes were sent that were taken before, and whether that is all.
+func (b *mirroredBody) take(sent int) (data []byte, ended bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending -= sent
+	data, b.waiting = b.waiting, nil
+	return data, b.ended
 }
 
 // startMirrors sends the copies that the filters want, with a head that is not kept. Of a request that has passed a proxy of Moongate
@@ -132,7 +180,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 		m.req.Request = cloneHead(head)
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
-			m.parts = make(chan []byte, 64)
+			m.body = &mirroredBody{more: make(chan struct{}, 1)}
 			seldom := x.mayNeed()
 			seldom.copies = append(seldom.copies, m)
 			x.body.each(m.feed)
@@ -177,19 +225,10 @@ func (x *Exchange) feedMirrors(data []byte) {
 
 // feed copies a part for the mirror, unless that has fallen behind.
 func (m *mirrored) feed(data []byte) {
-	if m.broken.Load() {
-		return
+	if !m.broken.Load() && !m.body.add(data) {
+		m.late.Store(true)
+		m.broken.Store(true)
 	}
-	part := bytes.Clone(data)
-	if m.pending.Add(int64(len(part))) <= mirrorQueue {
-		select {
-		case m.parts <- part:
-			return
-		default:
-		}
-	}
-	m.late.Store(true)
-	m.broken.Store(true)
 }
 
 // endMirrors says that a streamed body has ended, or broken off.
@@ -199,12 +238,12 @@ func (x *Exchange) endMirrors(clean bool) {
 	}
 	list := x.seldom.copies
 	for i, m := range list {
-		if !clean {
+		if clean {
+			m.body.end(x.Client.Body.Trailer())
+		} else {
 			m.broken.Store(true)
-		} else if trailer := x.Client.Body.Trailer(); trailer != nil {
-			cloneFields(&m.trailer, trailer)
+			m.body.end(nil)
 		}
-		close(m.parts)
 		list[i] = nil
 	}
 	x.seldom.copies = list[:0]
@@ -247,13 +286,13 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	ep.Begin()
 	defer ep.End()
 	deadline := time.Now().Add(mirrorTimeout)
-	c, err := m.engine.call(m.engine.Background, ep, m.from, deadline, &m.req, m.req.Whole, m.parts == nil)
+	c, err := m.engine.call(m.engine.Background, ep, m.from, deadline, &m.req, m.req.Whole, m.body == nil)
 	if err != nil {
 		return false
 	}
 	complete := false
 	defer func() { c.end(complete) }() // also where a panic passes through
-	if m.parts != nil && !m.write(c, deadline) {
+	if m.body != nil && !m.write(c, deadline) {
 		return false
 	}
 	var resp message.Response
@@ -269,16 +308,20 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 func (m *mirrored) write(c *call, deadline time.Time) bool {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
+	sent := 0
 	for {
-		select {
-		case part, more := <-m.parts:
-			if !more {
-				return !m.broken.Load() && c.write(nil, true, &m.trailer) == nil
-			}
-			m.pending.Add(-int64(len(part)))
-			if c.write(part, false, nil) != nil {
+		data, ended := m.body.take(sent)
+		if sent = len(data); sent > 0 {
+			if c.write(data, false, nil) != nil {
 				return false
 			}
+			continue
+		}
+		if ended {
+			return !m.broken.Load() && c.write(nil, true, &m.body.trailer) == nil
+		}
+		select {
+		case <-m.body.more:
 		case <-late.C: // the client may take its time for ever
 			return false
 		}

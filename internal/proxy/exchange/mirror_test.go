@@ -66,8 +66,25 @@ func TestMirrorsOfOneNamespaceShare(t *testing.T) {
 
 // TestMirrorEndsInTime: a copy does not wait longer for a body than a copy may take.
 func TestMirrorEndsInTime(t *testing.T) {
-	m := &mirrored{parts: make(chan []byte)} // nothing comes
+	m := &mirrored{body: &mirroredBody{more: make(chan struct{}, 1)}} // nothing comes
 	if m.write(nil, time.Now()) {
 		t.Error("a copy is whole of which nothing has come")
+	}
+}
+
+// TestMirrorTakesSmallParts: a mirror has fallen behind by the bytes that wait for it, in however many parts they came.
+func TestMirrorTakesSmallParts(t *testing.T) {
+	m := &mirrored{body: &mirroredBody{more: make(chan struct{}, 1)}}
+	part := []byte("0123456789abcdef")
+	for range mirrorQueue / len(part) {
+		m.feed(part)
+	}
+	if m.broken.Load() {
+		t.Fatal("given up with no more bytes than may wait")
+	}
+	taken, _ := m.body.take(0)
+	m.feed(part)
+	if !m.late.Load() || len(taken) != mirrorQueue {
+		t.Errorf("%d bytes were taken, and more may wait while they are being sent", len(taken))
 	}
 }
