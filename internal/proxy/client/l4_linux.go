@@ -299,6 +299,7 @@ func (c *l4Conn) handOver(fd int) {
 	conn := newConn(s, c.socket, socket.New(fd, c.peer), port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
+	conn.counts.Store(c.counts.Swap(countsNot)) // end may be called yet, by who has seen c among the others
 	s.begin(conn, (*Conn).start)
 }
 
