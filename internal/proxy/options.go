@@ -84,12 +84,17 @@ func DefaultMaxConnections() int { return max(descriptorLimit()/2, 1) }
 // pipes need, and at least a quarter of them.
 func backendConnections(clients int) int {
 	n := descriptorLimit()
-	few := max(n/32, 64)
 	if clients < 0 {
 		return n - n/4
 	}
-	return max(n-clients-few, n/4, 1)
+	return max(n-clients-fewDescriptors(), n/4, 1)
 }
+
+// fewDescriptors is how many are left for sockets, files and pipes.
+func fewDescriptors() int { return max(descriptorLimit()/32, 64) }
+
+// mostPipes bounds the pipes of tunnels to half of those. Each has two.
+func mostPipes() int { return fewDescriptors() / 4 }
 
 // connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
 // endpoints and the rest, and one client has a quarter of the connections: no less, because it may be a load balancer that hides thousands.

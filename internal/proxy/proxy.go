@@ -26,6 +26,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -78,6 +79,7 @@ func New(o Options) *Proxy {
 	if o.Upstream.MaxOpen == 0 {
 		o.Upstream.MaxOpen = backendConnections(o.connectionLimits().Total)
 	}
+	splice.Limit(mostPipes())
 	o.Upstream.HTTP2.MaxHeaderBytes, o.Upstream.HTTP2.MaxFields = o.Limits.MaxHead, o.Limits.MaxFields
 	var p *Proxy
 	o.Upstream.Panicked = func(where string, v any) { p.engine.Observer.Panicked(where, v) }

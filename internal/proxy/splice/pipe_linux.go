@@ -15,13 +15,14 @@ type Pipe struct {
 	held    int
 	most    int64 // how much it is filled with at once
 	large   bool
-	close   func(fds [2]int) // both ends, and counts it as gone where it is large
+	close   func(fds [2]int) // both ends, and counts it as gone
 	cleanup runtime.Cleanup
 }
 
 var (
 	pipes, largePipes sync.Pool
-	large             atomic.Int64 // how many large ones there are
+	large, open       atomic.Int64 // how many large ones there are, and how many of both
+	limit             atomic.Int64 // how many of both there may be
 	// refused: the system does not splice, see Fill.
 	refused atomic.Bool
 )
@@ -34,15 +35,23 @@ func takeSmall() *Pipe {
 	if p, ok := pipes.Get().(*Pipe); ok {
 		return p
 	}
-	return newPipe(smallPipe, closeBoth)
+	return newPipe(smallPipe, closePipe)
 }
+
+func init() { Limit(MostPipes) }
+
+// Limit sets how many pipes there may be, of all sizes, where that is less than MostPipes: a peer that does not read keeps one for as long as it is waited
+// for, and each has two descriptors.
+func Limit(pipes int) { limit.Store(int64(min(pipes, MostPipes))) }
 
 // newPipe makes a pipe; nil where there is none to be had.
 func newPipe(most int64, end func(fds [2]int)) *Pipe {
-	p := &Pipe{most: most, close: end}
-	if unix.Pipe2(p.fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+	var fds [2]int
+	if open.Add(1) > limit.Load() || unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		open.Add(-1)
 		return nil
 	}
+	p := &Pipe{fds: fds, most: most, close: end}
 	// The pools forget pipes that nobody has wanted for a while.
 	p.cleanup = runtime.AddCleanup(p, end, p.fds)
 	return p
@@ -61,14 +70,13 @@ func Take() *Pipe {
 	if p, ok := largePipes.Get().(*Pipe); ok {
 		return p
 	}
-	if large.Add(1) > mostLargePipes {
-		large.Add(-1)
-		return takeSmall()
+	var p *Pipe
+	if large.Add(1) <= mostLargePipes {
+		p = newPipe(Most, closeLarge)
 	}
-	p := newPipe(Most, closeLarge)
 	if p == nil {
 		large.Add(-1)
-		return nil
+		return takeSmall()
 	}
 	p.large = true
 	if _, err := unix.FcntlInt(uintptr(p.fds[1]), unix.F_SETPIPE_SZ, Most); err != nil {
@@ -78,13 +86,14 @@ func Take() *Pipe {
 }
 
 func closeLarge(fds [2]int) {
-	closeBoth(fds)
+	closePipe(fds)
 	large.Add(-1)
 }
 
-func closeBoth(fds [2]int) {
+func closePipe(fds [2]int) {
 	unix.Close(fds[0])
 	unix.Close(fds[1])
+	open.Add(-1)
 }
 
 // Give takes it back. One that still holds bytes is closed.

@@ -199,3 +199,33 @@ func TestLargePipes(t *testing.T) {
 		}
 	}
 }
+
+// TestLimit: there are no more pipes than allowed, of any size, and one that is closed makes room for another.
+func TestLimit(t *testing.T) {
+	from, source := sockets(t)
+	most := int(open.Load()) + mostLargePipes + 5 // others may not have been given back
+	Limit(most)
+	defer Limit(MostPipes)
+	var taken []*Pipe
+	for p := Take(); p != nil; p = Take() {
+		if taken = append(taken, p); len(taken) > most {
+			t.Fatalf("%d pipes, want %d at most", len(taken), most)
+		}
+	}
+	if len(taken) == 0 {
+		t.Fatal("no pipe is lent")
+	}
+	io.WriteString(source, "left")
+	if n, errno := fill(t, taken[0], from, Most); n == 0 {
+		t.Fatal(errno)
+	}
+	Give(taken[0])
+	if taken[0] = Take(); taken[0] == nil {
+		t.Error("no pipe is lent though one was closed")
+	}
+	for _, p := range taken {
+		if p != nil {
+			Give(p)
+		}
+	}
+}

@@ -14,3 +14,7 @@ const Most = 256 << 10
 
 // smallPipe is what a pipe takes without being asked to, and that is used where there are too many large ones.
 const smallPipe = 64 << 10
+
+// MostPipes is how many pipes there are at a time, whatever Limit allows. Their pages are less than three quarters of those that a user without privileges may
+// have in pipes, see mostLargePipes. Where there are no more, bytes are copied, and what a sink has not taken waits in a buffer.
+const MostPipes = 512
