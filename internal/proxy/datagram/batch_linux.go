@@ -45,9 +45,9 @@ type batch struct {
 
 	takeFunc func(fd uintptr) bool
 	sendFunc func(fd uintptr)
-	// next and end are what sendFunc sends, and sent and bytes what it has.
-	next, end, sent int
-	bytes           int64
+	// next and end are what sendFunc is to send yet, and bytes what it has.
+	next, end int
+	bytes     int64
 
 	to      unix.RawSockaddrInet6
 	answers [controlSize]byte // the control message of what is sent
@@ -194,8 +194,9 @@ func (l *local) write(control *[controlSize]byte) int {
 	return 0
 }
 
-// send sends datagrams on a connected socket. Those that it does not take are lost, but for ECONNREFUSED, which is of one that was sent before.
-func (b *batch) send(raw syscall.RawConn, begin, end int) (sent int, bytes int64, err error) {
+// send sends datagrams on a connected socket, and returns the first one that it has neither sent nor lost. Those that the socket does not take are lost, but for
+// ECONNREFUSED, which is of one that was sent before.
+func (b *batch) send(raw syscall.RawConn, begin, end int) (next int, bytes int64, err error) {
 	for i := begin; i < end; i++ {
 		b.vectors[i].SetLen(b.size(i))
 		b.out[i].header.Name, b.out[i].header.Namelen = nil, 0
@@ -234,11 +235,11 @@ func (b *batch) setName(to *key, v6 bool) uint32 {
 }
 
 func (b *batch) sendAll(raw syscall.RawConn, begin, end int) (int, int64, error) {
-	b.next, b.end, b.sent, b.bytes, b.err = begin, end, 0, 0, nil
+	b.next, b.end, b.bytes, b.err = begin, end, 0, nil
 	if err := raw.Control(b.sendFunc); err != nil {
-		return 0, 0, err
+		return begin, 0, err
 	}
-	return b.sent, b.bytes, b.err
+	return b.next, b.bytes, b.err
 }
 
 // sendNow sends what the socket takes without waiting.
@@ -251,7 +252,6 @@ func (b *batch) sendNow(fd uintptr) {
 				b.bytes += int64(b.size(i))
 			}
 			b.next += n
-			b.sent += n
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ECONNREFUSED:
 			b.err = errno

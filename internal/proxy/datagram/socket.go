@@ -180,9 +180,9 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 		if known || end-begin > 1 {
 			ses.again.Store(true)
 		}
-		sent, bytes, err := in.send(ses.raw, begin, end)
+		next, bytes, err := in.send(ses.raw, begin, end)
 		ses.received.Add(bytes)
-		begin += sent
+		begin = next
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return // a datagram that was not taken is lost
 		}
