@@ -194,8 +194,8 @@ func (l *local) write(control *[controlSize]byte) int {
 	return 0
 }
 
-// send sends datagrams on a connected socket, and returns the first one that it has neither sent nor lost. Those that the socket does not take are lost, but for
-// ECONNREFUSED, which is of one that was sent before.
+// send sends datagrams on a connected socket, and returns the first one that it has neither sent nor lost. Those that the socket does not take are lost, unless that
+// is because the endpoint is unreachable, which likely one has told that was sent before.
 func (b *batch) send(raw syscall.RawConn, begin, end int) (next int, bytes int64, err error) {
 	for i := begin; i < end; i++ {
 		b.vectors[i].SetLen(b.size(i))
@@ -246,14 +246,14 @@ func (b *batch) sendAll(raw syscall.RawConn, begin, end int) (int, int64, error)
 func (b *batch) sendNow(fd uintptr) {
 	for b.next < b.end {
 		n, errno := call(unix.SYS_SENDMMSG, fd, b.out[b.next:b.end])
-		switch errno {
-		case 0:
+		switch {
+		case errno == 0:
 			for i := b.next; i < b.next+n; i++ {
 				b.bytes += int64(b.size(i))
 			}
 			b.next += n
-		case unix.EINTR:
-		case unix.EAGAIN, unix.ECONNREFUSED:
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN || unreachable(errno):
 			b.err = errno
 			return
 		default:

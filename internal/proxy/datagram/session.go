@@ -28,6 +28,7 @@ type session struct {
 	stats    *observe.RuleStats
 	backend  *upstream.Backend
 	endpoint *upstream.Endpoint
+	attempts int32        // to have a socket to one
 	conn     *net.UDPConn // to the endpoint; nil without one
 	raw      syscall.RawConn
 	local    netip.AddrPort
@@ -129,18 +130,33 @@ func (ses *session) choose(l *snapshot.Listener) observe.Reason {
 	return observe.ReasonOK
 }
 
-// connect chooses an endpoint and makes the socket to it, which sends nothing.
-func (ses *session) connect() observe.Reason {
+// maxAttempts is how many endpoints a session tries to have a socket to.
+const maxAttempts = 3
+
+// connect chooses an endpoint and makes the socket to it, which sends nothing. It fails at once where there is no way there, and another one is chosen.
+func (ses *session) connect() (reason observe.Reason) {
 	var info *upstream.PickInfo
 	if b := ses.backend.Balancing(); b != nil && b.Hash.GetSourceIp() {
 		ip := ses.key.client.Addr().As16()
 		info = &upstream.PickInfo{Hash: upstream.Hash(0).Add(ip[:]).Sum(), Hashed: true}
 	}
-	e := ses.backend.PickFor(&ses.socket.seed, &upstream.Tried{}, info)
-	if e == nil {
-		return observe.ReasonNoEndpoints
+	for tried := (upstream.Tried{}); ; tried.Add(ses.endpoint) {
+		e := ses.backend.PickFor(&ses.socket.seed, &tried, info)
+		switch {
+		case e == nil && ses.attempts == 0:
+			return observe.ReasonNoEndpoints
+		case e == nil, tried.Has(e):
+			return reason
+		}
+		ses.endpoint = e
+		ses.attempts++
+		if reason = ses.connectTo(e); reason != observe.ReasonConnectFailed || ses.attempts == maxAttempts {
+			return reason
+		}
 	}
-	ses.endpoint = e
+}
+
+func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 	if !e.Usable() {
 		return observe.ReasonConnectFailed
 	}
@@ -174,6 +190,17 @@ func exhausted(err error) bool {
 		if errors.Is(err, e) {
 			return true
 		}
+	}
+	return false
+}
+
+// unreachable reports whether an error of a connected socket says that what it sends does not arrive: the kernel has no way to the endpoint, or a datagram that was
+// sent before was answered by ICMP.
+func unreachable(err error) bool {
+	switch err {
+	case syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.ENETDOWN,
+		syscall.EACCES: // ICMPv6: administratively prohibited
+		return true
 	}
 	return false
 }
@@ -254,7 +281,7 @@ func (ses *session) record(o *observe.Observer, why observe.Reason, received, st
 		BytesReceived: received, BytesSent: ses.sent.Load(), Stats: ses.stats, Backend: int32(ses.ref + 1), Shard: uint32(ses.key.client.Port()),
 	}
 	if ses.endpoint != nil {
-		r.Upstream, r.Attempts = ses.endpoint.Address(), 1
+		r.Upstream, r.Attempts = ses.endpoint.Address(), ses.attempts
 	}
 	o.Finish(&r)
 }
@@ -269,7 +296,7 @@ func (ses *session) answer() {
 	}()
 	wait := ses.forwardAnswers
 	for ses.raw.Read(wait) == nil { // else it is closed
-		if errors.Is(ses.failed, syscall.ECONNREFUSED) {
+		if unreachable(ses.failed) {
 			ses.refused()
 			return
 		}

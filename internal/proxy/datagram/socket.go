@@ -183,7 +183,7 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 		next, bytes, err := in.send(ses.raw, begin, end)
 		ses.received.Add(bytes)
 		begin = next
-		if !errors.Is(err, syscall.ECONNREFUSED) {
+		if !unreachable(err) {
 			return // a datagram that was not taken is lost
 		}
 		ses.refused()

@@ -52,15 +52,27 @@ func silent(t *testing.T) *net.UDPConn {
 // serving returns a Set with a socket, and what gives that a route to the servers by these weights.
 func serving(t *testing.T, o Options, servers ...*net.UDPConn) (set *Set, s *Socket, weigh func(weights ...uint32)) {
 	t.Helper()
+	var at [][]netip.AddrPort
+	for _, server := range servers {
+		at = append(at, []netip.AddrPort{server.LocalAddr().(*net.UDPAddr).AddrPort()})
+	}
+	return servingAt(t, o, at...)
+}
+
+// servingAt is serving, with backends by the addresses of their endpoints.
+func servingAt(t *testing.T, o Options, servers ...[]netip.AddrPort) (set *Set, s *Socket, weigh func(weights ...uint32)) {
+	t.Helper()
 	backends := upstream.NewSet(upstream.Options{})
 	t.Cleanup(backends.Close)
 	key := func(i int) string { return fmt.Sprintf("Service/default/b%d/53", i) }
 	var resources []*config.Resource
 	for i, server := range servers {
-		at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+		var endpoints []*config.Endpoint
+		for _, at := range server {
+			endpoints = append(endpoints, &config.Endpoint{Address: at.Addr().String(), Port: uint32(at.Port())})
+		}
 		resources = append(resources, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key(i)}}},
-			&config.Resource{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key(i),
-				Endpoints: []*config.Endpoint{{Address: at.Addr().String(), Port: uint32(at.Port())}}}}})
+			&config.Resource{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key(i), Endpoints: endpoints}}})
 	}
 	if err := backends.Apply(resources, nil); err != nil {
 		t.Fatal(err)
@@ -98,6 +110,15 @@ func (s *Socket) client(t *testing.T) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// answersOnce reports whether a datagram comes back.
+func answersOnce(t *testing.T, c net.Conn) bool {
+	t.Helper()
+	c.Write([]byte("x"))
+	c.SetReadDeadline(time.Now().Add(testkit.Patience))
+	_, err := c.Read(make([]byte, 1))
+	return err == nil
 }
 
 // answered reports whether a datagram comes back, which may get lost and be sent again.
