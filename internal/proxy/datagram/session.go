@@ -175,8 +175,13 @@ func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 		conn.Close()
 		return observe.ReasonInternal
 	}
-	ses.conn = conn
-	ses.local = unmapped(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	local := unmapped(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	if local == unmapped(e.Address()) { // the system has connected the socket to itself, since nobody listens there
+		conn.Close()
+		e.Failed()
+		return observe.ReasonConnectFailed
+	}
+	ses.conn, ses.local = conn, local
 	e.Begin()
 	return observe.ReasonOK
 }

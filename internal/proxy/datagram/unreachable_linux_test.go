@@ -7,12 +7,15 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -31,11 +34,7 @@ func isolated(t *testing.T) bool {
 		c.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: id, Size: 1}}
 	}
-	out, err := c.CombinedOutput()
-	if c.Process == nil {
-		t.Skip("no network namespace: ", err)
-	}
-	if err != nil {
+	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	return false
@@ -76,6 +75,38 @@ func TestNoWay(t *testing.T) {
 		s.Close()
 		set.running.Wait()
 	}
+}
+
+// TestConnectedToItself: a session to a port at which nobody listens is none, if the socket for it gets just that port.
+func TestConnectedToItself(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	server := silent(t)
+	at := address(server)
+	var clock atomic.Int64
+	lines := &testkit.Log{}
+	log, err := observe.OpenAccessLog("json", lines, accesslog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, s, weigh := serving(t, Options{Clock: &clock, Observer: &observe.Observer{Log: log}}, server)
+	weigh(1)
+	s.Serve()
+	c := s.client(t)
+	server.Close()
+	only := fmt.Sprintf("%d\t%[1]d", at.Port())
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte(only), 0); err != nil {
+		t.Fatal(err)
+	}
+	c.Write([]byte("x"))
+	testkit.Eventually(t, "the datagram to be dropped", func() bool { return strings.Contains(lines.String(), `"reason":"connect_failed"`) })
+	if n := set.Sessions(); n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+	s.Close()
+	set.running.Wait()
+	log.Close(testkit.Patience)
 }
 
 func address(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
@@ -153,12 +184,13 @@ func TestICMPEndsSession(t *testing.T) {
 
 // local4or6 is silent for ICMP or ICMPv6.
 func local4or6(t *testing.T, kind byte) *net.UDPConn {
+	t.Helper()
 	if kind != icmpv6Unreachable {
 		return silent(t)
 	}
 	c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
 	if err != nil {
-		t.Skip("no IPv6: ", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
