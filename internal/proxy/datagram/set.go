@@ -58,6 +58,7 @@ type Set struct {
 	// scarceUntil is until when no session is begun, because the system had nothing left for the last one; of Clock.
 	scarceUntil atomic.Int64
 	running     sync.WaitGroup // the goroutines of sockets and sessions
+	sweeping    sync.Mutex     // held during a sweep
 
 	mu      sync.Mutex
 	sockets map[*Socket]struct{}
@@ -106,8 +107,27 @@ func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	return s, nil
 }
 
-// Sweep ends the sessions that idled too long, or were only answered for too long, or whose endpoint or route has gone. Call it about once a second.
+// Sweep ends the sessions that idled too long, or were only answered for too long, or whose endpoint or route has gone. Call it about once a second. It does not
+// wait for that, since thousands may end together, and does nothing while an earlier one is under way.
 func (set *Set) Sweep() {
+	if !set.sweeping.TryLock() {
+		return
+	}
+	go func() {
+		defer set.sweeping.Unlock()
+		defer set.recovered()
+		set.sweep()
+	}()
+}
+
+// recovered is deferred where a panic must not end the process.
+func (set *Set) recovered() {
+	if v := recover(); v != nil {
+		set.options.Observer.Panicked("datagrams", v)
+	}
+}
+
+func (set *Set) sweep() {
 	idle := set.options.Idle
 	if set.draining.Load() {
 		idle = min(idle, set.options.DrainIdle)
@@ -145,6 +165,8 @@ func (set *Set) Shutdown(ctx context.Context) (err error) {
 	for _, s := range set.all() {
 		s.close(observe.ReasonShuttingDown)
 	}
+	set.sweeping.Lock() // the sessions that it ends are logged by then
+	defer set.sweeping.Unlock()
 	set.running.Wait()
 	return err
 }

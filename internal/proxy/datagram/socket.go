@@ -66,24 +66,31 @@ func (s *Socket) Release() {
 	<-s.received
 }
 
-// Close ends the socket and all sessions on it.
+// Close ends the socket. The sessions on it end after that, since there may be thousands.
 func (s *Socket) Close() { s.close(observe.ReasonSessionEnded) }
 
 func (s *Socket) close(why observe.Reason) {
 	s.mu.Lock()
 	if !s.closed {
+		s.closed = true
+		all := slices.Collect(maps.Values(s.sessions))
+		s.set.running.Go(func() { s.endAll(all, why) })
 		s.turn.Close()
+		s.conn.Close()
 	}
-	s.closed = true
-	s.conn.Close()
-	all := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
-	for _, ses := range all {
-		s.end(ses, why)
-	}
 	s.set.mu.Lock()
 	delete(s.set.sockets, s)
 	s.set.mu.Unlock()
+}
+
+func (s *Socket) endAll(all []*session, why observe.Reason) {
+	for _, ses := range all {
+		func() {
+			defer s.set.recovered()
+			s.end(ses, why)
+		}()
+	}
 }
 
 // moments are since when, by the coarse clock, something must have passed in a session that is to last, and in one whose client has sent one datagram; and since when
@@ -93,12 +100,8 @@ type moments struct{ idle, once, answered int64 }
 // sweep ends the sessions that have had their time, and those that cannot go on.
 func (s *Socket) sweep(since moments) {
 	idle, others := s.ending(since)
-	for _, ses := range idle {
-		s.end(ses, observe.ReasonSessionIdle)
-	}
-	for _, ses := range others {
-		s.end(ses, observe.ReasonSessionEnded)
-	}
+	s.endAll(idle, observe.ReasonSessionIdle)
+	s.endAll(others, observe.ReasonSessionEnded)
 }
 
 // ending returns what sweep ends.
@@ -140,11 +143,7 @@ func (s *Socket) receive() {
 
 // deliver forwards a batch; of a panic only its datagrams are lost.
 func (s *Socket) deliver(in *batch, n int) {
-	defer func() {
-		if v := recover(); v != nil {
-			s.set.options.Observer.Panicked("datagrams", v)
-		}
-	}()
+	defer s.set.recovered()
 	for i := 0; i < n; {
 		from, ok := in.key(i)
 		if !ok {

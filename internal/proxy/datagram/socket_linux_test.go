@@ -143,42 +143,65 @@ func TestEndsBesideOthers(t *testing.T) {
 	if !answered(s.client(t)) {
 		t.Fatal("a datagram has no answer")
 	}
-	s.mu.Lock()
-	var idle *session
-	for _, idle = range s.sessions {
-	}
-	s.mu.Unlock()
-	inUse, release, swept := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go idle.raw.Control(func(uintptr) { // which has closing the socket wait
-		close(inUse)
-		<-release
-	})
-	<-inUse
+	idle, release := s.busy()
 	clock.Add(DefaultIdle.Milliseconds())
-	go func() {
-		defer close(swept)
-		set.Sweep()
-	}()
-	testkit.Eventually(t, "the session to end", func() bool {
+	ends := func() bool {
 		if !s.mu.TryLock() {
 			return true // or that is what others wait for
 		}
 		defer s.mu.Unlock()
 		return idle.ended
-	})
+	}
+	for range 2 { // while the session that the first one ends is in use yet
+		returnsAtOnce(t, "Sweep", set.Sweep)
+		testkit.Eventually(t, "the session to end", ends)
+	}
 	passes := answered(s.client(t))
-	close(release)
-	<-swept
+	release()
+	set.sweeping.Lock() // waits for the end
+	set.sweeping.Unlock()
 	if !passes {
 		t.Error("datagrams of others wait for the end of a session")
 	}
 	if n := set.Sessions(); n != 1 {
 		t.Errorf("%d sessions, want 1", n)
 	}
-	s.Close()
+	_, release = s.busy()
+	returnsAtOnce(t, "Close", s.Close)
+	release()
 	set.running.Wait()
 	if n := set.Sessions(); n != 0 {
 		t.Errorf("%d sessions of a socket that is closed", n)
+	}
+}
+
+// busy uses the socket of the session that there is, so that closing it takes until release.
+func (s *Socket) busy() (ses *session, release func()) {
+	s.mu.Lock()
+	for _, ses = range s.sessions {
+	}
+	s.mu.Unlock()
+	inUse, released := make(chan struct{}), make(chan struct{})
+	go ses.raw.Control(func(uintptr) {
+		close(inUse)
+		<-released
+	})
+	<-inUse
+	return ses, func() { close(released) }
+}
+
+// returnsAtOnce fails the test where f waits for what is busy.
+func returnsAtOnce(t *testing.T, name string, f func()) {
+	t.Helper()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		f()
+	}()
+	select {
+	case <-returned:
+	case <-time.After(testkit.Patience):
+		t.Fatalf("%s waits for the end of a session", name)
 	}
 }
 
@@ -346,7 +369,7 @@ func TestAnsweredForLong(t *testing.T) {
 					t.Fatal(err)
 				}
 				clock.Add(step.Milliseconds())
-				set.Sweep()
+				set.sweep()
 				if n := set.Sessions(); n != 1 && at < DefaultAnswered {
 					t.Fatalf("the session has ended after %v", at)
 				}
