@@ -266,7 +266,8 @@ type socketEnd struct {
 	// toEnd: reads go on until one finds nothing, since the end of the stream, or urgent data, may follow what a read has brought. Else one that does not
 	// fill its memory has taken all, and the poller tells of what comes next.
 	toEnd    bool
-	ended    bool // it has sent its last
+	closing  bool // it sends no more, of which not all may have been read
+	ended    bool // it has sent its last, and that was read
 	writable bool // the poller tells when it takes more
 }
 
@@ -502,7 +503,8 @@ func (p *Pair) Held() (bytes int) {
 func (p *Pair) event(s *socketEnd, events uint32) {
 	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.readable = true
-		s.toEnd = s.toEnd || events&(unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+		s.closing = s.closing || events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+		s.toEnd = s.toEnd || s.closing || events&unix.EPOLLPRI != 0
 	}
 	broken := events&(unix.EPOLLERR|unix.EPOLLHUP) != 0
 	switch p.state {
@@ -556,7 +558,7 @@ func (p *Pair) peek() {
 	case n == 0:
 		p.fail(Client, io.EOF)
 	default:
-		last := p.client.toEnd // a client that has sent its last sends no more of its hello
+		last := p.client.closing // a client that has sent its last sends no more of its hello
 		if p.handler.Hello(p.loop.input[:n]); last && p.state == pairAwaiting {
 			p.fail(Client, io.ErrUnexpectedEOF)
 		}

@@ -461,6 +461,32 @@ func TestLoopHello(t *testing.T) {
 			t.Errorf("got %q, %v", b, err)
 		}
 	})
+	t.Run("behind urgent data", func(t *testing.T) {
+		l := inLoop(t)
+		looked := make(chan string, 10)
+		l.hello = func(b []byte) {
+			if looked <- string(b); len(b) == 5 {
+				l.pair.Fail(Neither, errors.New("the hello is there"))
+			}
+		}
+		l.loop.Locked(func() { l.pair.AwaitHello(l.now.Load() + 1000) })
+		raw, err := l.client.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), []byte("!"), unix.MSG_OOB, nil) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(l.client, "he")
+		if b := <-looked; b != "he" {
+			t.Fatalf("got %q", b)
+		}
+		io.WriteString(l.client, "llo")
+		if e := l.ended(); e.Failed != Neither {
+			t.Errorf("ended as %+v", e)
+		}
+	})
 	t.Run("given up", func(t *testing.T) {
 		l := inLoop(t)
 		fd := make(chan int, 1)
