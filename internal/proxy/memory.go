@@ -185,7 +185,7 @@ func (p *Proxy) endForMemory(now time.Time, used uint64) {
 		if ended || m.heldUpUntil.IsZero() {
 			m.heldUpUntil = now.Add(client.JudgedFor)
 		}
-		if p.endUnused(used, ended || now.Before(m.heldUpUntil) && p.clients.HeldUp()) || ended {
+		if p.endUnusedTunnels(used, ended || now.Before(m.heldUpUntil) && p.clients.HeldUp()) || ended {
 			m.heldAt = cycle + settleCycles
 		}
 	}
@@ -235,9 +235,9 @@ func endUntil(excess uint64, kinds []holding, report func(what string, n int)) (
 	return ended
 }
 
-// endUnused ends tunnels that are unused where nothing else was to be ended, as long as that is seen to help: they hold little, and it may be others who have
+// endUnusedTunnels ends tunnels that are unused where nothing else was to be ended, as long as that is seen to help: they hold little, and it may be others who have
 // the memory. It reports whether it has ended any.
-func (p *Proxy) endUnused(used uint64, others bool) bool {
+func (p *Proxy) endUnusedTunnels(used uint64, others bool) bool {
 	m := p.memory
 	m.inVain = m.inVain || m.endedAt > 0 && used >= m.endedAt
 	m.endedAt = 0

@@ -514,14 +514,14 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 	})
 	for i := range s.shards {
 		ended += s.shards[i].end(most-ended, func(c *Conn) bool {
-			if counts[c.key] <= level || !c.endUnused(now) {
+			if counts[c.key] <= level || !c.endWithoutRequest(now) {
 				return false
 			}
 			counts[c.key]--
 			return true
 		})
 	}
-	return ended + s.l4.endUnused(counts, level, most-ended, now)
+	return ended + s.l4.endAwaitingHello(counts, level, most-ended, now)
 }
 
 // endTunnelsAbove is endAbove for tunnels that are unused.
@@ -639,9 +639,9 @@ func (c *Conn) endHTTP2(h *http2.Conn, least time.Duration) bool {
 	return true
 }
 
-// endUnused evicts the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
+// endWithoutRequest evicts the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
 // whether it does.
-func (c *Conn) endUnused(now int64) bool {
+func (c *Conn) endWithoutRequest(now int64) bool {
 	if c.endIdle() {
 		c.set.evict(&c.counted)
 		return true

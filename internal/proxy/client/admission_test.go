@@ -131,7 +131,7 @@ func TestEvictionLosesRace(t *testing.T) {
 		given := make(chan bool)
 		go func() {
 			time.Sleep(time.Duration(i) * time.Microsecond / 2)
-			given <- server.endUnused(set.engine.Now() + 3000)
+			given <- server.endWithoutRequest(set.engine.Now() + 3000)
 		}()
 		ask := func() error {
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -332,9 +332,9 @@ func (c *l4Conn) used() (ms int64, tunnel bool) { return c.pair.Used() }
 // stuck implements moments, with the loop locked.
 func (c *l4Conn) stuck() (ms int64, stuck bool) { return c.pair.Stuck() }
 
-// endUnused evicts and ends connections whose ClientHello has been awaited for parkAfter at least, of clients that have more than level, up to so many,
+// endAwaitingHello evicts and ends connections whose ClientHello has been awaited for parkAfter at least, of clients that have more than level, up to so many,
 // and returns how many. It takes them out of counts.
-func (l *l4Loops) endUnused(counts map[clientKey]int, level, most int, now int64) (ended int) {
+func (l *l4Loops) endAwaitingHello(counts map[clientKey]int, level, most int, now int64) (ended int) {
 	var due []*l4Conn
 	l.each(func(c *l4Conn) {
 		until, awaits := c.pair.Awaits()

@@ -21,7 +21,7 @@ func (l *l4Loops) cut(observe.Reason) {}
 
 func (l *l4Loops) each(func(*l4Conn)) {}
 
-func (l *l4Loops) endUnused(map[clientKey]int, int, int, int64) int { return 0 }
+func (l *l4Loops) endAwaitingHello(map[clientKey]int, int, int, int64) int { return 0 }
 
 // l4Conn is a connection of a loop, of which there are none.
 type l4Conn struct {

@@ -16,7 +16,7 @@ import (
 type duplex struct {
 	net.Conn // what is written to
 	c        *Conn
-	early    []byte // what was read already
+	early    []byte // what was read already, as much as a Buffer takes at most, see tunnel.Socket
 }
 
 // newDuplex makes the connection the end of a tunnel, which gives back what it has read to. It must not be called within a step.

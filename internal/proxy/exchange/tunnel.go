@@ -207,7 +207,7 @@ func reasonOf(end tunnel.End) observe.Reason {
 // connDuplex is a connection of its own as the end of a tunnel.
 type connDuplex struct {
 	*upstream.Conn
-	early []byte // what came before
+	early []byte // what came before, as much as a Buffer takes at most, see tunnel.Socket
 }
 
 // ReadInto implements tunnel.Duplex.

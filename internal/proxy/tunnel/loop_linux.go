@@ -655,10 +655,11 @@ func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
 	return true, p.state == pairJoined
 }
 
-// finish passes on that a source has sent its last, and ends the pair where the other one has, too. False is that it has ended.
+// finish passes on that a source has sent its last, and ends the pair where the other one has, too. False is that it has ended. Neither direction holds anything
+// from its finish on, since nothing is read before the sink has taken what is held, nor after the last.
 func (p *Pair) finish(from, to *socketEnd) bool {
 	from.ended = true
-	if to.ended && !p.toClient.holds() && !p.toBackend.holds() {
+	if to.ended {
 		p.end(End{}) // the close tells the sink as well
 		return false
 	}
@@ -754,9 +755,5 @@ func (p *Pair) flush(d *flow, to *socketEnd) bool {
 		p.enter(&p.loop.active)
 	}
 	p.moved = p.loop.options.Now()
-	if from, _ := p.ends(d); from.ended && to.ended && !p.toClient.holds() && !p.toBackend.holds() {
-		p.end(End{})
-		return false
-	}
 	return true
 }

@@ -38,7 +38,8 @@ type Buffer interface {
 	Give()
 }
 
-// Socket is a Duplex whose bytes are those of a socket.
+// Socket is a Duplex whose bytes are those of a socket. What it has read before must fit into the Buffer of the first ReadInto, since what follows that may be taken
+// from the socket directly.
 type Socket interface {
 	// Raw is the socket; nil where it must not be read from or written to directly.
 	Raw() syscall.RawConn
