@@ -8,8 +8,8 @@ import (
 )
 
 // Connections of layer-4 routes that need nothing but to have their bytes moved between two sockets have no Conn, where the system allows that: they are
-// driven by loops (see tunnel.Loop), one for each core. The others, which have TLS on either side, begin with a PROXY header or must wait for their turn
-// to be dialled, are Conns.
+// driven by loops (see tunnel.Loop), one for each core. The others, which have TLS on either side, begin with a PROXY header, go to a backend
+// with a BackendTrafficPolicy or must wait for their turn to be dialled, are Conns.
 
 // L4InLoops reports whether connections that come to a port now are to be handed to ServeL4.
 func (s *Set) L4InLoops(port *snapshot.Port) bool {
