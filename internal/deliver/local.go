@@ -25,8 +25,8 @@ func NewLocal(p *proxy.Proxy) *Local {
 	return &Local{proxy: p, served: map[config.ID]*config.Resource{}}
 }
 
-// Apply gives a generation to the proxy and returns which listeners do not serve, by config.Listener.key.
-func (l *Local) Apply(u *config.Update) map[string]error {
+// Apply gives a generation to the proxy and returns Listeners of its Result.
+func (l *Local) Apply(u *config.Update) map[string]*proxy.ListenerError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	result := l.proxy.Apply(u)
@@ -44,8 +44,8 @@ func (l *Local) Apply(u *config.Update) map[string]error {
 	return result.Listeners
 }
 
-// Rebind tries to bind again what could not be bound, and returns which listeners do not serve.
-func (l *Local) Rebind() map[string]error { return l.proxy.Rebind().Listeners }
+// Rebind tries to bind again what could not be bound, and returns what Apply does.
+func (l *Local) Rebind() map[string]*proxy.ListenerError { return l.proxy.Rebind().Listeners }
 
 // Unavailable returns what the proxy cannot reach, see proxy.Proxy.Unavailable.
 func (l *Local) Unavailable() map[config.ID]string { return l.proxy.Unavailable() }

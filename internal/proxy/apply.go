@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 	"weak"
 
@@ -23,9 +24,9 @@ import (
 // Result answers an Update.
 type Result struct {
 	Generation uint64
-	// Listeners that do not serve and why, by config.Listener.key; after every
+	// Listeners that do not serve, or not all that they are to, by config.Listener.key; after every
 	// Apply all of them, not only new ones.
-	Listeners map[string]error
+	Listeners map[string]*ListenerError
 	// Rejected are Resources that this data plane cannot carry out; the version before
 	// stays in force, but no Backend in cleartext where TLS was asked for, and none that has fields which are unknown here:
 	// nothing is sent to it. Only a defect or a sender of another version causes one.
@@ -44,7 +45,7 @@ type state struct {
 	listeners map[string]*listenerState
 	routes    map[string]*snapshot.Route
 	l4Routes  map[string]*snapshot.L4Route
-	failed    map[string]error                    // why listeners do not serve, by key
+	failed    map[string]*ListenerError           // by key
 	kinds     map[config.Kind]map[string]struct{} // keys in force, for the metrics
 }
 
@@ -62,7 +63,7 @@ type listenerState struct {
 	closed bool
 	placed []*snapshot.Socket // none of UDP
 	bound  []listen.Addr
-	err    error // why it does not serve
+	failed ListenerError
 }
 
 // unused reports whether neither a configuration nor a route names the listener.
@@ -349,7 +350,7 @@ func (p *Proxy) relisten(generation uint64) {
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
 	for _, key := range keys {
 		ls := p.state.listeners[key]
-		ls.placed, ls.bound, ls.err = nil, nil, nil
+		ls.placed, ls.bound, ls.failed = nil, nil, ListenerError{}
 		if ls.config == nil {
 			if ls.stats != nil {
 				ls.stats.Release()
@@ -360,7 +361,7 @@ func (p *Proxy) relisten(generation uint64) {
 			}
 			continue
 		}
-		ls.err = p.place(ls, wanted)
+		ls.failed.Invalid = p.place(ls, wanted)
 	}
 	fresh := p.bind(wanted.ports)
 	next := &snapshot.Snapshot{Generation: generation}
@@ -378,14 +379,14 @@ func (p *Proxy) relisten(generation uint64) {
 			ls := p.state.listeners[l.Config.Key]
 			ls.placed, ls.bound = append(ls.placed, s), append(ls.bound, addr)
 			if p.closed { // it goes on for the connections that there are
-				ls.err = &BindError{Address: addr.String(), Err: net.ErrClosed}
+				ls.failed.bind(addr, net.ErrClosed)
 			}
 		}
 	}
 	p.relistenUDP(wanted.datagrams)
 	for _, key := range keys {
-		if ls := p.state.listeners[key]; ls != nil && ls.config != nil && ls.err == nil && len(ls.bound) == 0 {
-			ls.err = fmt.Errorf("no address to bind")
+		if ls := p.state.listeners[key]; ls != nil && ls.config != nil && !ls.failed.any() && len(ls.bound) == 0 {
+			ls.failed.Invalid = fmt.Errorf("no address to bind")
 		}
 	}
 	p.noteFailed()
@@ -500,10 +501,11 @@ func (p *Proxy) addresses(c *config.Listener) ([]listen.Addr, error) {
 	return out, nil
 }
 
-// bind opens the sockets that are wanted and not open. The listeners of a socket that cannot be
-// bound keep the others they have.
+// bind opens the sockets that are wanted and not open, in the order of their addresses: of two that exclude each other, such as all addresses and one
+// of them, it is always the same that has the port. The listeners of a socket that cannot be bound keep the others they have.
 func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.Socket) {
-	for addr, port := range wanted {
+	for _, addr := range sortedAddrs(wanted) {
+		port := wanted[addr]
 		if p.sockets[addr] != nil {
 			continue
 		}
@@ -514,33 +516,66 @@ func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.S
 			continue
 		}
 		for _, l := range port.Listeners.All() {
-			p.state.listeners[l.Config.Key].err = &BindError{Address: addr.String(), Err: err}
+			p.state.listeners[l.Config.Key].failed.bind(addr, err)
 		}
 	}
 	return fresh
 }
 
-// BindError says that a listener's address could not be bound.
-type BindError struct {
-	Address string // as listen.Addr.String
-	Err     error  // the system's
+// ListenerError is why a listener does not serve, or not all that it is to.
+type ListenerError struct {
+	// Invalid is why its configuration is not carried out, or not as a whole; nil where it is.
+	Invalid error
+	// Unbound are those of its addresses that could not be bound, sorted.
+	Unbound []*BindError
 }
 
-func (e *BindError) Error() string { return fmt.Sprintf("cannot bind %s: %v", e.Address, e.Err) }
+func (e *ListenerError) any() bool { return e.Invalid != nil || len(e.Unbound) > 0 }
+
+func (e *ListenerError) bind(addr listen.Addr, err error) {
+	e.Unbound = append(e.Unbound, &BindError{addr, err})
+}
+
+func (e *ListenerError) Error() string {
+	var texts []string
+	for _, err := range e.Unwrap() {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap gives all that is wrong.
+func (e *ListenerError) Unwrap() (all []error) {
+	if e.Invalid != nil {
+		all = append(all, e.Invalid)
+	}
+	for _, u := range e.Unbound {
+		all = append(all, u)
+	}
+	return all
+}
+
+// BindError says that a listener's address could not be bound.
+type BindError struct {
+	Addr listen.Addr
+	Err  error // the system's
+}
+
+func (e *BindError) Error() string { return fmt.Sprintf("cannot bind %s: %v", e.Addr, e.Err) }
 
 // Unwrap gives the system's error.
 func (e *BindError) Unwrap() error { return e.Err }
 
 // noteFailed finds the listeners that do not serve, once sockets are laid out: nothing else changes them.
 func (p *Proxy) noteFailed() {
-	p.state.failed = map[string]error{}
+	p.state.failed = map[string]*ListenerError{}
 	for key, ls := range p.state.listeners {
 		if ls.config == nil {
 			continue
 		}
-		ls.stats.SetUp(ls.err == nil)
-		if ls.err != nil {
-			p.state.failed[key] = ls.err
+		ls.stats.SetUp(!ls.failed.any())
+		if ls.failed.any() {
+			p.state.failed[key] = new(ls.failed)
 		}
 	}
 }
@@ -561,3 +596,7 @@ func (a *applying) report(u *config.Update, took time.Duration) {
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+func sortedAddrs[V any](m map[listen.Addr]V) []listen.Addr {
+	return slices.SortedFunc(maps.Keys(m), listen.Addr.Compare)
+}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 )
@@ -188,6 +190,34 @@ func TestPortTaken(t *testing.T) {
 	}
 	if b := g.Bound(); len(b) != 1 || b[0].Addresses[0] != g.addr() {
 		t.Errorf("%+v", b)
+	}
+}
+
+// TestBindOrder: of addresses that exclude each other it is always the same that is bound, and each other one is told of, beside what else is wrong with the listener.
+func TestBindOrder(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	for range 10 {
+		g := startGateway(t, Timeouts{})
+		all := g.httpListener("all", "")
+		all.GetListener().Addresses = []string{"0.0.0.0"}
+		some := g.httpListener("some", "")
+		some.GetListener().Addresses = []string{"127.0.0.3", "127.0.0.1", "127.0.0.2"}
+		some.GetListener().Filters = []*anypb.Any{{TypeUrl: "type.googleapis.com/moongate.config.v1.NotYet"}}
+		r := g.Apply(&config.Update{Generation: 1, Upserts: []*config.Resource{all, some}})
+		failed := r.Listeners["default/gw/some"]
+		if len(r.Listeners) != 1 || failed == nil || failed.Invalid == nil || len(failed.Unbound) != 3 {
+			t.Fatalf("%v, want that the listener of single addresses has neither its filter nor one of these", r.Listeners)
+		}
+		for i, u := range failed.Unbound {
+			if u.Addr.IP.String() != fmt.Sprintf("127.0.0.%d", i+1) || !errors.Is(u, syscall.EADDRINUSE) {
+				t.Errorf("the error of address %d is %v", i+1, u)
+			}
+		}
+		if b := g.Bound(); len(b) != 1 || b[0].Key != "default/gw/all" {
+			t.Errorf("bound: %+v", b)
+		}
+		g.Shutdown(t.Context())
 	}
 }
 

@@ -32,12 +32,13 @@ func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 			s.Close()
 		}
 	}
-	for addr, l := range wanted {
+	for _, addr := range sortedAddrs(wanted) {
+		l := wanted[addr]
 		ls := p.state.listeners[l.Config.Key]
 		if s := p.datagrams[addr]; s != nil {
 			s.SetListener(l)
 		} else if s, err := p.openUDP(addr); err != nil {
-			ls.err = &BindError{Address: addr.String(), Err: err}
+			ls.failed.bind(addr, err)
 			continue
 		} else {
 			p.datagrams[addr] = s
@@ -46,7 +47,7 @@ func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 		}
 		ls.bound = append(ls.bound, addr)
 		if p.closed {
-			ls.err = &BindError{Address: addr.String(), Err: net.ErrClosed}
+			ls.failed.bind(addr, net.ErrClosed)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	cryptotls "crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -296,8 +295,7 @@ func (p *Proxy) Bound() []BoundListener {
 	var out []BoundListener
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
-		var unbound *BindError // of one address; the others serve
-		if ls.config == nil || len(ls.bound) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) || ls.closed {
+		if ls.config == nil || len(ls.bound) == 0 || ls.failed.Invalid != nil || ls.closed {
 			continue
 		}
 		if p := ls.config.Protocol; ls.tls == nil && (p == config.Protocol_PROTOCOL_HTTPS || p == config.Protocol_PROTOCOL_TLS) {

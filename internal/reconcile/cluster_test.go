@@ -160,7 +160,7 @@ func TestRemoteFaults(t *testing.T) {
 		defer p.mu.Unlock()
 		p.listeners = nil
 		if err != nil {
-			p.listeners = map[string]error{"n/gw/l0": err}
+			p.listeners = failing("n/gw/l0", err)
 		}
 	}
 	change := func(generation int64) (before int) {

@@ -183,7 +183,7 @@ func TestChaos(t *testing.T) {
 						proxy.mu.Lock()
 						proxy.listeners = nil
 						if r.IntN(3) == 0 {
-							proxy.listeners = map[string]error{"n/" + name + "/l0": fmt.Errorf("fault %d", r.IntN(2))}
+							proxy.listeners = failing("n/"+name+"/l0", fmt.Errorf("fault %d", r.IntN(2)))
 						}
 						proxy.mu.Unlock()
 						goOn()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -36,25 +38,42 @@ func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 
 // report gives the translator what differs from the last time in which listeners do not serve, and
 // reports whether anything does. served returns a listener that the proxy has. An address that is not on this host is the
 // Gateway's fault, all else the listener's.
-func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]error) bool {
+func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]*proxy.ListenerError) bool {
 	listeners, addresses := map[string]portFault{}, map[gatewayAddress]bool{}
-	for key, err := range failed {
+	for key, failure := range failed {
 		l := served(key)
 		if l == nil {
 			continue
 		}
-		if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(l.Addresses) == 0 {
-			listeners[key] = faultOfPort(l.Port, err)
-			continue
-		}
-		for _, address := range l.Addresses {
-			if !onThisHost(address) {
+		var all []portFault
+		for _, err := range failure.Unwrap() {
+			if address := absent(l, err); address != "" {
 				addresses[gatewayAddress{l.Gateway, address}] = true
+			} else if fault := faultOfPort(l.Port, err); !slices.Contains(all, fault) { // it may be the same at each address
+				all = append(all, fault)
 			}
+		}
+		if len(all) > 0 {
+			listeners[key] = joined(all)
 		}
 	}
 	news := f.reportListeners(t, listeners)
 	return f.reportAddresses(t, addresses) || news
+}
+
+// absent returns the entry of spec.addresses that is not on this host, as err says; "" where it says anything else. What the host has by now does not count: until it is tried
+// again the address is not bound.
+func absent(l *config.Listener, err error) string {
+	bind, is := err.(*proxy.BindError)
+	if !is || !errors.Is(bind, syscall.EADDRNOTAVAIL) {
+		return ""
+	}
+	for _, address := range l.Addresses {
+		if ip, err := netip.ParseAddr(address); err == nil && ip == bind.Addr.IP {
+			return address
+		}
+	}
+	return ""
 }
 
 func (f *faults) reportListeners(t *translate.Translator, now map[string]portFault) bool {
@@ -121,17 +140,20 @@ func (f *faults) reportUnavailable(t *translate.Translator, now map[config.ID]st
 	return true
 }
 
-// onThisHost reports whether anything can listen at the address.
-func onThisHost(address string) bool {
-	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		return !errors.Is(err, syscall.EADDRNOTAVAIL)
-	}
-	return ln.Close() == nil
-}
-
 // portFault is why a listener cannot be bound. remedy is "" where it is to free the port.
 type portFault struct{ message, remedy string }
+
+// joined is several in one.
+func joined(all []portFault) portFault {
+	var messages, remedies []string
+	for _, f := range all {
+		messages = append(messages, f.message)
+		if f.remedy != "" {
+			remedies = append(remedies, f.remedy)
+		}
+	}
+	return portFault{strings.Join(messages, "; "), strings.Join(remedies, "; ")}
+}
 
 func faultOfPort(port uint32, err error) portFault {
 	switch {

@@ -92,7 +92,7 @@ type remote struct {
 	updates   int
 	touched   int           // resources in updates
 	gate      chan struct{} // closed: apply goes on
-	listeners map[string]error
+	listeners map[string]*proxy.ListenerError
 	rejects   map[config.ID]error
 }
 
@@ -117,6 +117,11 @@ func (r *remote) apply(u *config.Update) proxy.Result {
 		delete(r.resources, id)
 	}
 	return proxy.Result{Generation: u.Generation, Listeners: maps.Clone(r.listeners), Rejected: rejected}
+}
+
+// failing is the failure of one listener.
+func failing(key string, err error) map[string]*proxy.ListenerError {
+	return map[string]*proxy.ListenerError{key: {Invalid: err}}
 }
 
 func (r *remote) rebind() proxy.Result {

@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -110,7 +111,7 @@ func (s *Standalone) settle() {
 }
 
 // apply gives a generation to the proxy and returns which listeners do not serve.
-func (s *Standalone) apply(u *config.Update) map[string]error {
+func (s *Standalone) apply(u *config.Update) map[string]*proxy.ListenerError {
 	s.last.Generation = u.Generation
 	s.last.Applied += len(u.Upserts) + len(u.Removals)
 	unbound := s.o.Delivery.Apply(u)

@@ -308,6 +308,35 @@ func TestAddressFault(t *testing.T) {
 	}
 }
 
+// TestFaultsOfAddresses: what is wrong with each address of a listener is told, and stays the same however often it is tried again.
+func TestFaultsOfAddresses(t *testing.T) {
+	s := newSite(t)
+	_, port := take(t)
+	gw := gateway(port)
+	for _, a := range []string{"192.0.2.1", "127.0.0.1", "198.51.100.1", "127.0.0.2"} {
+		gw.Spec.Addresses = append(gw.Spec.Addresses, gwv1.GatewaySpecAddress{Type: ptr(gwv1.IPAddressType), Value: a})
+	}
+	s.set(class(), gw, redirect("/"))
+	told := func() string { return fmt.Sprint(s.gateway.Conditions, s.gateway.Listeners[0].Conditions) }
+	first, published := told(), s.publish
+	for _, want := range []string{"address 192.0.2.1 cannot be used", "address 198.51.100.1 cannot be used", "port " + fmt.Sprint(port) + " is taken by another process"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("%q is not told: %s", want, first)
+		}
+	}
+	for range 10 {
+		s.Retry()
+	}
+	if s.publish != published {
+		t.Errorf("told %d times more, at last %s", s.publish-published, told())
+	}
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.2:%d", port))
+	if err != nil {
+		t.Fatalf("the address that can be used: %v", err)
+	}
+	c.Close()
+}
+
 // TestConfigDump: the dump is in order and the same each time.
 func TestConfigDump(t *testing.T) {
 	s := newSite(t)

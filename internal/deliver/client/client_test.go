@@ -21,6 +21,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -108,7 +109,7 @@ func TestAnswers(t *testing.T) {
 	b := newBench(t, func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 		eng := <-e
 		eng.mu.Lock()
-		eng.listeners = map[string]error{"a": fmt.Errorf("bind: %w", syscall.EADDRINUSE)}
+		eng.listeners = map[string]*proxy.ListenerError{"a": {Unbound: []*proxy.BindError{{Err: syscall.EADDRINUSE}}}}
 		eng.rejects = map[config.ID]error{listener("bad", 1).ID(): errors.New("cannot")}
 		eng.mu.Unlock()
 		if err := send(s, begin("e", 4, true), chunk(listener("a", 80), unknownResource(), listener("bad", 1)), commit(4)); err != nil {

@@ -28,7 +28,7 @@ type engine struct {
 	resources map[config.ID]*config.Resource
 	updates   []*config.Update
 	rebinds   int
-	listeners map[string]error // that do not serve
+	listeners map[string]*proxy.ListenerError // that do not serve
 	rejects   map[config.ID]error
 }
 
@@ -61,8 +61,8 @@ func (e *engine) rebind() proxy.Result {
 	return proxy.Result{Listeners: e.failing()}
 }
 
-func (e *engine) failing() map[string]error {
-	out := map[string]error{}
+func (e *engine) failing() map[string]*proxy.ListenerError {
+	out := map[string]*proxy.ListenerError{}
 	for key, err := range e.listeners {
 		if e.resources[config.ID{Kind: config.KindListener, Key: key}] != nil {
 			out[key] = err

@@ -108,7 +108,7 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 }
 
 // setFaults answers whether anything is new.
-func (h *holding) setFaults(listeners map[string]error) bool {
+func (h *holding) setFaults(listeners map[string]*proxy.ListenerError) bool {
 	now := make(map[string]string, len(listeners))
 	for key, err := range listeners {
 		l := h.resources[config.ID{Kind: config.KindListener, Key: key}].GetListener()

@@ -408,7 +408,7 @@ func TestUnknownFields(t *testing.T) {
 	testkit.AddField(t, back.GetBackend(), config.FirstIgnorable-1)
 	route := &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{Key: "r", Name: "cannot be carried out"}}}
 	refused := errors.New("refused")
-	apply(proxy.Result{Listeners: map[string]error{"a": refused, "c": refused}, Rejected: map[config.ID]error{back.ID(): refused, route.ID(): refused}}, strict, back, route)
+	apply(proxy.Result{Listeners: map[string]*proxy.ListenerError{"a": {Invalid: refused}, "c": {Invalid: refused}}, Rejected: map[config.ID]error{back.ID(): refused, route.ID(): refused}}, strict, back, route)
 
 	a := h.ack()
 	var rejected []string

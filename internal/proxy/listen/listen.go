@@ -6,6 +6,7 @@
 package listen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ func (a Addr) String() string {
 	}
 	return netip.AddrPortFrom(a.IP, a.Port).String()
 }
+
+// Compare orders by address, and then by port; every address comes first.
+func (a Addr) Compare(b Addr) int { return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Port, b.Port)) }
 
 // Predecessor is another process, whose sockets this one takes over.
 type Predecessor interface {
