@@ -119,7 +119,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	g.makeProxy()
 	g.local = deliver.NewLocal(g.proxy)
 	g.loop = reconcile.NewStandalone(reconcile.StandaloneOptions{
-		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind),
+		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind), Bind: texts(bind),
 			RateLimits: redis, Panicked: panicked(g.metrics, g.log)}),
 		Delivery: g.local,
 		Publish: func(changes []translate.StatusChange) {

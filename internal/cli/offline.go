@@ -196,8 +196,12 @@ func statusAddresses(bind []netip.Addr) []string {
 	if len(bind) == 0 {
 		return []string{netip.IPv4Unspecified().String(), netip.IPv6Unspecified().String()}
 	}
-	texts := make([]string, len(bind))
-	for i, addr := range bind {
+	return texts(bind)
+}
+
+func texts(addrs []netip.Addr) []string {
+	texts := make([]string, len(addrs))
+	for i, addr := range addrs {
 		texts[i] = addr.String()
 	}
 	return texts

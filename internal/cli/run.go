@@ -95,6 +95,13 @@ func (o *RunOptions) bindAddresses() ([]netip.Addr, error) {
 		}
 		addrs = append(addrs, addr)
 	}
+	for i, addr := range addrs {
+		for j, other := range addrs {
+			if i != j && (addr == other || other.IsUnspecified() && addr.Is4() == other.Is4()) {
+				return nil, usage("--bind %s covers --bind %s, which cannot be bound beside it; leave that out", other, addr)
+			}
+		}
+	}
 	return addrs, nil
 }
 

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -260,8 +261,8 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 			}
 			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
 				Client: listener.ClientCertificate(gw), Clients: g.Clients, Redis: redisRef{name(g.Redis), g.RedisKey}, Merged: name(g.Merged)}
-			if !gs.o.Cluster {
-				terms.Addresses = g.Binds
+			if !gs.o.Cluster && terms.Merged == (name{}) { // else the proxies have addresses of their own
+				terms.Addresses = distinct(g.Binds)
 			}
 			terms.ListenerSets.From = gwv1.NamespacesFromNone
 			if allowed := gw.Spec.AllowedListeners; allowed != nil && allowed.Namespaces != nil {
@@ -269,6 +270,24 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 			}
 			return terms, true
 		}, sameDeeply[listenerTerms])
+}
+
+// distinct leaves out addresses that others of the list stand for, on which no socket could be bound beside those.
+func distinct(addresses []string) []string {
+	all4, all6 := slices.Contains(addresses, "0.0.0.0"), slices.Contains(addresses, "::")
+	if !all4 && !all6 {
+		return addresses
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool {
+		ip, err := netip.ParseAddr(a)
+		if err != nil || ip.IsUnspecified() {
+			return false
+		}
+		if ip.Unmap().Is4() {
+			return all4
+		}
+		return all6
+	})
 }
 
 // gatewayOutcome is what ListenerSets need of the status of their Gateway. Listeners of its own that are all not valid keep it from being accepted, and not from serving theirs.

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write what is computed into the golden 
 const controllerName = "moongate.dev/gateway-controller"
 
 var (
-	options        = translate.Options{ControllerName: controllerName, DefaultAddresses: []string{"192.0.2.1"}}
+	options        = translate.Options{ControllerName: controllerName, DefaultAddresses: []string{"192.0.2.1"}, Bind: []string{"192.0.2.1"}}
 	clusterOptions = translate.Options{ControllerName: controllerName, Cluster: true, ReservedPorts: []int32{15900, 15901}}
 )
 

@@ -105,12 +105,15 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	}
 	terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 	merged := terms.Merged != (name{})
-	var excess *condition.Problem
-	if merged && claims(l) {
-		excess = st.listeners.portExcess(v, terms.Merged, l)
+	var unavailable *condition.Problem                                                    // the port
+	if conflict != nil && conflict.Reason == string(gwv1.ListenerReasonPortUnavailable) { // which is no reason of condition Conflicted
+		unavailable, conflict = conflict, nil
+	}
+	if merged && unavailable == nil && claims(l) {
+		unavailable = st.listeners.portExcess(v, terms.Merged, l)
 	}
 	routable := len(l.Kinds) > 0 || l.NoRoutes
-	reserved := claims(l) && conflict == nil && excess == nil && (routable || l.DistinctByHostname())
+	reserved := claims(l) && conflict == nil && unavailable == nil && (routable || l.DistinctByHostname())
 	if reserved {
 		// Without a certificate too, or a kind of route: the proxy fails its handshakes, or has no route for its requests, where no other listener of
 		// the port may answer for its hostname.
@@ -132,7 +135,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		refused = conflict
 	}
 	if refused == nil {
-		refused = excess
+		refused = unavailable
 	}
 	if refused == nil {
 		refused = clients.Invalid

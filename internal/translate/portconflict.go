@@ -36,7 +36,8 @@ func (p sharedPort) Compare(o sharedPort) int {
 }
 
 // declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
-// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster a Gateway has proxies, and so ports, of its own, unless it is
+// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. So it is, too, where one Gateway has all addresses and another one some of them,
+// which exclude each other. In a cluster a Gateway has proxies, and so ports, of its own, unless it is
 // served with others of its class.
 func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
 	lis.claims = incremental.Map(e, "listener claim", lis.all,
@@ -136,7 +137,7 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 	slices.SortStableFunc(all, func(a, b contender) int { // listeners of one Gateway stay in the order of their keys
 		return cmp.Or(cmp.Compare(a.Listener.Created, b.Listener.Created), a.key.Gateway.precedence(b.key.Gateway))
 	})
-	var ports listener.Ports
+	ports := listener.Ports{Default: lis.o.Bind}
 	owners := make(map[*listener.Listener]listenerKey, len(all))
 	for _, c := range all {
 		reason, winner := ports.Claim(c.Listener)

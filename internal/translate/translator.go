@@ -19,6 +19,8 @@ type Options struct {
 	// DefaultAddresses is what status.addresses shows for a Gateway without
 	// spec.addresses: IP literals, or names. Nil means that such a Gateway has no address.
 	DefaultAddresses []string
+	// Bind are the IP addresses that listeners of Gateways without spec.addresses are bound to where Gateways share the ports of one process; none is every address.
+	Bind []string
 	// Cluster says that each Gateway runs in proxies of its own: listeners bind every address of theirs,
 	// and SetInfrastructure tells the addresses and whether they serve.
 	Cluster bool

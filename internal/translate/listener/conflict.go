@@ -2,6 +2,7 @@ package listener
 
 import (
 	"cmp"
+	"net/netip"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -67,9 +68,13 @@ func namesBeside(l *Listener, some []*Listener) (names []string) {
 
 // ConflictProblem says that what with names has what l asks for.
 func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with string) *condition.Problem {
-	if reason == gwv1.ListenerReasonProtocolConflict {
+	switch reason {
+	case gwv1.ListenerReasonProtocolConflict:
 		return condition.NewProblem(reason, l.Field+".protocol", "use another port",
 			"protocol %s on port %d cannot be distinguished from %s", l.Protocol, l.Port, with)
+	case gwv1.ListenerReasonPortUnavailable:
+		return condition.NewProblem(reason, l.Field+".port", "give both the same addresses, or none of them all (spec.addresses, or --bind), or use another port",
+			"port %d cannot be bound beside %s: one of the two is on all addresses, the other on some", l.Port, with)
 	}
 	return condition.NewProblem(reason, l.Field+".hostname", "use another hostname or port",
 		"hostname %q on port %d is the same as that of %s", l.Hostname, l.Port, with)
@@ -77,13 +82,43 @@ func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with stri
 
 // Ports are the ports that listeners have, of which the first to claim one wins. The zero value has none.
 type Ports struct {
+	// Default are the addresses of listeners without any; none is every address.
+	Default []string
 	claimed map[portAddress]*claimedPort
 	numbers map[portNumber]struct{} // on whatever address
 }
 
 type portAddress struct {
-	address string // "" are the default ones
+	address string // "" is every address, of IPv4 and IPv6
 	port    int32
+}
+
+// What is claimed of a single address is claimed of these, too, so that who claims all of a family need not look at each.
+const someIPv4, someIPv6 = "IPv4", "IPv6"
+
+// excluded are the addresses on which no socket can have a port beside one on the address that is the key; for a single one see excludedBy.
+var excluded = map[string][]string{
+	"":        {"0.0.0.0", "::", someIPv4, someIPv6},
+	"0.0.0.0": {"", someIPv4},
+	"::":      {"", someIPv6},
+	someIPv4:  {"", "0.0.0.0"},
+	someIPv6:  {"", "::"},
+}
+
+// excludedBy returns the addresses on which no socket can have a port beside one on a, other than a itself, on which listeners share one.
+func excludedBy(a string) []string {
+	if all, is := excluded[a]; is {
+		return all
+	}
+	return excluded[familyOf(a)]
+}
+
+// familyOf returns what stands for the single address a: someIPv4 or someIPv6.
+func familyOf(a string) string {
+	if ip, err := netip.ParseAddr(a); err == nil && ip.Unmap().Is4() {
+		return someIPv4
+	}
+	return someIPv6
 }
 
 type portNumber struct {
@@ -96,8 +131,8 @@ type claimedPort struct {
 	hostnames  map[string]*Listener  // the first with each
 }
 
-// Claim returns why the listener cannot be told apart from one that was there before, and which, or "" where it has its port and hostname now. A
-// listener without addresses is on the default ones.
+// Claim returns why the listener cannot be told apart from one that was there before, or cannot have its port beside it, and which, or "" where it has its port and
+// hostname now.
 func (p *Ports) Claim(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	reason, winner := p.conflict(l)
 	if reason == "" {
@@ -106,24 +141,40 @@ func (p *Ports) Claim(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	return reason, winner
 }
 
-// conflict returns why the listener cannot be told apart from one that is there, and which, or "".
+// conflict is Claim without claiming.
 func (p *Ports) conflict(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	t := transportOf(l.Protocol)
-	for _, a := range addressesOf(l) {
-		c := p.claimed[portAddress{a, l.Port}]
-		if c == nil {
-			continue
-		}
-		for other, winner := range c.transports {
-			if winner != nil && protocolsConflict(t, transport(other)) {
-				return gwv1.ListenerReasonProtocolConflict, winner
+	for _, a := range p.addressesOf(l) {
+		if c := p.claimed[portAddress{a, l.Port}]; c != nil {
+			for other, winner := range c.transports {
+				if winner != nil && protocolsConflict(t, transport(other)) {
+					return gwv1.ListenerReasonProtocolConflict, winner
+				}
+			}
+			if winner := c.hostnames[l.Hostname]; winner != nil && t != transportUDP {
+				return gwv1.ListenerReasonHostnameConflict, winner
 			}
 		}
-		if winner := c.hostnames[l.Hostname]; winner != nil && t != transportUDP {
-			return gwv1.ListenerReasonHostnameConflict, winner
+		for _, b := range excludedBy(a) {
+			if winner := p.claimed[portAddress{b, l.Port}].of(t); winner != nil {
+				return gwv1.ListenerReasonPortUnavailable, winner
+			}
 		}
 	}
 	return "", nil
+}
+
+// of returns a listener that has the port for the transport's kind of socket, UDP or TCP; nil where none has.
+func (c *claimedPort) of(t transport) *Listener {
+	if c == nil || t == transportUnknown {
+		return nil
+	}
+	for other, l := range c.transports {
+		if l != nil && transport(other) != transportUnknown && (transport(other) == transportUDP) == (t == transportUDP) {
+			return l
+		}
+	}
+	return nil
 }
 
 // Reserve keeps the listener's port and hostname from those that come later, be there others or not. Of a protocol that is not known it is
@@ -133,15 +184,15 @@ func (p *Ports) Reserve(l *Listener) {
 		p.claimed, p.numbers = map[portAddress]*claimedPort{}, map[portNumber]struct{}{}
 	}
 	t := transportOf(l.Protocol)
-	for _, a := range addressesOf(l) {
-		at := portAddress{a, l.Port}
-		if p.claimed[at] == nil {
-			p.claimed[at] = &claimedPort{hostnames: map[string]*Listener{}}
-		}
-		c := p.claimed[at]
+	for _, a := range p.addressesOf(l) {
+		c := p.at(a, l.Port)
 		c.transports[t] = cmp.Or(c.transports[t], l)
 		if t != transportUDP {
 			c.hostnames[l.Hostname] = cmp.Or(c.hostnames[l.Hostname], l)
+		}
+		if _, all := excluded[a]; !all {
+			some := p.at(familyOf(a), l.Port)
+			some.transports[t] = cmp.Or(some.transports[t], l)
 		}
 	}
 	p.numbers[portNumber{l.Port, t == transportUDP}] = struct{}{}
@@ -153,14 +204,28 @@ func (p *Ports) full(l *Listener) bool {
 	return !there && len(p.numbers) >= MaxPorts
 }
 
-func addressesOf(l *Listener) []string {
-	if len(l.Addresses) == 0 {
-		return defaultAddresses
+// at returns what is claimed of a port on an address.
+func (p *Ports) at(address string, port int32) *claimedPort {
+	k := portAddress{address, port}
+	c := p.claimed[k]
+	if c == nil {
+		c = &claimedPort{hostnames: map[string]*Listener{}}
+		p.claimed[k] = c
 	}
-	return l.Addresses
+	return c
 }
 
-var defaultAddresses = []string{""}
+func (p *Ports) addressesOf(l *Listener) []string {
+	switch {
+	case len(l.Addresses) > 0:
+		return l.Addresses
+	case len(p.Default) > 0:
+		return p.Default
+	}
+	return everyAddress
+}
+
+var everyAddress = []string{""}
 
 // protocolsConflict reports whether listeners with these transports cannot share a port.
 func protocolsConflict(a, b transport) bool {

@@ -38,10 +38,13 @@ func randomListeners(r *rand.Rand) (list []*Listener) {
 		if l.Protocol == gwv1.TCPProtocolType || l.Protocol == gwv1.UDPProtocolType {
 			l.Hostname = ""
 		}
-		for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"} {
 			if r.IntN(3) == 0 {
 				l.Addresses = append(l.Addresses, a)
 			}
+		}
+		if all := []string{"0.0.0.0", "::"}; r.IntN(6) == 0 {
+			l.Addresses = all[r.IntN(2):][:1]
 		}
 		list = append(list, l)
 	}
@@ -80,6 +83,35 @@ func names(message string, all []string) bool {
 	return strings.Contains(message, list) && (len(all) <= 8) == !strings.Contains(message, list+" and others")
 }
 
+// beside is what the specification, and the sockets of a process, say of two listeners of different Gateways.
+func beside(a, b *Listener) (reasons []gwv1.ListenerConditionReason) {
+	addresses := func(l *Listener) []string {
+		if len(l.Addresses) == 0 {
+			return []string{""}
+		}
+		return l.Addresses
+	}
+	sameKind := a.Port == b.Port && (a.Protocol == gwv1.UDPProtocolType) == (b.Protocol == gwv1.UDPProtocolType)
+	for _, x := range addresses(a) {
+		for _, y := range addresses(b) {
+			switch {
+			case x == y:
+				if why := conflict(a, b); why != "" {
+					reasons = append(reasons, why)
+				}
+			case sameKind && (standsFor(x, y) || standsFor(y, x)):
+				reasons = append(reasons, gwv1.ListenerReasonPortUnavailable)
+			}
+		}
+	}
+	return reasons
+}
+
+// standsFor reports whether b is one of the addresses that a stands for.
+func standsFor(a, b string) bool {
+	return a == "" || a == "0.0.0.0" && strings.Contains(b, ".") || a == "::" && strings.Contains(b, ":")
+}
+
 // TestFirstToClaim compares Ports with a comparison of each listener with all that have won.
 func TestFirstToClaim(t *testing.T) {
 	for seed := range uint64(3000) {
@@ -89,13 +121,10 @@ func TestFirstToClaim(t *testing.T) {
 		for _, l := range list {
 			var reasons []gwv1.ListenerConditionReason
 			for _, w := range winners {
-				share := len(w.Addresses)+len(l.Addresses) == 0 || slices.ContainsFunc(l.Addresses, func(a string) bool { return slices.Contains(w.Addresses, a) })
-				if why := conflict(w, l); share && why != "" {
-					reasons = append(reasons, why)
-				}
+				reasons = append(reasons, beside(w, l)...)
 			}
 			got, winner := ports.Claim(l)
-			if (winner == nil) != (got == "") || winner != nil && (!slices.Contains(winners, winner) || conflict(winner, l) != got) {
+			if (winner == nil) != (got == "") || winner != nil && (!slices.Contains(winners, winner) || !slices.Contains(beside(winner, l), got)) {
 				t.Fatalf("seed %d: %s of %s: %q with %v", seed, l.Name, show(list), got, winner)
 			}
 			if (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
@@ -127,10 +156,7 @@ func TestReserved(t *testing.T) {
 		for _, l := range list {
 			var reasons []gwv1.ListenerConditionReason
 			for _, o := range own {
-				share := len(o.Addresses)+len(l.Addresses) == 0 || slices.ContainsFunc(l.Addresses, func(a string) bool { return slices.Contains(o.Addresses, a) })
-				if why := conflict(o, l); share && why != "" {
-					reasons = append(reasons, why)
-				}
+				reasons = append(reasons, beside(o, l)...)
 			}
 			if got, _ := ports.conflict(l); (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
 				t.Fatalf("seed %d: %s beside %s: %q, want one of %q", seed, show([]*Listener{l}), show(own), got, reasons)
