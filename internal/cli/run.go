@@ -67,7 +67,7 @@ const (
 func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.Bind, "bind", nil,
-		"IP address for Gateways without spec.addresses; repeat for more (default: all addresses)")
+		"IP address for Gateways without spec.addresses; repeat for more; 0.0.0.0 is all of IPv4, :: all of IPv6 (default: all addresses of both)")
 	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
 	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
 	o.LogLines.add(cmd)

@@ -195,14 +195,25 @@ func TestUDPSizes(t *testing.T) {
 // TestUDPWildcard: answers come from the address that the client has sent to, also where the socket is bound to every address.
 func TestUDPWildcard(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t, Timeouts{})
-	g.bindTo = nil
-	g.serveUDP(udpEcho(t, "").LocalAddr())
-	to := []string{"127.0.0.1", "127.0.0.2", "127.9.9.9"}
+	ipv4, ipv6 := []string{"127.0.0.1", "127.0.0.2", "127.9.9.9"}, []string(nil)
 	if c, err := net.ListenPacket("udp", "[::1]:0"); err == nil { // where the machine has IPv6
 		c.Close()
-		to = append(to, "::1")
+		ipv6 = append(ipv6, "::1")
 	}
+	answersFrom(t, nil, append(ipv4, ipv6...))
+	answersFrom(t, []netip.Addr{netip.IPv4Unspecified()}, ipv4)
+	answersFrom(t, []netip.Addr{netip.IPv6Unspecified()}, ipv6)
+}
+
+// answersFrom sends to the addresses of a listener of UDP.
+func answersFrom(t *testing.T, bind []netip.Addr, to []string) {
+	t.Helper()
+	if len(to) == 0 {
+		return
+	}
+	g := startGateway(t, Timeouts{})
+	g.bindTo = bind
+	g.serveUDP(udpEcho(t, "").LocalAddr())
 	for _, ip := range to {
 		c, err := net.ListenUDP("udp", nil) // not connected, so that it would take answers from anywhere
 		if err != nil {

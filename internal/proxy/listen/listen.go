@@ -24,7 +24,7 @@ import (
 
 // Addr is where a socket is bound.
 type Addr struct {
-	// IP is the address to bind; the zero value is every address, IPv4 and IPv6.
+	// IP is the address to bind; the zero value is every address, IPv4 and IPv6. 0.0.0.0 and :: are every one of their family.
 	IP   netip.Addr
 	Port uint16
 }
@@ -35,6 +35,17 @@ func (a Addr) String() string {
 		return fmt.Sprintf(":%d", a.Port)
 	}
 	return netip.AddrPortFrom(a.IP, a.Port).String()
+}
+
+// network is protocol, "tcp" or "udp", for the family of the address: without it package net makes 0.0.0.0 one socket of both.
+func (a Addr) network(protocol string) string {
+	switch {
+	case !a.IP.IsValid():
+		return protocol
+	case a.IP.Unmap().Is4():
+		return protocol + "4"
+	}
+	return protocol + "6"
 }
 
 // Compare orders by address, and then by port; every address comes first.
@@ -143,7 +154,7 @@ func Open(addr Addr, from Predecessor) (*Socket, error) {
 	}
 	lc := net.ListenConfig{KeepAlive: -1, Control: inheritOptions}
 	lc.SetMultipathTCP(false) // Linux has no filters for such sockets, see Retire
-	ln, err := lc.Listen(context.Background(), "tcp", addr.String())
+	ln, err := lc.Listen(context.Background(), addr.network("tcp"), addr.String())
 	if err != nil {
 		return nil, err
 	}

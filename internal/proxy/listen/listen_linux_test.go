@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,6 +180,57 @@ func TestOpenWaits(t *testing.T) {
 		}
 		udp.Close()
 	}
+}
+
+// TestFamilies: 0.0.0.0 and :: are every address of their family, and no more, so that both can be bound; without an address there is one socket for all.
+func TestFamilies(t *testing.T) {
+	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skip("the machine has no IPv6")
+	} else {
+		l.Close()
+	}
+	l := open(t)
+	port := l.Addr.Port
+	l.Abandon()
+	reached := func(what string, want map[string]bool) {
+		t.Helper()
+		for host, want := range want {
+			c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+			if err == nil {
+				c.Close()
+			}
+			if (err == nil) != want {
+				t.Errorf("%s: %s: %v", what, host, err)
+			}
+		}
+	}
+	var bound []*Socket
+	bind := func(ip netip.Addr) {
+		t.Helper()
+		s, err := Open(Addr{IP: ip, Port: port}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, _, err := OpenUDP(Addr{IP: ip, Port: port}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { udp.Close() })
+		bound = append(bound, s)
+	}
+	bind(netip.IPv4Unspecified())
+	reached("0.0.0.0", map[string]bool{"127.0.0.1": true, "::1": false})
+	bind(netip.IPv6Unspecified())
+	reached("both", map[string]bool{"127.0.0.1": true, "::1": true})
+	bound[0].Abandon()
+	reached("::", map[string]bool{"127.0.0.1": false, "::1": true})
+	bound[1].Abandon()
+	l = open(t) // the sockets of UDP are open still
+	port = l.Addr.Port
+	l.Abandon()
+	bind(netip.Addr{})
+	reached("none", map[string]bool{"127.0.0.1": true, "::1": true})
+	bound[2].Abandon()
 }
 
 // TestRetireHandsOn: what was established when the end begins is handed on, although Serve is behind.

@@ -50,7 +50,7 @@ func bindUDP(addr Addr) (*net.UDPConn, error) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // a bound, of no use to fail for
 		})
 	}}
-	c, err := lc.ListenPacket(context.Background(), "udp", addr.String())
+	c, err := lc.ListenPacket(context.Background(), addr.network("udp"), addr.String())
 	if err != nil {
 		return nil, err
 	}
