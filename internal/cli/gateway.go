@@ -238,7 +238,7 @@ func (g *gateway) started() {
 
 // logSockets logs which sockets were opened or closed.
 func (g *gateway) logSockets() {
-	if g.sockets.update(g.proxy.Bound) {
+	if g.sockets.update(g.proxy.Bound) && !g.ending() { // then it is no news
 		g.warnNoListener()
 	}
 }

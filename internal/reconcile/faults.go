@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -41,6 +42,9 @@ func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 
 func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]*proxy.ListenerError) bool {
 	listeners, addresses := map[string]portFault{}, map[gatewayAddress]bool{}
 	for key, failure := range failed {
+		if errors.Is(failure, net.ErrClosed) { // the proxy ends, or has left its sockets to another process: that is no fault of any listener
+			return false
+		}
 		l := served(key)
 		if l == nil {
 			continue

@@ -337,6 +337,27 @@ func TestFaultsOfAddresses(t *testing.T) {
 	c.Close()
 }
 
+// TestFaultsAtTheEnd: that a proxy has closed its ports is no fault of listeners, and what was one before remains one.
+func TestFaultsAtTheEnd(t *testing.T) {
+	s := newSite(t)
+	_, taken := take(t)
+	free, port := take(t)
+	free.Close()
+	s.set(class(), gateway(taken, port), redirect("/"))
+	if err := s.proxy.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for generation := range int64(2) {
+		edited := gateway(taken, port)
+		edited.Generation, edited.Spec.Listeners[1].Hostname = 2+generation, ptr(gwv1.Hostname(fmt.Sprintf("h%d.test", generation)))
+		s.set(edited)
+		s.Retry()
+		if l := s.gateway.Listeners; !has(l[0].Conditions, "Accepted", metav1.ConditionFalse) || !has(l[1].Conditions, "Programmed", metav1.ConditionTrue) {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
 // TestConfigDump: the dump is in order and the same each time.
 func TestConfigDump(t *testing.T) {
 	s := newSite(t)
