@@ -37,7 +37,7 @@ func (l *Local) Apply(u *config.Update) map[string]*proxy.ListenerError {
 	for _, id := range u.Removals {
 		delete(l.served, id)
 	}
-	if len(result.Listeners) > 0 {
+	if u.OfListeners() && result.Unbound() {
 		// A port may have been in the way that this very generation gave up: by now it is free.
 		result = l.proxy.Rebind()
 	}

@@ -33,6 +33,16 @@ type Result struct {
 	Rejected map[config.ID]error
 }
 
+// Unbound reports whether an address of a listener could not be bound.
+func (r *Result) Unbound() bool {
+	for _, e := range r.Listeners {
+		if len(e.Unbound) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // state is what Apply knows of the configuration; guarded by Proxy.mu.
 type state struct {
 	certificates map[string]*tls.Certificate

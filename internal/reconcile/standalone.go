@@ -115,7 +115,7 @@ func (s *Standalone) apply(u *config.Update) map[string]*proxy.ListenerError {
 	s.last.Generation = u.Generation
 	s.last.Applied += len(u.Upserts) + len(u.Removals)
 	unbound := s.o.Delivery.Apply(u)
-	if u.OfListeners() || s.faults.any() { // it also tries to bind again what could not be bound
+	if u.OfListeners() || s.faults.any() { // it may also have bound what could not be bound before
 		s.o.Bound()
 	}
 	return unbound

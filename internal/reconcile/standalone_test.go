@@ -337,6 +337,22 @@ func TestFaultsOfAddresses(t *testing.T) {
 	c.Close()
 }
 
+// TestRoutesBindNothing: what has to do with no listener does not lay out all sockets anew for a port that is taken; the next retry does.
+func TestRoutesBindNothing(t *testing.T) {
+	s := newSite(t)
+	ln, port := take(t)
+	s.set(class(), gateway(port))
+	ln.Close()
+	s.set(redirect("/"))
+	if got := ask(port, "/"); got != 0 {
+		t.Errorf("after an edit of a route it answers %d", got)
+	}
+	s.Retry()
+	if got := ask(port, "/"); got != 302 {
+		t.Errorf("after the retry it answers %d", got)
+	}
+}
+
 // TestFaultsAtTheEnd: that a proxy has closed its ports is no fault of listeners, and what was one before remains one.
 func TestFaultsAtTheEnd(t *testing.T) {
 	s := newSite(t)

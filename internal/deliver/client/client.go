@@ -110,7 +110,7 @@ func (c *Client) apply(g *generation) {
 	}
 	u := c.held.difference(g)
 	result := c.o.Apply(u)
-	if rejected := result.Rejected; len(result.Listeners) > 0 {
+	if rejected := result.Rejected; u.OfListeners() && result.Unbound() {
 		// A port may have been in the way that this very generation gave up: by now it is free.
 		result = c.o.Rebind()
 		result.Rejected = rejected
