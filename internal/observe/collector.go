@@ -51,7 +51,7 @@ var (
 	descStatRequests = desc("route_stat_requests_total", "Finished requests by the routeStatName of a BackendTrafficPolicy; code and reason are as in requests_total. Names over the limit on series are counted under stat=\"(other)\".", "gateway", "listener", "stat", "code", "reason")
 	descStatDuration = desc("route_stat_request_duration_seconds", "Time of these requests from the first byte of the request to the last byte of the response.", statLabels...)
 
-	descListenerUp      = desc("listener_up", "Whether the listener's socket is bound: 1 or 0.", listenerLabels...)
+	descListenerUp      = desc("listener_up", "Whether all addresses of the listener are bound: 1 or 0. It may be 1 while the listener serves nothing, as without a certificate.", listenerLabels...)
 	descConnections     = desc("downstream_connections_active", "Open connections from clients.", socketLabels...)
 	descConnectionTotal = desc("downstream_connections_total", "Connections accepted from clients.", socketLabels...)
 	descRefused         = desc("downstream_connections_refused_total", "Connections from clients that were closed right after they were accepted because the limit was reached (reason overloaded).", "gateway", "address", "port", "limit")

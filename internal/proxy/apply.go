@@ -583,7 +583,8 @@ func (p *Proxy) noteFailed() {
 		if ls.config == nil {
 			continue
 		}
-		ls.stats.SetUp(!ls.failed.any())
+		addrs, err := p.addresses(ls.config)
+		ls.stats.SetUp(err == nil && len(ls.bound) == len(addrs) && len(ls.failed.Unbound) == 0) // a socket that was closed is bound and Unbound
 		if ls.failed.any() {
 			p.state.failed[key] = new(ls.failed)
 		}

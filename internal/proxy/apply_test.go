@@ -221,6 +221,47 @@ func TestBindOrder(t *testing.T) {
 	}
 }
 
+// TestListenerUp: the metric is about sockets alone, and all of them.
+func TestListenerUp(t *testing.T) {
+	t.Parallel()
+	m := observe.NewMetrics(observe.MetricsOptions{})
+	g := startGatewayWith(t, Options{Metrics: m})
+	up := func() (value float64) {
+		families, err := m.Gatherer().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "moongate_listener_up" {
+				return f.Metric[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("there is no such metric")
+		return 0
+	}
+	for _, test := range []struct {
+		what      string
+		addresses []string
+		filter    bool
+		want      float64
+	}{
+		{"bound, with a filter that cannot be carried out", nil, true, 1},
+		{"one of two addresses", []string{"127.0.0.1", "198.51.100.1"}, false, 0},
+		{"both", []string{"127.0.0.1", "127.0.0.2"}, false, 1},
+	} {
+		l := g.httpListener("http", "")
+		l.GetListener().Addresses = test.addresses
+		if test.filter {
+			l.GetListener().Filters = []*anypb.Any{{TypeUrl: "type.googleapis.com/moongate.config.v1.NotYet"}}
+		}
+		g.generation++
+		g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{l}})
+		if got := up(); got != test.want {
+			t.Errorf("%s: %v, want %v", test.what, got, test.want)
+		}
+	}
+}
+
 // TestProtocolChange: a listener that becomes HTTPS on its port is never served in the clear again.
 func TestProtocolChange(t *testing.T) {
 	t.Parallel()
