@@ -122,11 +122,14 @@ func withdraw(w *world, i input) {
 	case i.tickets != nil:
 		w.SetTickets(translate.Tickets{})
 	case i.infrastructure != nil:
-		w.SetInfrastructure("default", strings.TrimPrefix(i.gateway, "default/"), nil)
+		namespace, name, _ := strings.Cut(i.gateway, "/")
+		w.SetInfrastructure(namespace, name, nil)
 	case i.route != "":
-		w.SetRouteFault(i.route, "default", strings.TrimPrefix(i.gateway, "default/"), nil)
+		namespace, name, _ := strings.Cut(i.gateway, "/")
+		w.SetRouteFault(i.route, namespace, name, nil)
 	case i.gateway != "":
-		w.SetAddressFault("default", strings.TrimPrefix(i.gateway, "default/"), i.address, nil)
+		namespace, name, _ := strings.Cut(i.gateway, "/")
+		w.SetAddressFault(namespace, name, i.address, nil)
 	default:
 		w.Delete(kindOf(i.object), i.object.GetNamespace(), i.object.GetName())
 	}
