@@ -184,9 +184,9 @@ func TestOpenWaits(t *testing.T) {
 
 // TestFamilies: 0.0.0.0 and :: are every address of their family, and no more, so that both can be bound; without an address there is one socket for all.
 func TestFamilies(t *testing.T) {
-	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
-		t.Skip("the machine has no IPv6")
-	} else {
+	l, err := net.Listen("tcp6", "[::1]:0")
+	has6 := err == nil
+	if has6 {
 		l.Close()
 	}
 	ports := testkit.Ports{Low: 8000, High: 10000}
@@ -194,6 +194,7 @@ func TestFamilies(t *testing.T) {
 	reached := func(what string, want map[string]bool) {
 		t.Helper()
 		for host, want := range want {
+			want = want && (host != "::1" || has6)
 			c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 			if err == nil {
 				c.Close()
@@ -203,8 +204,7 @@ func TestFamilies(t *testing.T) {
 			}
 		}
 	}
-	var bound []*Socket
-	bind := func(ip netip.Addr) {
+	bind := func(ip netip.Addr) *Socket {
 		t.Helper()
 		s, err := Open(Addr{IP: ip, Port: port}, nil)
 		if err != nil {
@@ -215,19 +215,23 @@ func TestFamilies(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { udp.Close() })
-		bound = append(bound, s)
+		return s
 	}
-	bind(netip.IPv4Unspecified())
+	all4 := bind(netip.IPv4Unspecified())
 	reached("0.0.0.0", map[string]bool{"127.0.0.1": true, "::1": false})
-	bind(netip.IPv6Unspecified())
-	reached("both", map[string]bool{"127.0.0.1": true, "::1": true})
-	bound[0].Abandon()
-	reached("::", map[string]bool{"127.0.0.1": false, "::1": true})
-	bound[1].Abandon()
+	if has6 {
+		all6 := bind(netip.IPv6Unspecified())
+		reached("both", map[string]bool{"127.0.0.1": true, "::1": true})
+		all4.Abandon()
+		reached("::", map[string]bool{"127.0.0.1": false, "::1": true})
+		all6.Abandon()
+	} else {
+		all4.Abandon()
+	}
 	port = uint16(ports.Free(t)) // the sockets of UDP are open still
-	bind(netip.Addr{})
+	every := bind(netip.Addr{})
 	reached("none", map[string]bool{"127.0.0.1": true, "::1": true})
-	bound[2].Abandon()
+	every.Abandon()
 }
 
 // TestRetireHandsOn: what was established when the end begins is handed on, although Serve is behind.
