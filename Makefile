@@ -6,7 +6,7 @@ export GOTOOLCHAIN := auto
 
 # Tests and tools are compiled as the product is, so that what they share is compiled once: a second way costs a machine without caches some minutes.
 export CGO_ENABLED := 0
-export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+export GOFLAGS := $(filter-out -trimpath,$(or $(GOFLAGS),$(shell go env GOFLAGS))) -trimpath
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -178,7 +178,7 @@ manifest: ## copy the CRDs into the charts, and render deploy/moongate.yaml
 .PHONY: image
 image: ## write bin/moongate-image.tar for amd64 and arm64, without Docker
 	set -e; for arch in amd64 arm64; do \
-	  GOOS=linux GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o bin/image/$$arch/moongate ./cmd/moongate; \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/$$arch/moongate ./cmd/moongate; \
 	done
 	@cd tools/image && go run . -name '$(IMAGE):$(TAG)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED) \
 	  -o ../../bin/moongate-image.tar amd64=../../bin/image/amd64/moongate arm64=../../bin/image/arm64/moongate
@@ -190,7 +190,7 @@ RELEASE_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 .PHONY: release
 release: ## write bin/release: archives, Debian packages, image, charts, manifest, SBOMs and checksums
 	set -e; for platform in $(RELEASE_PLATFORMS); do \
-	  GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -ldflags '$(subst $(CLI).version=$(VERSION),$(CLI).version=$(RELEASE_VERSION),$(LDFLAGS))' \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags '$(subst $(CLI).version=$(VERSION),$(CLI).version=$(RELEASE_VERSION),$(LDFLAGS))' \
 	    -o bin/build/$$platform/moongate ./cmd/moongate; \
 	done
 	@cd tools/image && go run . -name '$(IMAGE):$(RELEASE_VERSION)' -version '$(RELEASE_VERSION)' -revision '$(COMMIT)' -created $(CREATED) \
