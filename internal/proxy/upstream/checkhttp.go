@@ -65,7 +65,7 @@ func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint, secured *
 	response, end, err := a.roundTrip(e, secured, protocols, r)
 	defer end()
 	if err != nil {
-		return checkResult{failure: failureText(ctx, err)}
+		return checkResult{failure: failureText(ctx, err), unanswered: true}
 	}
 	if status := uint32(response.StatusCode); !h.expects(status) {
 		return checkResult{failure: fmt.Sprintf("status %d", status), atOnce: !slices.Contains(h.config.RetriableStatuses, status)}
@@ -75,7 +75,7 @@ func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint, secured *
 		switch {
 		case bytes.Contains(body, want):
 		case err != nil:
-			return checkResult{failure: failureText(ctx, err)}
+			return checkResult{failure: failureText(ctx, err), unanswered: true}
 		default:
 			return checkResult{failure: "the body does not contain what is expected", atOnce: true}
 		}
@@ -140,20 +140,20 @@ func failureText(ctx context.Context, err error) string {
 func checkTCP(ctx context.Context, a *active, e *Endpoint, secured *transport, c *config.TCPHealthCheck) checkResult {
 	conn, err := a.dial(ctx, e)
 	if err != nil {
-		return checkResult{failure: failureText(ctx, err)}
+		return checkResult{failure: failureText(ctx, err), unanswered: true}
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if settings := secured.tunnel; settings != nil {
 		secure := tls.Client(conn, settings)
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return checkResult{failure: failureText(ctx, err)}
+			return checkResult{failure: failureText(ctx, err), unanswered: true}
 		}
 		conn = secure
 	}
 	if len(c.Send) > 0 {
 		if _, err := conn.Write(c.Send); err != nil {
-			return checkResult{failure: failureText(ctx, err)}
+			return checkResult{failure: failureText(ctx, err), unanswered: true}
 		}
 	}
 	var got []byte
@@ -164,7 +164,7 @@ func checkTCP(ctx context.Context, a *active, e *Endpoint, secured *transport, c
 		n, err := conn.Read(b)
 		got = append(got, b[:n]...)
 		if err != nil && !bytes.Contains(got, c.Receive) {
-			return checkResult{failure: failureText(ctx, err)}
+			return checkResult{failure: failureText(ctx, err), unanswered: true}
 		}
 	}
 	return checkResult{}
@@ -189,14 +189,14 @@ func checkGRPC(ctx context.Context, a *active, e *Endpoint, secured *transport, 
 	response, end, err := a.roundTrip(e, secured, protocols, r)
 	defer end()
 	if err != nil {
-		return checkResult{failure: failureText(ctx, err)}
+		return checkResult{failure: failureText(ctx, err), unanswered: true}
 	}
 	if response.StatusCode != http.StatusOK {
 		return checkResult{failure: fmt.Sprintf("status %d", response.StatusCode), atOnce: true}
 	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxChecked))
 	if err != nil {
-		return checkResult{failure: failureText(ctx, err)}
+		return checkResult{failure: failureText(ctx, err), unanswered: true}
 	}
 	if status := cmp.Or(response.Trailer.Get("Grpc-Status"), response.Header.Get("Grpc-Status")); status != "0" {
 		return checkResult{failure: fmt.Sprintf("grpc-status %q", status), atOnce: true}

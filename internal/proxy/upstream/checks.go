@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -48,6 +47,8 @@ type active struct {
 type checkResult struct {
 	failure string // why it is not healthy
 	atOnce  bool   // the endpoint says so itself, and is unhealthy without regard to the threshold
+	// unanswered: there was no connection, or no answer on it, maybe because of the certificate that was shown.
+	unanswered bool
 }
 
 func parseActive(key string, c *config.ActiveHealthCheck) (*active, error) {
@@ -124,35 +125,22 @@ func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 // maxWays bounds the certificates of Gateways that one check shows.
 const maxWays = 4
 
-// ways are how connections to the endpoint are secured that serve no request: as those of the Gateways whose requests have used the backend, or as those of all where none has.
+// ways are how connections to the endpoint are secured that serve no request: as those of the Gateways whose requests have used the backend. No other Gateway shows
+// anything: who owns the backend need not be who owns that.
 func (e *Endpoint) ways() []*transport {
-	t := e.transport
-	if t.tls == nil || t.own {
+	variants := e.backend.variantList()
+	if t := e.transport; t.tls == nil || t.own || len(variants) == 0 {
 		return []*transport{t}
 	}
-	s := e.backend.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var shown []*Identity
-	for _, v := range e.backend.variantList() {
-		if !v.identity.gone {
-			shown = append(shown, v.identity)
-		}
-	}
-	if len(shown) == 0 {
-		shown = slices.Collect(maps.Values(s.identities))
-	}
-	if len(shown) == 0 {
-		return []*transport{t}
-	}
-	slices.SortFunc(shown, func(a, b *Identity) int { return a.key.compare(b.key) })
+	variants = slices.SortedFunc(slices.Values(variants), func(a, b *Backend) int { return a.identity.key.compare(b.identity.key) })
 	var all []*transport
-	for _, i := range shown[:min(len(shown), maxWays)] {
-		if v := e.backend.variant(i); v != nil {
-			all = append(all, v.transport.Load())
-		} else {
-			all = append(all, t.showing(i.shown))
+	for _, v := range variants[:min(len(variants), maxWays)] {
+		if t := v.transport.Load(); t.tls != nil {
+			all = append(all, t)
 		}
+	}
+	if len(all) == 0 { // a change is under way
+		return []*transport{e.transport}
 	}
 	return all
 }
@@ -167,6 +155,7 @@ type checker struct {
 	waitsIn *checksOf
 	// Guarded by health.mu.
 	known               bool   // a check has come to an end
+	anew                bool   // one of the checker before has, see checkAnew
 	failing             bool   // the last one has failed
 	successes, failures uint32 // in a row, up to the thresholds
 }
@@ -210,40 +199,43 @@ func (h *health) unchecked() bool {
 func (h *health) setChecker(e *Endpoint, a *active) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.setCheckerLocked(e, a, h.checker != nil && h.checker.known)
+	known := h.checker != nil && (h.checker.known || h.checker.anew)
+	if a == nil {
+		h.mark(markUnhealthy|markUnknown, false)
+	} else if !known {
+		h.mark(markUnhealthy|markUnknown, true)
+	}
+	h.replaceChecker(e, a, &checker{endpoint: e, active: a, known: known})
 }
 
-// checkAnew has endpoints checked again soon that are reached over TLS, as there is another certificate to be shown, and the first result decide; Set.mu is held.
+// checkAnew has the endpoints checked soon, and the first result decide, that are not known to be healthy: there is another certificate to be shown. Until then what is known
+// of them stays. Set.mu is held.
 func (b *Backend) checkAnew() {
-	if t := b.transport.Load(); b.health.active == nil || t.tls == nil || t.own {
+	a := b.health.active
+	if t := b.transport.Load(); a == nil || t.tls == nil || t.own {
 		return
 	}
 	for _, e := range b.list.Load().all {
-		e.health.mu.Lock()
-		if e.health.checker != nil {
-			e.health.setCheckerLocked(e, b.health.active, false)
+		h := e.health
+		h.mu.Lock()
+		if before := h.checker; before != nil && (before.failing || !before.known) {
+			h.replaceChecker(e, a, &checker{endpoint: e, active: a, anew: before.known || before.anew, failing: before.failing})
 		}
-		e.health.mu.Unlock()
+		h.mu.Unlock()
 	}
 }
 
-// setCheckerLocked is setChecker; known tells whether more than the first result decides.
-func (h *health) setCheckerLocked(e *Endpoint, a *active, known bool) {
-	before := h.checker
-	h.checker = nil
-	if before != nil {
-		before.stop()
+// replaceChecker puts c in the place of the checker that there is, or nothing where a is nil; mu is held.
+func (h *health) replaceChecker(e *Endpoint, a *active, c *checker) {
+	if h.checker != nil {
+		h.checker.stop()
 	}
+	h.checker = nil
 	if a == nil {
-		h.mark(markUnhealthy|markUnknown, false)
 		return
 	}
-	c := &checker{endpoint: e, active: a, known: known}
 	c.task.run = func(time.Time) { e.backend.set.checks.begin(c) }
 	h.checker = c
-	if before == nil || !before.known {
-		h.mark(markUnhealthy|markUnknown, true)
-	}
 	s := e.backend.set
 	s.timetable.add(&c.task, s.checks.first(time.Now(), a.jitter))
 }
@@ -286,7 +278,7 @@ func (c *checker) run() {
 	defer cancel()
 	var r checkResult
 	for _, t := range c.endpoint.ways() { // that the endpoint does not take the certificate of one Gateway says nothing of others
-		if r = c.active.check(ctx, c.endpoint, t); r.failure == "" || ctx.Err() != nil {
+		if r = c.active.check(ctx, c.endpoint, t); !r.unanswered || ctx.Err() != nil {
 			break
 		}
 	}

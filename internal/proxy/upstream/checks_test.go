@@ -204,20 +204,20 @@ func TestCheckResults(t *testing.T) {
 		want  checkResult
 	}{
 		{"200", status(200, ""), &http1{}, false, checkResult{}},
-		{"204 is not 200", status(204, ""), &http1{}, false, checkResult{"status 204", true}},
-		{"302 is not followed", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, &http1{}, false, checkResult{"status 302", true}},
+		{"204 is not 200", status(204, ""), &http1{}, false, checkResult{failure: "status 204", atOnce: true}},
+		{"302 is not followed", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }, &http1{}, false, checkResult{failure: "status 302", atOnce: true}},
 		{"expected", status(204, ""), &http1{ExpectedStatuses: []uint32{200, 204}}, false, checkResult{}},
-		{"200 is not expected", status(200, ""), &http1{ExpectedStatuses: []uint32{204}}, false, checkResult{"status 200", true}},
-		{"retriable", status(503, ""), &http1{RetriableStatuses: []uint32{503}}, false, checkResult{"status 503", false}},
+		{"200 is not expected", status(200, ""), &http1{ExpectedStatuses: []uint32{204}}, false, checkResult{failure: "status 200", atOnce: true}},
+		{"retriable", status(503, ""), &http1{RetriableStatuses: []uint32{503}}, false, checkResult{failure: "status 503", atOnce: false}},
 		{"body", status(200, "all is well here"), &http1{ExpectedResponse: []byte("well")}, false, checkResult{}},
-		{"another body", status(200, "all is ill"), &http1{ExpectedResponse: []byte("well")}, false, checkResult{"the body does not contain what is expected", true}},
+		{"another body", status(200, "all is ill"), &http1{ExpectedResponse: []byte("well")}, false, checkResult{failure: "the body does not contain what is expected", atOnce: true}},
 		{"request body", posted, &http1{Method: "POST", RequestBody: []byte("ping")}, false, checkResult{}},
 		{"serving", grpc(servingAnswer(1), "0"), &http1{}, true, checkResult{}},
-		{"not serving", grpc(servingAnswer(2), "0"), &http1{}, true, checkResult{"serving status 2", true}},
-		{"unknown", grpc([]byte{0, 0, 0, 0, 0}, "0"), &http1{}, true, checkResult{"serving status 0", true}},
-		{"malformed", grpc([]byte{0, 0, 0, 0, 9, 8}, "0"), &http1{}, true, checkResult{"serving status 0", true}},
-		{"unknown service", grpc(nil, "5"), &http1{}, true, checkResult{`grpc-status "5"`, true}},
-		{"not gRPC", status(404, ""), &http1{}, true, checkResult{"status 404", true}},
+		{"not serving", grpc(servingAnswer(2), "0"), &http1{}, true, checkResult{failure: "serving status 2", atOnce: true}},
+		{"unknown", grpc([]byte{0, 0, 0, 0, 0}, "0"), &http1{}, true, checkResult{failure: "serving status 0", atOnce: true}},
+		{"malformed", grpc([]byte{0, 0, 0, 0, 9, 8}, "0"), &http1{}, true, checkResult{failure: "serving status 0", atOnce: true}},
+		{"unknown service", grpc(nil, "5"), &http1{}, true, checkResult{failure: `grpc-status "5"`, atOnce: true}},
+		{"not gRPC", status(404, ""), &http1{}, true, checkResult{failure: "status 404", atOnce: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address := checkedServer(t, nil, func(p *http.Protocols) { p.SetHTTP1(true); p.SetUnencryptedHTTP2(true) }, c.serve)
@@ -303,20 +303,23 @@ func TestChecksShowCertificates(t *testing.T) {
 	}
 	testkit.Eventually(t, "without a certificate it is not healthy", func() bool { failing, known := checked(); return failing && known })
 	other, own := testkit.Certificate{Name: "other"}.TLS(t), testkit.Certificate{Name: "own", Issuer: taken}.TLS(t)
-	s.Identity("default/a", "Secret/default/other", &other)
-	i := s.Identity("default/b", "Secret/default/own", &own)
-	testkit.Eventually(t, "one of the certificates is taken", func() bool { failing, known := checked(); return !failing && known })
-	s.Get(key).As(s.Identity("default/a", "Secret/default/other", &other))
+	first, second := s.Identity("default/a", "Secret/default/other", &other), s.Identity("default/b", "Secret/default/own", &own)
+	if ways := e.ways(); len(ways) != 1 || ways[0] != e.transport {
+		t.Errorf("%d ways, or another one than without a certificate, to an endpoint that no request has used", len(ways))
+	}
+	s.Get(key).As(first)
 	if ways := e.ways(); len(ways) != 1 || ways[0] == e.transport {
 		t.Errorf("%d ways to an endpoint that requests of one Gateway have used", len(ways))
 	}
-	s.Get(key).As(i)
+	s.Get(key).As(second)
+	testkit.Eventually(t, "one of the certificates is taken", func() bool { failing, known := checked(); return !failing && known })
 	if ways := e.ways(); len(ways) != 2 {
 		t.Errorf("%d ways to an endpoint that requests of two Gateways have used", len(ways))
 	}
-	s.KeepIdentities(nil)
-	if ways := e.ways(); len(ways) != 1 || ways[0] != e.transport {
-		t.Errorf("%d ways, or another one than without a certificate, where no Gateway has one", len(ways))
+	third := s.Identity("default/c", "Secret/default/other", &other)
+	s.Get(key).As(third)
+	if failing, known := checked(); failing || !known {
+		t.Error("what is known of a healthy endpoint is forgotten for another certificate")
 	}
 }
 

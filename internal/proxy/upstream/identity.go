@@ -43,9 +43,6 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 	if i == nil {
 		i = &Identity{key: key, shown: shown}
 		s.identities[key] = i
-		for _, b := range s.backends {
-			b.checkAnew()
-		}
 		return i
 	}
 	if sameCertificate(i.shown, shown) {
@@ -166,6 +163,7 @@ func (b *Backend) addVariant(i *Identity) *Backend {
 	v.replace(endpoints)
 	all := append(slices.Clone(b.variantList()), v)
 	b.variants.Store(&all)
+	b.checkAnew()
 	if i.gone {
 		s.leaving = append(s.leaving, leavingBackend{v, s.clock.Load()})
 	}
