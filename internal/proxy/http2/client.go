@@ -129,7 +129,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 
 	c.mu.Lock()
 	defer c.unlock()
-	if err := cl.refuses(&r.RequestHead); err != nil {
+	if err := cl.refuses(&r.RequestHead, len(s.head)); err != nil {
 		cs.recycle()
 		return nil, err
 	}
@@ -164,14 +164,14 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	return cs, nil
 }
 
-// refuses returns why no stream can be opened for a request, nil where one can; mu is held.
-func (cl *Client) refuses(r *RequestHead) error {
+// refuses returns why no stream can be opened for a request whose head takes so many bytes, nil where one can; mu is held.
+func (cl *Client) refuses(r *RequestHead, encoded int) error {
 	switch {
 	case cl.c.over || cl.gone:
 		return ErrEnds
 	case cl.room() == 0:
 		return ErrUnavailable
-	case cl.headers != unlimited && encode.ListSize(r) > int64(cl.headers):
+	case cl.headers != unlimited && int64(encoded)+encode.MostOverhead(r) > int64(cl.headers) && encode.ListSize(r) > int64(cl.headers):
 		return ErrHeadTooLarge
 	}
 	return nil

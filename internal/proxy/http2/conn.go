@@ -218,7 +218,7 @@ func (c *Conn) Idle(least time.Duration) (idle, used bool) {
 
 // idles reports whether the connection goes on and has had no stream for so long at least. mu is held.
 func (c *Conn) idles(least time.Duration) bool {
-	return !c.over && !c.hasty && len(c.streams) == 0 && !c.block.open && c.clock()-c.idleAt >= least.Milliseconds()
+	return !c.over && !c.hasty && len(c.streams) == 0 && !(c.block.open && c.block.kind == blockHeader) && c.clock()-c.idleAt >= least.Milliseconds()
 }
 
 // EndIfIdle ends the connection, without waiting for the client, if it has had no stream for so long at least, and reports whether it

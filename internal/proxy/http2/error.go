@@ -65,7 +65,7 @@ var ErrUnavailable = errors.New("http2: no stream can be opened")
 var ErrEnds = fmt.Errorf("%w: the connection ends", ErrUnavailable)
 
 // ErrHeadTooLarge reports that the head of a request is larger than the backend takes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 section 10.5.1): backends end the whole connection
-// for one that is much larger. Nothing was sent.
+// for one that is much larger. Nothing was sent. Before the backend's SETTINGS have come nothing is known of that.
 var ErrHeadTooLarge = errors.New("http2: the head is larger than the backend takes")
 
 // ErrUnprocessed is the error of requests that a backend says it has not looked at.

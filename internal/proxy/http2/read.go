@@ -79,7 +79,7 @@ func (c *Conn) read(prior []byte) error {
 		if c.over {
 			return c.cause
 		}
-		if c.draining == drainRefuse && len(c.streams) == 0 && !(c.client == nil && c.block.open) { // GOAWAY says that the request which has begun is carried out
+		if c.draining == drainRefuse && len(c.streams) == 0 && !(c.client == nil && c.block.open && c.block.kind == blockHeader) { // GOAWAY says that the request which has begun is carried out
 			return nil
 		}
 		if len(c.out) > maxControl {

@@ -29,8 +29,8 @@ type workerPool struct {
 }
 
 const (
-	trimEvery = 1000           // ms
-	trimMost  = 32 * trimEvery // for trimAfter
+	trimEvery = 1000          // ms
+	trimMost  = 8 * trimEvery // for trimAfter
 )
 
 // start has a worker run the handler of s.

@@ -224,6 +224,14 @@ func ListSize(r *Request) (size int64) {
 	return size
 }
 
+// MostOverhead is by how much ListSize may be larger than what AppendRequest has appended: each field counts perField more, and its name where that is in the static table.
+func MostOverhead(r *Request) int64 {
+	return int64(r.Header.Len()+ownFields) * (perField + maxKnownName)
+}
+
+// ownFields is how many fields a section has at most that are not in the request's Header.
+const ownFields = 8
+
 // perField is what a field counts beside its name and value.
 const perField = 32
 

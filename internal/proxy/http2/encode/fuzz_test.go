@@ -94,6 +94,9 @@ func FuzzRequest(f *testing.F) {
 		if got := ListSize(r); got != size {
 			t.Errorf("%q has size %d, want %d", in, got, size)
 		}
+		if most := int64(len(AppendRequest(nil, 7, r, end, true))) + MostOverhead(r); most < size {
+			t.Errorf("%q has size %d, and at most %d by what is sent", in, size, most)
+		}
 		var x head.Section
 		var got head.Head
 		x.Reset(head.RequestHeader)
