@@ -39,9 +39,9 @@ func (m *Metrics) Listener(l ListenerLabels) *ListenerStats {
 // Unrouted counts requests that reached the listener but no rule; released with the listener.
 func (s *ListenerStats) Unrouted() *RuleStats { return s.unrouted }
 
-// SetUp says whether all addresses of the listener are bound (moongate_listener_up).
+// SetUp says whether all addresses of the listener are bound (moongate_listener_up). On nil it does nothing.
 func (s *ListenerStats) SetUp(up bool) {
-	if s.entry != nil {
+	if s != nil && s.entry != nil {
 		s.entry.value.up.Store(up)
 	}
 }

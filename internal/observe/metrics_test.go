@@ -319,6 +319,7 @@ func TestListenersAndSockets(t *testing.T) {
 	want(t, m, "moongate_listener_up", map[string]float64{key: 0})
 	l.SetUp(true)
 	want(t, m, "moongate_listener_up", map[string]float64{key: 1})
+	(*ListenerStats)(nil).SetUp(false) // of one that was never served
 	l.Release()
 	l.Release()
 	want(t, m, "moongate_listener_up", map[string]float64{})
