@@ -59,6 +59,7 @@ Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
 	in.flags(cmd)
 	in.adminFlag(cmd)
 	in.redisFlag(cmd)
+	in.bindFlag(cmd)
 	cmd.ValidArgsFunction = completeManifests
 	outputFlag(cmd, &format, "table", "text", "json", "yaml", "github", "sarif")
 	return cmd

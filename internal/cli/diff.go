@@ -75,6 +75,7 @@ could be compared is shown all the same.`,
 		},
 	}
 	in.flags(cmd)
+	in.bindFlag(cmd)
 	cmd.Flags().StringArrayVar(&from, "from", nil, "manifests to compare with, as -f; repeat for more")
 	cmd.MarkFlagsMutuallyExclusive("from", "kube")
 	outputFlag(cmd, &format, "text", "json", "yaml")
@@ -101,7 +102,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 	if in.class != "" {
 		base.Objects, applied.Objects = takeClass(base.Objects, in.class), takeClass(applied.Objects, in.class)
 	}
-	before, after = translated(base, in.cluster.use, in.redis), translated(applied, in.cluster.use, in.redis)
+	before, after = in.translated(base), in.translated(applied)
 	return before, after, base.unlisted, nil
 }
 

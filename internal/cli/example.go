@@ -57,13 +57,16 @@ type example struct {
 
 // address is one that the Gateway can be asked at.
 func (e example) address() string {
-	const loopback = "127.0.0.1"
 	for _, text := range e.bind {
-		if ip, err := netip.ParseAddr(text); err == nil && !ip.IsUnspecified() {
+		switch ip, err := netip.ParseAddr(text); {
+		case err != nil:
+		case !ip.IsUnspecified():
 			return text
+		case len(e.bind) == 1 && ip.Is6():
+			return "::1"
 		}
 	}
-	return loopback
+	return "127.0.0.1"
 }
 
 func (e example) path(name string) string { return filepath.Join(e.dir, name) }

@@ -102,6 +102,7 @@ every backend of the rule is expected to answer.`,
 	in.flags(cmd)
 	in.adminFlag(cmd)
 	in.redisFlag(cmd)
+	in.bindFlag(cmd)
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return startingWith(typed, completeQuestion(&in, args)), cobra.ShellCompDirectiveNoFileComp
 	}

@@ -62,7 +62,7 @@ func Run(ctx context.Context, o RunOptions) error {
 
 // newGateway makes everything that can fail, so that a wrong flag is known before anything is served.
 func newGateway(o RunOptions) (*gateway, error) {
-	bind, err := o.bindAddresses()
+	bind, err := bindAddresses(o.Bind)
 	if err != nil {
 		return nil, err
 	}

@@ -33,8 +33,9 @@ type input struct {
 	paths   []string
 	class   string // that is treated as Moongate's, "" for none
 	cluster clusterFlags
-	admin   string // the admin server of a running gateway, "" for none
-	redis   string // what --redis of run or of the controller has, "" where that is not known
+	admin   string   // the admin server of a running gateway, "" for none
+	redis   string   // what --redis of run or of the controller has, "" where that is not known
+	bind    []string // what --bind of run has
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -60,8 +61,20 @@ func (in *input) redisFlag(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("admin", "redis")
 }
 
+// bindFlag adds --bind, for verbs that say which Gateways have a port.
+func (in *input) bindFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&in.bind, "bind", nil, "what moongate run has as --bind, so that it is known which Gateways share a port; nothing is bound")
+	cmd.MarkFlagsMutuallyExclusive("bind", "kube")
+	if cmd.Flags().Lookup("admin") != nil {
+		cmd.MarkFlagsMutuallyExclusive("admin", "bind")
+	}
+}
+
 // check refuses flags that do not fit together.
 func (in *input) check(cmd *cobra.Command) error {
+	if _, err := bindAddresses(in.bind); err != nil {
+		return err
+	}
 	if _, err := ratelimit.RedisOptions(in.redis); err != nil && in.redis != "" {
 		return usage("%s", wrongRedis)
 	}

@@ -44,7 +44,7 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := translated(o, in.cluster.use, in.redis)
+	off := in.translated(o)
 	if len(in.paths) > 0 && in.cluster.use {
 		off.about = map[string]bool{}
 		for id := range off.positions {
@@ -59,11 +59,12 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 // unknownRedis stands for the Redis that the flag --redis of run or of a controller names, where it is not known whether it has that flag.
 const unknownRedis = "unknown.invalid:6379"
 
-// translated says what objects mean, in a cluster or where all Gateways share the ports of one process. redis is what --redis of run or of the controller has, "" where
-// that is not known.
-func translated(in *objects, cluster bool, redis string) *offline {
-	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil), OwnPorts: cluster,
-		RateLimits: &config.RateLimitService{Address: cmp.Or(redis, unknownRedis)}})
+// translated says what objects mean, in a cluster or where all Gateways share the ports of one process.
+func (of *input) translated(in *objects) *offline {
+	cluster := of.cluster.use
+	bind, _ := bindAddresses(of.bind) // see check
+	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind), Bind: texts(bind), OwnPorts: cluster,
+		RateLimits: &config.RateLimitService{Address: cmp.Or(of.redis, unknownRedis)}})
 	store := newObjectStore()
 	store.change(files.Change{Upserts: in.Objects, Problems: in.Problems, Full: true})
 	positions := map[kind.ObjectKey]files.Position{}

@@ -85,15 +85,15 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
 }
 
-// bindAddresses checks --bind.
-func (o *RunOptions) bindAddresses() ([]netip.Addr, error) {
+// bindAddresses reads --bind.
+func bindAddresses(bind []string) ([]netip.Addr, error) {
 	var addrs []netip.Addr
-	for _, text := range o.Bind {
+	for _, text := range bind {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
 			return nil, usage("--bind %q is not an IP address; write one as 127.0.0.1 or ::1, without a port", text)
 		}
-		addrs = append(addrs, addr)
+		addrs = append(addrs, addr.Unmap())
 	}
 	for i, addr := range addrs {
 		for j, other := range addrs {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,7 +54,13 @@ func (f *faults) report(t *translate.Translator, served func(key string) *config
 		for _, err := range failure.Unwrap() {
 			if address := absent(l, err); address != "" {
 				addresses[gatewayAddress{l.Gateway, address}] = true
-			} else if fault := faultOfPort(l.Port, err); !slices.Contains(all, fault) { // it may be the same at each address
+				continue
+			}
+			fault := faultOfPort(l.Port, err)
+			if bind, is := err.(*proxy.BindError); is && len(l.Addresses) > 1 { // and others may do
+				fault.message = bind.Addr.IP.String() + ": " + fault.message
+			}
+			if !slices.Contains(all, fault) { // it may be the same at each of the default addresses
 				all = append(all, fault)
 			}
 		}
@@ -149,11 +156,14 @@ type portFault struct{ message, remedy string }
 
 // joined is several in one.
 func joined(all []portFault) portFault {
+	if len(all) == 1 {
+		return all[0]
+	}
 	var messages, remedies []string
 	for _, f := range all {
 		messages = append(messages, f.message)
-		if f.remedy != "" {
-			remedies = append(remedies, f.remedy)
+		if remedy := cmp.Or(f.remedy, "free the port or use another"); !slices.Contains(remedies, remedy) {
+			remedies = append(remedies, remedy)
 		}
 	}
 	return portFault{strings.Join(messages, "; "), strings.Join(remedies, "; ")}
