@@ -536,7 +536,7 @@ func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.S
 type ListenerError struct {
 	// Invalid is why its configuration is not carried out, or not as a whole; nil where it is.
 	Invalid error
-	// Unbound are those of its addresses that could not be bound, sorted.
+	// Unbound are those of its addresses that could not be bound, sorted, or all of them in any order where the proxy has closed its sockets.
 	Unbound []*BindError
 }
 

@@ -180,7 +180,7 @@ func (w *Watch) waits(now int64) {
 
 func (w *Watch) waited() { w.since.Store(0) }
 
-// forget has a wait count for itself: it was none for a backend, which may be slow or not.
+// forget has the waits that follow begin a count of their own: what was waited for before was no backend.
 func (w *Watch) forget() { w.first = 0 }
 
 // Interrupt ends the exchange whose wait for a backend began at since: the client has left.

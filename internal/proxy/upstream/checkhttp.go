@@ -75,7 +75,7 @@ func (h *httpCheck) check(ctx context.Context, a *active, e *Endpoint, secured *
 		switch {
 		case bytes.Contains(body, want):
 		case err != nil:
-			return checkResult{failure: failureText(ctx, err), unanswered: true}
+			return checkResult{failure: failureText(ctx, err)}
 		default:
 			return checkResult{failure: "the body does not contain what is expected", atOnce: true}
 		}
@@ -196,7 +196,7 @@ func checkGRPC(ctx context.Context, a *active, e *Endpoint, secured *transport, 
 	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxChecked))
 	if err != nil {
-		return checkResult{failure: failureText(ctx, err), unanswered: true}
+		return checkResult{failure: failureText(ctx, err)}
 	}
 	if status := cmp.Or(response.Trailer.Get("Grpc-Status"), response.Header.Get("Grpc-Status")); status != "0" {
 		return checkResult{failure: fmt.Sprintf("grpc-status %q", status), atOnce: true}

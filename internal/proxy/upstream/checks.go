@@ -47,7 +47,7 @@ type active struct {
 type checkResult struct {
 	failure string // why it is not healthy
 	atOnce  bool   // the endpoint says so itself, and is unhealthy without regard to the threshold
-	// unanswered: there was no connection, or no answer on it, maybe because of the certificate that was shown.
+	// unanswered reports that there was no connection, or no answer on it, which may be for the certificate that was shown.
 	unanswered bool
 }
 
@@ -125,8 +125,8 @@ func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 // maxWays bounds the certificates of Gateways that one check shows.
 const maxWays = 4
 
-// ways are how connections to the endpoint are secured that serve no request: as those of the Gateways whose requests have used the backend. No other Gateway shows
-// anything: who owns the backend need not be who owns that.
+// ways returns how connections that serve no request are secured: as those of the Gateways whose requests have used the backend. The certificate of any other Gateway must
+// not be shown: the backend may be another tenant's.
 func (e *Endpoint) ways() []*transport {
 	variants := e.backend.variantList()
 	if t := e.transport; t.tls == nil || t.own || len(variants) == 0 {
