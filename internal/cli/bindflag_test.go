@@ -35,13 +35,15 @@ spec:
 	}
 	const conflict = "port 8080 cannot be bound beside"
 	for args, want := range map[string]int{
-		"check " + file:                  exitProblems,
-		"check --bind 127.0.0.1 " + file: exitOK, // they share it
-		"check --bind 127.0.0.2 " + file: exitOK,
-		"check --bind 0.0.0.0 " + file:   exitProblems,
-		"check --bind :: " + file:        exitOK,
-		"check --bind here " + file:      exitUsage,
-		"check --bind 127.0.0.1 --kube":  exitUsage,
+		"check " + file:                                                       exitProblems,
+		"check --bind 127.0.0.1 " + file:                                      exitOK, // they share it
+		"check --bind 127.0.0.2 " + file:                                      exitOK,
+		"check --bind 0.0.0.0 " + file:                                        exitProblems,
+		"check --bind :: " + file:                                             exitOK,
+		"check --bind here " + file:                                           exitUsage,
+		"diff --bind here --from " + file + " " + file:                        exitUsage,
+		"diff --bind :: --from " + file + " " + file:                          exitOK,
+		"check --bind 127.0.0.1 --kube":                                       exitUsage,
 		"explain http://b.example.com:8080/ -f " + file + " --bind 127.0.0.1": exitOK,
 	} {
 		var stdout, stderr bytes.Buffer

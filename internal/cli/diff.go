@@ -40,6 +40,9 @@ could be compared is shown all the same.`,
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.paths = append(in.paths, args...)
+			if _, err := bindAddresses(in.bind); err != nil {
+				return err
+			}
 			if err := in.cluster.check(cmd); err != nil {
 				return err
 			}

@@ -60,16 +60,16 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 const unknownRedis = "unknown.invalid:6379"
 
 // translated says what objects mean, in a cluster or where all Gateways share the ports of one process.
-func (of *input) translated(in *objects) *offline {
-	cluster := of.cluster.use
-	bind, _ := bindAddresses(of.bind) // see check
+func (in *input) translated(all *objects) *offline {
+	cluster := in.cluster.use
+	bind, _ := bindAddresses(in.bind) // which check has read before
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind), Bind: texts(bind), OwnPorts: cluster,
-		RateLimits: &config.RateLimitService{Address: cmp.Or(of.redis, unknownRedis)}})
+		RateLimits: &config.RateLimitService{Address: cmp.Or(in.redis, unknownRedis)}})
 	store := newObjectStore()
-	store.change(files.Change{Upserts: in.Objects, Problems: in.Problems, Full: true})
+	store.change(files.Change{Upserts: all.Objects, Problems: all.Problems, Full: true})
 	positions := map[kind.ObjectKey]files.Position{}
 	count := 0
-	for _, o := range in.Objects {
+	for _, o := range all.Objects {
 		t.Upsert(o.Object)
 		if o.Position != (files.Position{}) { // not a Namespace that is there because objects are in it
 			positions[o.ID] = o.Position
@@ -80,27 +80,27 @@ func (of *input) translated(in *objects) *offline {
 	}
 	result := t.Commit()
 	store.publish(result.Statuses)
-	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: in.source, count: count, suggest: newSuggestions(in.Objects, in.Problems),
-		accepted: in.accepted}
+	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
+		accepted: all.accepted}
 	if len(positions) == 0 {
-		off.count = len(in.Objects) // of a cluster
+		off.count = len(all.Objects) // of a cluster
 	}
-	off.status.Problems = append(off.status.Problems, dangling(in.source, in.Objects, in.Problems, cluster)...)
+	off.status.Problems = append(off.status.Problems, dangling(all.source, all.Objects, all.Problems, cluster)...)
 	off.refused = map[string]bool{}
 	valid := map[kind.ObjectKey]bool{}
-	for _, o := range in.Objects {
+	for _, o := range all.Objects {
 		_, undecoded := o.Object.(*kind.Undecoded)
 		valid[o.ID] = !undecoded
 	}
-	for _, p := range in.Problems {
+	for _, p := range all.Problems {
 		if !valid[p.Object] && !p.Ignored && p.Object.Name != "" {
 			off.refused[p.Object.String()] = true
 		}
 	}
-	off.lint(in.Objects, in.Problems)
+	off.lint(all.Objects, all.Problems)
 	off.status.Problems = append(off.status.Problems, off.redisNeeded()...)
 	for _, u := range result.Untold {
-		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(in.source, positions[u.Object], u.Field)))
+		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(all.source, positions[u.Object], u.Field)))
 	}
 	return off
 }
