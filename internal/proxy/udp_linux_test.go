@@ -314,6 +314,45 @@ func TestUDPRefused(t *testing.T) {
 	}
 }
 
+// TestUDPShareWithoutEndpoints: a client that is assigned to a Service without endpoints stays with it until it has one; its datagrams do not reach the others.
+func TestUDPShareWithoutEndpoints(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	const ready, empty = "Service/default/a/80", "Service/default/b/80"
+	g.apply(append(append(backend(ready, udpEcho(t, "a").LocalAddr().String()), backend(empty)...), g.udpListener("udp"), l4RouteOf("r", "default/gw/udp",
+		&config.BackendRef{Backend: ready, Weight: 1}, &config.BackendRef{Backend: empty, Weight: 1})))
+	const datagrams = 20
+	var dropping []net.Conn
+	dropped := func() float64 { return g.counted("moongate_requests_total", "reason", "no_endpoints") }
+	for clients := 1; len(dropping) < 2 || len(dropping) == clients; clients++ {
+		c := g.sender()
+		before, answers := dropped(), 0
+		for i := range datagrams {
+			c.Write([]byte("x"))
+			g.eventually("an answer or a drop", func() bool {
+				c.SetReadDeadline(time.Now().Add(time.Millisecond))
+				if _, err := c.Read(make([]byte, 8)); err == nil {
+					answers++
+				}
+				return answers+int(dropped()-before) > i
+			})
+		}
+		if answers != 0 && answers != datagrams {
+			t.Fatalf("%d of %d datagrams of a client were answered, want none or all", answers, datagrams)
+		}
+		if answers == 0 {
+			dropping = append(dropping, c)
+		}
+	}
+	g.apply(backend(empty, udpEcho(t, "b").LocalAddr().String())) // each of these clients is assigned to one of the two again
+	for _, c := range dropping {
+		if got := ask(t, c, "x"); got != "ax" && got != "bx" {
+			t.Errorf("%q once there is an endpoint", got)
+		}
+	}
+}
+
 // TestUDPBounds: sessions are bounded, those that are there go on, and one that idles makes room.
 func TestUDPBounds(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// session is what a client and an endpoint say to each other. One of a backendRef that does not resolve has no endpoint, and drops what comes: were each
-// datagram drawn anew, the others would get the share. Its time is not prolonged by what comes.
+// session forwards the datagrams between a client and an endpoint. A session of a backendRef that does not resolve, or whose Service has no endpoints, has no
+// connection and drops the client's datagrams: if each of them were assigned to a backend again, the share of that backendRef would reach the others. Dropped
+// datagrams do not prolong it.
 type session struct {
 	socket *Socket
 	key    key
@@ -28,8 +29,9 @@ type session struct {
 	stats    *observe.RuleStats
 	backend  *upstream.Backend
 	endpoint *upstream.Endpoint
-	attempts int32        // to have a socket to one
-	conn     *net.UDPConn // to the endpoint; nil without one
+	attempts int32          // to have a socket to one
+	conn     *net.UDPConn   // to the endpoint; nil if the session drops the datagrams
+	dropping observe.Reason // why it drops them
 	raw      syscall.RawConn
 	local    netip.AddrPort
 	failed   error // of receiving
@@ -62,9 +64,10 @@ func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int
 		for i := begin; i < end; i++ {
 			ses.drop(reason, in.size(i))
 		}
-		if reason != observe.ReasonBackendInvalid {
+		if reason != observe.ReasonBackendInvalid && reason != observe.ReasonNoEndpoints {
 			return nil
 		}
+		ses.dropping = reason
 	}
 	ses.begun = s.set.options.Clock.Load()
 	ses.active.Store(ses.begun)
@@ -210,10 +213,14 @@ func unreachable(err error) bool {
 	return false
 }
 
-// follows reports whether the session may go on under the listener's route; socket.mu is held.
+// follows reports whether the session may continue under the listener's route. One that drops datagrams because its backend has no endpoints ends as soon as there
+// is one. socket.mu is held.
 func (ses *session) follows(l *snapshot.Listener) bool {
 	rule := ruleOf(l)
 	if ses.endpoint != nil && ses.endpoint.Gone() || rule == nil {
+		return false
+	}
+	if ses.dropping == observe.ReasonNoEndpoints && ses.backend.HasOther(new(upstream.Tried)) {
 		return false
 	}
 	if ses.rule == rule {

@@ -171,7 +171,7 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 			return
 		case ses.conn == nil:
 			for i := begin; known && i < end; i++ { // else it has begun with them, and counted them
-				ses.drop(observe.ReasonBackendInvalid, in.size(i))
+				ses.drop(ses.dropping, in.size(i))
 			}
 			return
 		}
