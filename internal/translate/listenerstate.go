@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,6 +95,11 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		certificates = nil // every handshake fails
 	}
 	filters := st.filters(v, k, l)
+	if filters.UnknownKind { // a condition each says that it is not supported and that it does not resolve (GEP-5224)
+		p := *filters.Invalid
+		p.Reason = reasonListenerFilterRef
+		refs = append(refs, &p)
+	}
 	if filters.Missing != nil {
 		refs = append(refs, filters.Missing)
 	}
@@ -183,7 +187,7 @@ const listenerInvalid = "listener_invalid"
 func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listener.Listener) (all rule.Extension) {
 	for i := range l.Filters {
 		x := st.filter(v, k, &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i))
-		if all.Invalid, all.Missing = x.Invalid, x.Missing; x.Invalid != nil || x.Missing != nil {
+		if all.Invalid, all.Missing, all.UnknownKind = x.Invalid, x.Missing, x.UnknownKind; x.Invalid != nil || x.Missing != nil {
 			return all
 		}
 		all.Filters, all.Notes = append(all.Filters, x.Filters...), append(all.Notes, x.Notes...)
@@ -208,7 +212,7 @@ func (st *listenerStates) filter(v *incremental.View, k listenerKey, f *gwv1.Lis
 	if p := x.Missing; p != nil && p.Reason != string(gwv1.ListenerReasonRefNotPermitted) {
 		p.Reason = reasonListenerFilterRef
 	}
-	if p := x.Invalid; p != nil && !strings.HasSuffix(p.Field, ".extensionRef.kind") { // of which the specification says UnsupportedValue
+	if p := x.Invalid; p != nil && !x.UnknownKind { // for which the specification has UnsupportedValue
 		p.Reason = reasonListenerFilterInvalid
 	}
 	return x

@@ -33,9 +33,37 @@ type Expressions struct {
 	Field, Pattern string
 }
 
-// expression checks a regular expression against its syntax and the limits, which must be done in this order:
+// expression checks the regular expression of a match. If it cannot be used and the rule has filters, it is replaced by a wider one and its problem is recorded in
+// badExpression, because the requests that it was to match must fail.
+func (s *scope) expression(e *string, field string) *condition.Problem {
+	p := s.check(*e, field)
+	if p == nil || !s.spec.filtered() {
+		return p
+	}
+	s.replaced(p)
+	wider := widenedTo(plainPrefix(*e), len(*e))
+	if s.check(wider, field) != nil {
+		wider = ".*"
+		s.expressions.Size += instructionsOfAny
+	}
+	*e = wider
+	return nil
+}
+
+// replaced records the problem of an expression that is replaced by a wider one.
+func (s *scope) replaced(p *condition.Problem) {
+	if s.badExpression == nil {
+		p.What += "; since the rule has filters, whatever begins like what it may mean fails"
+		s.badExpression = p
+	}
+}
+
+// instructionsOfAny is the size of an expression that matches every value.
+const instructionsOfAny = 3
+
+// check checks a regular expression against its syntax and the limits, which must be done in this order:
 // estimate, parse, measure, compile.
-func (s *scope) expression(e, field string) *condition.Problem {
+func (s *scope) check(e, field string) *condition.Problem {
 	size := parseSize(e)
 	if p := s.fits(e, field, size); p != nil {
 		return p
@@ -43,7 +71,7 @@ func (s *scope) expression(e, field string) *condition.Problem {
 	s.parsed += size
 	parsed, err := syntax.Parse(e, syntax.Perl)
 	if err != nil {
-		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
+		return s.notRE2(field, err)
 	}
 	size = max(size, programSize(parsed))
 	if p := s.fits(e, field, size); p != nil {
@@ -51,13 +79,28 @@ func (s *scope) expression(e, field string) *condition.Problem {
 	}
 	// The data plane asks for the whole value, which counts towards RE2's limits too.
 	if _, err := regexp.Compile(`\A(?:` + e + `)\z`); err != nil {
-		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
+		return s.notRE2(field, err)
 	}
 	if s.expressions.Size == 0 {
 		s.expressions.Field, s.expressions.Pattern = s.field+field, e
 	}
 	s.expressions.Size += size
 	return nil
+}
+
+// checkSyntax checks a part of an expression by itself.
+func (s *scope) checkSyntax(e, field string) *condition.Problem {
+	if p := s.fits(e, field, parseSize(e)); p != nil {
+		return p
+	}
+	if _, err := syntax.Parse(e, syntax.Perl); err != nil {
+		return s.notRE2(field, err)
+	}
+	return nil
+}
+
+func (s *scope) notRE2(field string, err error) *condition.Problem {
+	return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
 }
 
 // CheckExpression checks a regular expression of a policy. It returns its size, or what is wrong with it and how to mend that. room is what is left of MaxRouteSize for the policy's.
@@ -128,8 +171,56 @@ func widened(pattern string) string {
 	if re, err := regexp.Compile(pattern); err == nil {
 		prefix, _ = re.LiteralPrefix()
 	}
+	return widenedTo(prefix, len(pattern))
+}
+
+// widenedTo returns an expression of at least length bytes for the values that begin with prefix.
+func widenedTo(prefix string, length int) string {
 	prefix = regexp.QuoteMeta(strings.ToValidUTF8(prefix[:min(len(prefix), maxWidenedPrefix)], ""))
-	return "(?" + strings.Repeat("s", max(1, len(pattern)-len(prefix)-len("(?).*"))) + ")" + prefix + ".*"
+	return "(?" + strings.Repeat("s", max(1, length-len(prefix)-len("(?).*"))) + ")" + prefix + ".*"
+}
+
+// plainPrefix returns what all values that a pattern is meant to match begin with, as far as that shows without parsing: the pattern may be too large for it, or of
+// another syntax than RE2's.
+func plainPrefix(pattern string) string {
+	if alternates(pattern) {
+		return ""
+	}
+	anchored := strings.TrimPrefix(pattern, "^")
+	end := strings.IndexAny(anchored, `\.+*?()|[]{}^$`)
+	if end < 0 {
+		return anchored
+	}
+	if strings.IndexByte("*?{", anchored[end]) >= 0 { // the character before need not be there
+		_, size := utf8.DecodeLastRuneInString(anchored[:end])
+		end -= size
+	}
+	return anchored[:end]
+}
+
+// alternates reports whether a pattern has an alternative outside of all parentheses, or may have one.
+func alternates(pattern string) bool {
+	depth, class := 0, false
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+			if rest := strings.TrimPrefix(pattern[i+1:], "^"); strings.HasPrefix(rest, "]") {
+				i = len(pattern) - len(rest) // the bracket after it is one of the class
+			}
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == '|' && depth <= 0:
+			return true
+		}
+	}
+	return depth != 0 || class
 }
 
 // QuotePattern quotes a pattern for a message, cut to 64 bytes.

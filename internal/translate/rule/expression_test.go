@@ -107,6 +107,44 @@ func TestProgramSize(t *testing.T) {
 	}
 }
 
+// TestPlainPrefix checks what is kept of patterns that cannot be parsed, or must not be: never more than all values begin with that the pattern may mean.
+func TestPlainPrefix(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"/v[0-9]+/admin(?!/public)": "/v",
+		"/a(?=b)":                   "/a",
+		"^/a/b$":                    "/a/b",
+		"/plain":                    "/plain",
+		"/ab?(?!x)":                 "/a",
+		"/ab*(?!x)":                 "/a",
+		"/ab{0}(?!x)":               "/a",
+		"/ab+(?!x)":                 "/ab",
+		"/aé?(?!x)":                 "/a",
+		"/a|/b(?!x)":                "",
+		"/a(?:b|c)(?!x)":            "/a",
+		"/a[|]b(?!x)":               "/a",
+		"/a[]|]b(?!x)":              "/a",
+		"/a[^]|]b(?!x)":             "/a",
+		`/a\|b(?!x)`:                "/a",
+		`/a\(b|c(?!x)`:              "",
+		"/a(b|c":                    "",
+		"/a)b|c":                    "",
+		"/a[b|c":                    "",
+		"(?i)/a(?!x)":               "",
+		"[":                         "",
+		"":                          "",
+	} {
+		if got := plainPrefix(pattern); got != want {
+			t.Errorf("%q begins with %q, want %q", pattern, got, want)
+		}
+	}
+	for _, pattern := range []string{"/a(b|c)d", "/ab?c", "/a[xy]", "/a.*", "/a{2}b", "a|b", "/a+b", `/a\.b`, "^/a", "(?i)/a", "/a(?i)b", `\Q/a|b\E`, "/ab??", "/ab*?c", "x{0,1}y", "[[:alpha:]|]a|b"} {
+		re := regexp.MustCompile(pattern)
+		if most, _ := re.LiteralPrefix(); !strings.HasPrefix(strings.TrimPrefix(pattern, "^"), "/") && plainPrefix(pattern) != "" || most != "" && !strings.HasPrefix(most, plainPrefix(pattern)) {
+			t.Errorf("%q begins with %q, and is said to begin with %q", pattern, most, plainPrefix(pattern))
+		}
+	}
+}
+
 // TestWidened checks that what a pattern matches its widened form matches too, that little else is, and that it precedes what the pattern precedes.
 func TestWidened(t *testing.T) {
 	matches := func(pattern, value string) bool {

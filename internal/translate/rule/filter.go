@@ -58,6 +58,28 @@ func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any
 	return out, nil
 }
 
+// resolveFilters records the references of filters that are not compiled.
+func (s *scope) resolveFilters(list []gwv1.HTTPRouteFilter, field string) {
+	for i := range list {
+		f, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
+		var x Extension
+		switch {
+		case f.Type == gwv1.HTTPRouteFilterRequestMirror && f.RequestMirror != nil:
+			s.backend(f.RequestMirror.BackendRef, at+".requestMirror.backendRef")
+		case f.Type == gwv1.HTTPRouteFilterExternalAuth && f.ExternalAuth != nil:
+			grpc := f.ExternalAuth.ExternalAuthProtocol == gwv1.HTTPRouteExternalAuthGRPCProtocol
+			_, x.Missing = s.resolve(f.ExternalAuth.BackendRef, grpc, at+".externalAuth.backendRef")
+		case f.Type == gwv1.HTTPRouteFilterExtensionRef && f.ExtensionRef != nil:
+			if x = ReadExtension(f.ExtensionRef, at, s.spec.HTTPFilters, false); x.UnknownKind {
+				x.Missing = condition.NewProblem(gwv1.RouteReasonInvalidKind, x.Invalid.Field, x.Invalid.Remedy, "%s", x.Invalid.What)
+			}
+		}
+		if x.Missing != nil {
+			s.unresolved = append(s.unresolved, x.Missing)
+		}
+	}
+}
+
 // incompatible finds filters that cannot be carried out together.
 func incompatible(list []gwv1.HTTPRouteFilter, field string) *condition.Problem {
 	seen := map[gwv1.HTTPRouteFilterType]bool{}

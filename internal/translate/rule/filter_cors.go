@@ -120,7 +120,7 @@ func (s *scope) matchPreflights() *condition.Problem {
 			continue // of a CORS filter of a backendRef, beside the rule's
 		}
 		if len(added) > 0 && added[0].RegularExpression {
-			if p := s.expression(".+", fmt.Sprintf(".matches[%d].method", i)); p != nil {
+			if p := s.check(".+", fmt.Sprintf(".matches[%d].method", i)); p != nil {
 				return p
 			}
 		}

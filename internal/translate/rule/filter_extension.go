@@ -24,9 +24,11 @@ const reasonFilterMissing gwv1.RouteConditionReason = "InvalidFilterRef"
 // Extension is what a filter of type ExtensionRef or ExternalAuth comes to.
 type Extension struct {
 	Filters []*anypb.Any
-	// Invalid is why it cannot be carried out, Missing why the reference does not resolve; one of them at most is there.
+	// Invalid is why it cannot be carried out, Missing why the reference does not resolve. At most one of them is set.
 	Invalid, Missing *condition.Problem
-	Notes            []*condition.Problem // entries that are ignored
+	// UnknownKind reports that it is Invalid because it refers to a kind that is not supported, so that the reference does not resolve either.
+	UnknownKind bool
+	Notes       []*condition.Problem // entries that are ignored
 }
 
 // ReadExtension finds and compiles what a filter of type ExtensionRef in a field refers to. forListener tells that it is a listener's, by whose Host that listener
@@ -38,6 +40,7 @@ func ReadExtension(ref *gwv1.LocalObjectReference, field string, find HTTPFilter
 	}
 	field += ".extensionRef"
 	if string(ref.Group) != v1alpha1.GroupName || string(ref.Kind) != httpFilterKind {
+		x.UnknownKind = true
 		x.Invalid = condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".kind", "refer to an HTTPFilter of group "+v1alpha1.GroupName+", or remove the filter",
 			"%s of group %q is no filter that is supported", ref.Kind, ref.Group)
 		return x

@@ -3,7 +3,6 @@ package rule
 import (
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -91,7 +90,7 @@ func (s *scope) grpcMethodMatch(m *config.Match, spec *gwv1.GRPCMethodMatch, fie
 		// A regular expression for the path would come before every match of a service alone.
 		v := &config.ValueMatch{Name: ":path", Value: "/[^/]+/" + method, RegularExpression: true}
 		m.Headers = append(m.Headers, v)
-		return s.expression(v.Value, field+".method")
+		return s.expression(&v.Value, field+".method")
 	default:
 		m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_EXACT, Value: "/" + service + "/" + method}
 	}
@@ -105,16 +104,17 @@ func (s *scope) grpcExpression(m *config.Match, service, method, field string) *
 		if e == "" {
 			continue
 		}
-		at := field + [2]string{".service", ".method"}[i]
-		if p := s.fits(e, at, parseSize(e)); p != nil {
-			return p
-		}
 		// By itself too: with a parenthesis that it does not close, it would not mean what it says.
-		if _, err := syntax.Parse(e, syntax.Perl); err != nil {
-			return s.unsupported(at, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
+		p := s.checkSyntax(e, field+[2]string{".service", ".method"}[i])
+		if p != nil {
+			if !s.spec.filtered() {
+				return p
+			}
+			s.replaced(p)
+			e = "[^/]+"
 		}
 		parts[i] = "(?:" + e + ")"
 	}
 	m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: "/" + parts[0] + "/" + parts[1]}
-	return s.expression(m.Path.Value, field)
+	return s.expression(&m.Path.Value, field)
 }

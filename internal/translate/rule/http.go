@@ -69,7 +69,8 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 	}
 	switch kind {
 	case gwv1.PathMatchRegularExpression:
-		return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: path}, s.expression(path, field+".value")
+		m := &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: path}
+		return m, s.expression(&m.Value, field+".value")
 	case gwv1.PathMatchExact, gwv1.PathMatchPathPrefix:
 	default:
 		return nil, s.unsupported(field+".type", "use Exact, PathPrefix or RegularExpression", "%q is not known", kind)

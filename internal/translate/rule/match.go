@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,19 +12,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// matches compiles those of a rule of one kind of route; none is one that matches all requests of the kind.
+// matches compiles those of a rule of one kind of route; none is one that matches all requests of the kind. It returns the first problem. If the rule has filters it
+// compiles what can be compiled all the same: the requests that match must fail, not reach another rule that may not ask for authorization.
 func matches[M any](s *scope, specs []M, compile func(spec *M, field string) (*config.Match, *condition.Problem)) *condition.Problem {
 	if len(specs) == 0 {
 		specs = make([]M, 1)
 	}
+	var first *condition.Problem
 	for i := range specs {
 		m, p := compile(&specs[i], fmt.Sprintf(".matches[%d]", i))
-		if p != nil {
-			return p
+		if p == nil {
+			s.rule.Matches = append(s.rule.Matches, m)
 		}
-		s.rule.Matches = append(s.rule.Matches, m)
+		if first = cmp.Or(first, p, s.badExpression); first != nil && !s.spec.filtered() {
+			return first
+		}
 	}
-	return nil
+	return first
 }
 
 // repeats reports whether a match is the second one of its name, which the specification has ignored, whatever it says.
@@ -73,7 +78,7 @@ func (s *scope) valueMatch(v *config.ValueMatch, kind, field string) *condition.
 		return nil
 	case string(gwv1.HeaderMatchRegularExpression):
 		v.RegularExpression = true
-		return s.expression(v.Value, field+".value")
+		return s.expression(&v.Value, field+".value")
 	}
 	return s.unsupported(field+".type", "use Exact or RegularExpression", "%q is not known", kind)
 }

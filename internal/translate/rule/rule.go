@@ -82,8 +82,8 @@ func (s *Spec) Refs() (refs []gwv1.BackendObjectReference) {
 
 // Result is a compiled rule.
 type Result struct {
-	// Rule is nil where the rule is dropped. With a Problem it holds the matches and a
-	// Failure: requests must fail because no filter may be skipped.
+	// Rule is nil if the rule is dropped. With a Problem it holds the matches and a Failure: requests must fail because no filter may be
+	// skipped. Matches whose regular expressions cannot be used are wider than the rule's then.
 	Rule *config.Rule
 	// Problem is why the rule cannot be carried out.
 	Problem *condition.Problem
@@ -118,6 +118,8 @@ func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	r, p := s.compile()
 	if p != nil {
 		s.notes = nil // nothing of the rule is used
+		s.unresolved = nil
+		s.resolveAll() // compile has stopped at p
 	}
 	if r == nil {
 		s.expressions = Expressions{}
@@ -137,6 +139,8 @@ type scope struct {
 	// expressions are those that were accepted; parsed is what all of them cost to parse.
 	expressions Expressions
 	parsed      int
+	// badExpression is the problem of the first regular expression that was replaced by a wider one, see expression.
+	badExpression *condition.Problem
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 	weight    int32 // of that backendRef
@@ -150,6 +154,9 @@ func (s *scope) unsupported(field, remedy, format string, args ...any) *conditio
 
 func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.spec.matches(s); p != nil {
+		if s.spec.filtered() && len(s.rule.Matches) > 0 {
+			return failing(s.rule), p
+		}
 		return nil, p
 	}
 	filters, p := s.filters(s.spec.Filters, s.field+".filters")
@@ -265,6 +272,16 @@ func (s *scope) backends() *condition.Problem {
 		s.rule.Failure = s.failure(reasonNoBackend)
 	}
 	return nil
+}
+
+// resolveAll records all references of a rule that cannot be carried out, for condition ResolvedRefs.
+func (s *scope) resolveAll() {
+	s.resolveFilters(s.spec.Filters, s.field+".filters")
+	for i := range s.spec.BackendRefs {
+		spec, field := &s.spec.BackendRefs[i], fmt.Sprintf("%s.backendRefs[%d]", s.field, i)
+		s.backend(spec.BackendObjectReference, field)
+		s.resolveFilters(spec.Filters, field+".filters")
+	}
 }
 
 // has reports whether the rule itself has a filter of the type.
