@@ -155,7 +155,7 @@ func (p *policy) preflight(x *filter.Exchange, from []byte) *filter.Reply {
 				h.Add(allowHeaders, f.Value)
 			}
 		}
-	} else if p.headers != nil {
+	} else if _, asks := x.Request.Header.Get(requestHeaders); asks && p.headers != nil {
 		h.Add(allowHeaders, p.headers)
 	}
 	if p.expose != nil && !(p.exposeAll && p.credentials) {
