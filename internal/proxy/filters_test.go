@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,6 +140,54 @@ func TestFiltersEndToEnd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestModifiedTrailers: what filters set or remove does not come in the trailer section instead, in any spelling. Other trailer fields pass.
+func TestModifiedTrailers(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	behind := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		var sent []string
+		for name, values := range r.Trailer { // names that were announced are there in any case
+			for _, v := range values {
+				sent = append(sent, name+"="+v)
+			}
+		}
+		slices.Sort(sent)
+		fmt.Fprint(w, r.Header["X-User"], r.Header["X-Group"], sent)
+	}
+	g.serve(httpBackend(t, behind), func(r *config.Rule) {
+		r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Set: fields("X-User=nobody"), Add: fields("X-Fine=2"), Remove: []string{"x-debug"}}))
+		r.BackendRefs[0].Filters = append(r.BackendRefs[0].Filters, filterOf(t, &config.RequestHeaderModifier{Set: fields("x-group=none")}))
+	})
+	const want = "[nobody] [none] [X-Fine=1]"
+	const names = "X-User, x_user, X-Group, x_group, X-Debug, x_Debug, X-Fine"
+	const section = "x-USER: root\r\nx_user: root\r\nX-Group: root\r\nX_Group: root\r\nX-Debug: 1\r\nX_debug: 1\r\nX-Fine: 1\r\n\r\n"
+	const head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: " + names + "\r\nTransfer-Encoding: chunked\r\n\r\n"
+	if got := g.roundTrip(head + "3\r\nabc\r\n0\r\n" + section); !strings.HasSuffix(got, "\r\n\r\n"+want) {
+		t.Errorf("got %q", got)
+	}
+	long := strings.Repeat("x", 200_000)
+	if got := g.roundTrip(fmt.Sprintf("%s%x\r\n%s\r\n0\r\n%s", head, len(long), long, section)); !strings.HasSuffix(got, "\r\n\r\n"+want) {
+		t.Errorf("after a long body: %q", got)
+	}
+	r, err := http.NewRequest("POST", "http://"+g.addr()+"/", struct{ io.Reader }{strings.NewReader("abc")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trailer = http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X_debug": {"1"}, "X-Fine": {"1"}}
+	h2 := clientOfHTTP2()
+	defer h2.CloseIdleConnections()
+	resp, err := h2.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); string(b) != want {
+		t.Errorf("by HTTP/2: %q", b)
 	}
 }
 

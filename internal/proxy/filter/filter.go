@@ -139,13 +139,26 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 // name, which servers may merge into the header section, also where underscores stand for hyphens.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
+// Decider knows the names of fields that a filter decides on, see Exchange.Decide.
+type Decider interface {
+	// Decides reports whether a field of that name, in any spelling, is the filter's decision.
+	Decides(name []byte) bool
+}
+
+// DecideBy is Decide for the names that d knows. It keeps d until the exchange ends and allocates nothing if d is a pointer.
+func (x *Exchange) DecideBy(d Decider) { x.Note(d, nil) }
+
 // DecideAll is Decide for all names.
 func (x *Exchange) DecideAll() { x.Note(decided, nil) }
 
-// Decided reports whether a name was given to Decide, in any spelling.
+// Decided reports whether a filter has decided on a name, in any spelling.
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
-		if n := &x.notes[i]; n.owner == decided && (len(n.value) == 0 || message.EqualFoldHyphens(name, n.value)) {
+		n := &x.notes[i]
+		if n.owner == decided && (len(n.value) == 0 || message.EqualFoldHyphens(name, n.value)) {
+			return true
+		}
+		if d, is := n.owner.(Decider); is && d.Decides(name) {
 			return true
 		}
 	}

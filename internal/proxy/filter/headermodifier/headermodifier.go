@@ -108,6 +108,21 @@ func (m *Modifier) Apply(section *message.Fields) {
 	}
 }
 
+// Decides reports whether the name is that of an entry of set or remove, also with underscores for hyphens. It implements filter.Decider.
+func (m *Modifier) Decides(name []byte) bool {
+	for i := range m.set {
+		if message.EqualFoldHyphens(name, m.set[i].Name) {
+			return true
+		}
+	}
+	for _, removed := range m.remove {
+		if message.EqualFoldHyphens(name, removed) {
+			return true
+		}
+	}
+	return false
+}
+
 // DropDisguised drops fields that clients have sent under the name of one that is set or removed but with underscores for hyphens: CGI-like
 // servers take X_User for X-User, and would believe the client. It comes before Apply; a field of an entry's very name is Apply's matter.
 func (m *Modifier) DropDisguised(section *message.Fields) {

@@ -33,6 +33,7 @@ func Compile(c *config.RequestHeaderModifier, _ filter.Env) (filter.Filter, erro
 		if host != nil {
 			x.Request.Host = host
 		}
+		x.DecideBy(&m)
 		m.DropDisguised(&x.Request.Header)
 		m.Apply(&x.Request.Header)
 		return nil
