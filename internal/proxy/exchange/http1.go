@@ -28,6 +28,8 @@ type http1Transport struct {
 	own bool
 	// expects reports whether the backend was asked to say that it reads the body, and has not: one that does not read it would take it for the next request.
 	expects bool
+	// authenticated reports whether the request may have authenticated the connection to the backend, which must serve no other client then.
+	authenticated bool
 	// sent reports whether the request was sent, or whoever writes its body does that.
 	sent bool
 	// parts and buffers are for net.Buffers.WriteTo, which would allocate local ones.
@@ -52,6 +54,8 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
 	t.expects = r.ExpectContinue
+	credentials, _ := r.Header.Get("authorization")
+	t.authenticated = authenticatesConnection(credentials)
 	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
 	if len(first) <= copyLimit {
 		t.out, t.body = append(t.out, first...), nil
@@ -103,6 +107,7 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 			case err == nil:
 				switch t.at += used; {
 				case resp.Status >= 200:
+					t.authenticated = t.authenticated || resp.Status == 401 && challengesConnection(&resp.Header)
 					t.beginBody()
 				case resp.Status == 100:
 					t.expects = false
@@ -281,7 +286,7 @@ func (t *http1Transport) abort() { t.u.Close() }
 
 // end implements transport.
 func (t *http1Transport) end(complete bool) {
-	if complete && t.head.KeepAlive && !t.own && !t.expects {
+	if complete && t.head.KeepAlive && !t.own && !t.expects && !t.authenticated {
 		t.u.Release()
 	} else {
 		t.u.Close()
