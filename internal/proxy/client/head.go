@@ -52,10 +52,16 @@ func (c *Conn) readHead() (int, error) {
 // beginHead starts the wait for a request; part of it may be there already.
 func (c *Conn) beginHead() {
 	c.headDeadline, c.fresh = 0, true
+	if isEmptyLine(c.in[c.r:c.w]) {
+		c.r = c.w
+	}
 	if c.w > c.r {
 		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
 	}
 }
+
+// isEmptyLine reports whether b is one empty line, which a server ignores before a request line (RFC 9112 section 2.2): the request has not begun.
+func isEmptyLine(b []byte) bool { return string(b) == "\r\n" }
 
 // parseHead parses what is unread, or says ErrIncomplete.
 func (c *Conn) parseHead() (int, error) {
@@ -81,6 +87,11 @@ func (c *Conn) waitForHead() {
 
 // arrived accounts for n bytes behind in[w].
 func (c *Conn) arrived(n int) {
+	if c.headDeadline == 0 && isEmptyLine(c.in[c.r:c.w+n]) {
+		c.w += n
+		c.r = c.w
+		return // still idle, for no longer than before
+	}
 	if c.headDeadline == 0 {
 		c.until, c.disordered = 0, false
 		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
