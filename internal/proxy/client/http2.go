@@ -288,7 +288,7 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 	if h.ContentLength >= 0 {
 		x.Framing, x.Length = http1.Length, h.ContentLength
 	}
-	if h.ExpectContinue && h.ContentLength != 0 {
+	if h.ExpectContinue {
 		return 0, observe.ReasonOK
 	}
 	if h.ContentLength == 0 {

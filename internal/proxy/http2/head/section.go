@@ -245,7 +245,7 @@ func (x *Section) Settle(h *Head, ended, extended bool) error {
 		h.ContentLength = 0
 	}
 	h.TETrailers = x.te
-	h.ExpectContinue = x.expect && !ended
+	h.ExpectContinue = x.expect && !ended && x.length != 0 // no content, no expectation (RFC 9110 section 10.1.1)
 	h.ExpectOther = x.expectAny
 	return nil
 }
