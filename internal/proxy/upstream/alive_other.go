@@ -5,14 +5,34 @@ package upstream
 import (
 	"net"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// probe knows nothing on this system: a dead connection shows when it is used.
-type probe struct{}
+// probe looks at a socket without reading from it.
+type probe struct{ raw syscall.RawConn }
 
-func (*probe) init(*net.TCPConn, bool) {}
+func (p *probe) init(socket *net.TCPConn, _ bool) {
+	if raw, err := socket.SyscallConn(); err == nil {
+		p.raw = raw
+	}
+}
 
-func (*probe) alive() bool { return true }
+// alive reports whether nothing has come on the socket, not even its end.
+func (p *probe) alive() (quiet bool) {
+	if p.raw == nil {
+		return false
+	}
+	err := p.raw.Control(func(fd uintptr) {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds[:], 0)
+		for err == unix.EINTR { // by a signal, before it has looked
+			n, err = unix.Poll(fds[:], 0)
+		}
+		quiet = n == 0 && err == nil
+	})
+	return err == nil && quiet
+}
 
 func (*probe) reset() bool { return false }
 
