@@ -379,6 +379,16 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 	return s
 }
 
+// udpPorts returns the ports of a Service that have protocol UDP, each by name and number.
+func udpPorts(svc *service) (ports []string) {
+	for _, p := range svc.Ports {
+		if p.Protocol == corev1.ProtocolUDP {
+			ports = append(ports, strings.TrimSpace(fmt.Sprintf("%s %d", p.Name, p.Port)))
+		}
+	}
+	return ports
+}
+
 // outcome is what became of one of a policy's targets.
 func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
@@ -396,7 +406,14 @@ func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target
 		o.Missing = policy.NotFound(field+".name", target.Whole(), "create it or correct the name")
 	case target.Section != "" && !slices.ContainsFunc(svc.Ports, func(p servicePort) bool { return p.Name == target.Section }):
 		o.Missing = policy.NotFound(field+".sectionName", target, "write the name of one of its ports")
+	case !slices.ContainsFunc(svc.Ports, func(p servicePort) bool {
+		return p.Protocol != corev1.ProtocolUDP && (target.Section == "" || p.Name == target.Section)
+	}):
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field, "name a port of protocol TCP", "TLS is for connections, and %s has protocol UDP", target)
 	default:
+		if udp := udpPorts(svc); target.Section == "" && len(udp) > 0 {
+			o.Note = fmt.Sprintf("%s: without effect for the ports of protocol UDP: %s", field, strings.Join(udp, ", "))
+		}
 		if unreadable, why, is := bst.backendTLSPolicies.unreadable(v, target); is {
 			o.Blocked = condition.NewProblem(gwv1.PolicyReasonConflicted, field, unreadableRemedy,
 				"%s is not reached, because BackendTLSPolicy %s, which may be the one for it, cannot be read: %s", target, unreadable, why)

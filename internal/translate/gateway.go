@@ -351,7 +351,8 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		reached = gst.infrastructure.localAddresses(v, n, g)
 	}
 	s.Addresses = reached.Addresses
-	if terms, _ := incremental.Fetch(v, gst.gateways.terms, n); terms.Client != nil {
+	terms, _ := incremental.Fetch(v, gst.gateways.terms, n)
+	if terms.Client != nil {
 		_, p := gst.listenerCertificates.resolveClientCertificate(v, n, *terms.Client)
 		sum.Unresolved(p)
 	}
@@ -366,15 +367,19 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		conditions = append(conditions, *reached.Assigned)
 	}
 	s.Conditions = condition.Observed(g.Generation, conditions...)
-	s.AttachedListenerSets = gst.attachedListenerSets(v, n, s.Conditions)
+	s.AttachedListenerSets = gst.attachedListenerSets(v, n, terms.ListenerSets.From, s.Conditions)
 	return s
 }
 
-// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none, and for a Gateway that does not serve any.
-func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
-	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || !servesSets(conditions) {
+// attachedListenerSets counts the ListenerSets that are attached to a Gateway with those conditions and accepted. It returns nil if the Gateway allows none and none names it:
+// versions of the API before ListenerSet do not have the field.
+func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, allowed gwv1.FromNamespaces, conditions []metav1.Condition) *int32 {
+	if (allowed == "" || allowed == gwv1.NamespacesFromNone) && incremental.Count(v, gst.listeners.setsNaming, n) == 0 {
 		return nil
 	}
-	count := int32(incremental.Count(v, gst.listenerStates.acceptedSets, n))
+	count := int32(0)
+	if servesSets(conditions) {
+		count = int32(incremental.Count(v, gst.listenerStates.acceptedSets, n))
+	}
 	return &count
 }

@@ -20,6 +20,7 @@ type listeners struct {
 
 	sets              *incremental.Collection[kindName, *listenerSet]          // of managed Gateways
 	setsByGateway     *incremental.Index[name, kindName, *listenerSet]         // those that are attached
+	setsNaming        *incremental.Index[name, kindName, *listenerSet]         // all, attached or not
 	own               *incremental.Collection[listenerKey, *listener.Listener] // of Gateways
 	setSpecs          *incremental.Collection[listenerKey, setListener]        // of ListenerSets, before they are compared with others of their Gateway
 	ownByGateway      *incremental.Index[name, listenerKey, *listener.Listener]

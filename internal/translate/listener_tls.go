@@ -76,13 +76,14 @@ func (lc *listenerCertificates) identity(v *incremental.View, k listenerKey, l *
 // resolve returns the key of the certificate that a reference means. The reason is that of whatever is wrong with it but for a missing grant.
 func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref listener.CertificateRef, invalid string) (string, *condition.Problem) {
 	secret := name(ref.Secret)
+	// Permission comes first: the other reasons are only for references that are permitted, whatever the kind (ListenerReasonInvalidCertificateRef).
+	if !lc.grants.permitted(v, from, ref.Group, ref.Kind, secret) {
+		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", lc.grants.grantRemedy(v, from, ref.Kind, secret),
+			"no ReferenceGrant permits the reference to %s %s", ref.Kind, secret)
+	}
 	if ref.Unknown {
 		return "", condition.NewProblem(invalid, ref.Field+".kind", "refer to a Secret",
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)
-	}
-	if !lc.grants.permitted(v, from, ref.Group, ref.Kind, secret) {
-		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", lc.grants.grantRemedy(v, from, ref.Kind, secret),
-			"no ReferenceGrant permits the reference to Secret %s", secret)
 	}
 	pair, exists := incremental.Fetch(v, lc.secrets.keyPairs, secret)
 	if forbidden, unread := incremental.Fetch(v, lc.unreadSecrets, secret); !exists && unread {

@@ -14,6 +14,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
+// reasonParentNotProgrammed is a reason of condition Programmed. The API names it in a comment and has no constant for it.
+const reasonParentNotProgrammed gwv1.ListenerSetConditionReason = "ParentNotProgrammed"
+
 // listenerSet is a ListenerSet of a Gateway that is managed here.
 type listenerSet struct {
 	Gateway name
@@ -35,6 +38,7 @@ func (lis *listeners) declareListenerSets(e *incremental.Engine) {
 			}
 			return set, managed
 		}, sameDeeply[*listenerSet])
+	lis.setsNaming = incremental.NewIndex(lis.sets, "ListenerSets that name a Gateway", func(_ kindName, s *listenerSet) []name { return []name{s.Gateway} })
 	lis.setsByGateway = incremental.NewIndex(lis.sets, "ListenerSets by Gateway",
 		func(_ kindName, s *listenerSet) []name {
 			if s.Refused != nil {
@@ -236,7 +240,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 	invalid := "spec.listeners: not valid: " + condition.Some(bad) + "; see status.listeners"
 	switch {
 	case !gw.ServesSets:
-		return refuse(gwv1.ListenerSetReasonParentNotAccepted, gwv1.ListenerSetReasonParentNotAccepted, "Gateway "+set.Gateway.String()+" is not accepted; see its status")
+		return refuse(gwv1.ListenerSetReasonParentNotAccepted, reasonParentNotProgrammed, "Gateway "+set.Gateway.String()+" is not accepted; see its status")
 	case valid == 0:
 		return refuse(gwv1.ListenerSetReasonListenersNotValid, gwv1.ListenerSetReasonListenersNotValid, invalid)
 	}
@@ -251,7 +255,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 		if programmed > 0 { // it may be not programmed for a listener of its own alone
 			message += ". Listeners of this " + string(k.Kind) + " that are programmed in status.listeners are served all the same"
 		}
-		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetConditionReason("ParentNotProgrammed"), message)
+		program = condition.False(gwv1.ListenerSetConditionProgrammed, reasonParentNotProgrammed, message)
 	case programmed == 0:
 		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetReasonListenersNotValid, "no listener can be served; see status.listeners")
 	}

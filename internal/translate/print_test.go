@@ -305,6 +305,9 @@ func gatewayNode(t *testing.T, c translate.StatusChange, s *gwv1.GatewayStatus) 
 	for _, l := range s.Listeners {
 		listeners.Content = append(listeners.Content, listenerNode(t, c, l))
 	}
+	if n := s.AttachedListenerSets; n != nil {
+		return mapping("addresses", list, "attachedListenerSets", scalar(*n), "conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
+	}
 	return mapping("addresses", list, "conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
 }
 

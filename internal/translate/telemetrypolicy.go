@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -249,15 +250,21 @@ func (ts *telemetryPolicyStatuses) status(v *incremental.View, n name, p *apisx.
 	outcomes := map[policy.Ancestor][]policy.Outcome{}
 	for i, target := range targets {
 		gateway := name{target.Namespace, target.Name}
-		gw, managed := incremental.Fetch(v, ts.gateways.managed, gateway)
-		if target != gatewayTarget(gateway) || !managed {
-			continue // who manages it speaks of it
+		if target != gatewayTarget(gateway) {
+			continue // a kind that other controllers may know
 		}
 		o := policy.Outcome{Field: fmt.Sprintf("spec.targetRefs[%d]", i), Target: target}
-		if winner, _ := incremental.Fetch(v, ts.policies.winners, target); winner != n {
+		a := policy.Ancestor{Gateway: types.NamespacedName(gateway), Created: math.MaxInt64}
+		if gw, managed := incremental.Fetch(v, ts.gateways.managed, gateway); managed {
+			a.Created = gw.Created
+		} else if _, exists := incremental.Fetch(v, ts.gateways.gatewayObjects, gateway); exists {
+			continue // the controller that manages it reports on it
+		} else {
+			o.Missing = policy.NotFound(o.Field+".name", target, "create it or correct the name") // GEP-4768
+		}
+		if winner, _ := incremental.Fetch(v, ts.policies.winners, target); o.Missing == nil && winner != n {
 			o.Lost = (*types.NamespacedName)(&winner)
 		}
-		a := policy.Ancestor{Gateway: types.NamespacedName(gateway), Created: gw.Created}
 		if outcomes[a] == nil {
 			ancestors = append(ancestors, a)
 		}

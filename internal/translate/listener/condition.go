@@ -9,6 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
+// reasonInvalidTLSConfig is the reason of condition Programmed of a listener that terminates TLS and refers to no certificate. The implementer's guide names it, the API
+// has no constant for it.
+const reasonInvalidTLSConfig gwv1.ListenerConditionReason = "InvalidTLSConfig"
+
 // Programmed is that condition: refused says why the listener is not accepted, waits why no client
 // can reach it whatever is right with it, each nil for no reason.
 func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *condition.Problem) metav1.Condition {
@@ -24,6 +28,8 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
 	case l.Unserved:
 		return refuse(gwv1.ListenerReasonInvalid, "the Gateway has no address; see its condition Programmed")
+	case !servable && l.Terminates() && len(l.Certificates) == 0:
+		return refuse(reasonInvalidTLSConfig, "the listener has no certificate; see condition ResolvedRefs")
 	case !servable:
 		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
 	case waits != nil:

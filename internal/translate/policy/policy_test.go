@@ -115,6 +115,7 @@ func TestInForce(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	target := Target{"", "Service", "ns", "a", "https"}
 	won := Outcome{Field: "spec.targetRefs[0]", Target: target}
+	noted := Outcome{Field: "spec.targetRefs[0]", Target: target, Note: "spec.targetRefs[0]: not for port 53"}
 	lost := Outcome{Field: "spec.targetRefs[1]", Target: target, Lost: &types.NamespacedName{Namespace: "ns", Name: "older"}}
 	missing := Outcome{Field: "spec.targetRefs[2]", Target: target, Missing: NotFound("spec.targetRefs[2]", target, "correct the name")}
 	blocked := Outcome{Field: "spec.targetRefs[3]", Target: target, Blocked: condition.NewProblem(gwv1.PolicyReasonConflicted, "spec.targetRefs[3]", "correct it", "ns/x cannot be read")}
@@ -126,14 +127,18 @@ func TestAccepted(t *testing.T) {
 		reason   gwv1.PolicyConditionReason
 		message  []string
 	}{
-		"in force":                {nil, []Outcome{won}, "True", gwv1.PolicyReasonAccepted, nil},
-		"lost":                    {nil, []Outcome{lost}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[1]: ns/older is in force for Service ns/a, section \"https\""}},
-		"blocked":                 {nil, []Outcome{blocked}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[3]: ns/x cannot be read; correct it"}},
-		"in force beside blocked": {nil, []Outcome{won, blocked}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[3]"}},
-		"missing":                 {nil, []Outcome{missing}, "False", gwv1.PolicyReasonTargetNotFound, []string{"spec.targetRefs[2]: ", "does not exist; correct the name"}},
-		"lost and missing":        {nil, []Outcome{missing, lost}, "False", gwv1.PolicyReasonConflicted, []string{"targetRefs[1]", "targetRefs[2]"}},
-		"in force for one":        {nil, []Outcome{won, lost}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[1]", "ns/older"}},
-		"invalid wherever it won": {invalid, []Outcome{won}, "False", gwv1.PolicyReasonInvalid, []string{"spec.options: it is not known; remove it"}},
+		"in force":                 {nil, []Outcome{won}, "True", gwv1.PolicyReasonAccepted, nil},
+		"lost":                     {nil, []Outcome{lost}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[1]: ns/older is in force for Service ns/a, section \"https\""}},
+		"blocked":                  {nil, []Outcome{blocked}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[3]: ns/x cannot be read; correct it"}},
+		"in force beside blocked":  {nil, []Outcome{won, blocked}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[3]"}},
+		"missing":                  {nil, []Outcome{missing}, "False", gwv1.PolicyReasonTargetNotFound, []string{"spec.targetRefs[2]: ", "does not exist; correct the name"}},
+		"lost and missing":         {nil, []Outcome{missing, lost}, "False", gwv1.PolicyReasonConflicted, []string{"targetRefs[1]", "targetRefs[2]"}},
+		"in force for one":         {nil, []Outcome{won, lost}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[1]", "ns/older"}},
+		"invalid and lost":         {invalid, []Outcome{lost}, "False", gwv1.PolicyReasonConflicted, []string{"ns/older is in force", "spec.options: it is not known; remove it"}},
+		"invalid and won and lost": {invalid, []Outcome{won, lost}, "False", gwv1.PolicyReasonInvalid, []string{"spec.options: it is not known"}},
+		"invalid and missing":      {invalid, []Outcome{missing}, "False", gwv1.PolicyReasonInvalid, []string{"spec.options: it is not known"}},
+		"with a note":              {nil, []Outcome{noted}, "True", gwv1.PolicyReasonAccepted, []string{"not for port 53"}},
+		"invalid wherever it won":  {invalid, []Outcome{won}, "False", gwv1.PolicyReasonInvalid, []string{"spec.options: it is not known; remove it"}},
 	} {
 		got := Accepted(test.invalid, test.outcomes)
 		if got.Type != "Accepted" || got.Status != test.status || got.Reason != string(test.reason) || test.message == nil && got.Message != "" {

@@ -22,6 +22,8 @@ type Outcome struct {
 	Blocked *condition.Problem
 	// Lost is the policy that is in force for the target instead, or nil.
 	Lost *types.NamespacedName
+	// Note says what the policy does not do for a target for which it is in force, or is empty.
+	Note string
 }
 
 // problem is why the policy is not in force for the target, or nil.
@@ -56,20 +58,28 @@ func NotFound(field string, t Target, remedy string) *condition.Problem {
 // nil; notes are for a policy that is accepted. A policy is accepted where it is in force for any of its targets; the message
 // tells of the others.
 func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) metav1.Condition {
-	if invalid != nil {
-		return condition.False(gwv1.PolicyConditionAccepted, invalid.Reason, invalid.String())
-	}
 	var problems []*condition.Problem
 	reason := ""
 	for i := range outcomes {
-		if p := outcomes[i].problem(); p != nil {
-			problems = append(problems, p)
-			if reason == "" || p.Reason == string(gwv1.PolicyReasonConflicted) {
-				reason = p.Reason
+		p := outcomes[i].problem()
+		if p == nil {
+			if n := outcomes[i].Note; n != "" {
+				notes = append(slices.Clone(notes), n)
 			}
+			continue
+		}
+		problems = append(problems, p)
+		if reason == "" || p.Reason == string(gwv1.PolicyReasonConflicted) {
+			reason = p.Reason
 		}
 	}
-	if len(problems) > 0 && len(problems) == len(outcomes) {
+	nowhere := len(problems) > 0 && len(problems) == len(outcomes)
+	switch {
+	case invalid != nil && nowhere && reason == string(gwv1.PolicyReasonConflicted): // which a policy without precedence must say, valid or not
+		return condition.False(gwv1.PolicyConditionAccepted, reason, condition.List(append(problems, invalid)))
+	case invalid != nil:
+		return condition.False(gwv1.PolicyConditionAccepted, invalid.Reason, invalid.String())
+	case nowhere:
 		return condition.False(gwv1.PolicyConditionAccepted, reason, condition.List(problems))
 	}
 	c := condition.True(gwv1.PolicyConditionAccepted, gwv1.PolicyReasonAccepted)
