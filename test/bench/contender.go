@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -248,16 +249,26 @@ func render(path, name string, data any) error {
 	return f.Close()
 }
 
+// The ports that contenders listen on are below those that Linux gives to connections (net.ipv4.ip_local_port_range), of which there are tens of thousands: one of
+// them could take a port before its contender does.
+const firstPort, endPort = 20_000, 32_768
+
 // freePorts finds ports that nobody listens on now; they differ from each other.
 func freePorts(n int) ([]uint16, error) {
 	var ports []uint16
-	for range n {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+	var refused error
+	for range 1000 {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := uint16(firstPort + rand.IntN(endPort-firstPort))
+		l, err := net.Listen("tcp4", netip.AddrPortFrom(loopback, port).String())
 		if err != nil {
-			return nil, err
+			refused = err
+			continue
 		}
 		defer l.Close()
-		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+		ports = append(ports, port)
 	}
-	return ports, nil
+	return nil, refused
 }
