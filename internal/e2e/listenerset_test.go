@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,10 +14,16 @@ import (
 // TestListenerSetTask serves what docs/tasks/listenerset.md says, and follows what the Gateway allows.
 func TestListenerSetTask(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
-	blue := newBackend(t, "blue", nil)
-	page := withListener(fenced(t, "docs/tasks/listenerset.md", "yaml")[0].use(), 80, port)
-	g := start(t, map[string]string{"class.yaml": class, "page.yaml": page, "blue.yaml": service("default", "blue", blue)})
+	g := runTask(t, "listenerset", map[int]*backend{3000: newBackend(t, "blue", nil)})
+	text, err := os.ReadFile(filepath.Join(g.dir, "listenerset.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	port, err := strconv.Atoi(listenerPort.FindStringSubmatch(page)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
 	get := func(host string) *answer { return ask{url: local(port, "/"), host: host}.do(t) }
 	if got := get("blue.example.com"); got.StatusCode != 200 || got.echo.Backend != "blue" {
 		t.Errorf("the ListenerSet's listener: %d %s", got.StatusCode, got.body)
@@ -40,14 +49,26 @@ func TestListenerSetTask(t *testing.T) {
 		t.Errorf("explain: %s", got)
 	}
 
-	g.write("page.yaml", strings.Replace(page, "from: Same", "from: None", 1))
+	g.write("listenerset.yaml", strings.Replace(page, "from: Same", "from: None", 1))
 	testkit.Eventually(t, "the Gateway allows no ListenerSets", func() bool { return get("blue.example.com").StatusCode == 404 })
 	g.waitCondition("ListenerSet", "blue", "Accepted=False/NotAllowed")
 	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "change spec.allowedListeners of the Gateway") {
 		t.Errorf("check: exit code %d\n%s", code, stdout)
 	}
-	g.write("page.yaml", page)
+	g.write("listenerset.yaml", page)
 	testkit.Eventually(t, "the ListenerSet is allowed again", func() bool { return get("blue.example.com").StatusCode == 200 })
+}
+
+// sharedGateway returns the Gateway of the page's first manifest, with its listener on a port.
+func sharedGateway(t *testing.T, b block, port int) string {
+	t.Helper()
+	for document := range strings.SplitSeq(b.use(), "---\n") {
+		if strings.Contains(document, "\nkind: Gateway\n") {
+			return withListener(document, 8080, port)
+		}
+	}
+	t.Fatalf("%s has no Gateway", b)
+	return ""
 }
 
 // TestListenerSetTLS has the page's listeners with TLS and TCP: each is served, one port by server name.
@@ -58,7 +79,7 @@ func TestListenerSetTLS(t *testing.T) {
 	db, queue := newTCPBackend(t, "db", showing(t, testkit.NewAuthority(t), "db.example.com")), newTCPBackend(t, "queue", nil)
 	pages := fenced(t, "docs/tasks/listenerset.md", "yaml")
 	page := strings.NewReplacer("port: 5432\n", "port: 80\n", "port: 1883\n", "port: 80\n").Replace(withListener(withListener(pages[1].use(), 443, port), 1883, queuePort))
-	gateway, _, _ := strings.Cut(withListener(pages[0].use(), 80, freePort(t)), "---")
+	gateway := sharedGateway(t, pages[0], freePort(t))
 	g := start(t, map[string]string{
 		"class.yaml": class, "gateway.yaml": gateway, "page.yaml": page,
 		"green.yaml": service("default", "green", green), "db.yaml": service("default", "db", db), "queue.yaml": service("default", "queue", queue),
@@ -117,8 +138,8 @@ func TestXListenerSet(t *testing.T) {
 	port := freePort(t)
 	former := newBackend(t, "former", nil)
 	pages := fenced(t, "docs/tasks/listenerset.md", "yaml")
-	gateway, _, _ := strings.Cut(withListener(pages[0].use(), 80, port), "---")
-	g := start(t, map[string]string{"class.yaml": class, "gateway.yaml": gateway, "page.yaml": withListener(pages[2].use(), 80, port), "former.yaml": service("default", "former", former)})
+	gateway := sharedGateway(t, pages[0], port)
+	g := start(t, map[string]string{"class.yaml": class, "gateway.yaml": gateway, "page.yaml": withListener(pages[2].use(), 8080, port), "former.yaml": service("default", "former", former)})
 	g.waitCondition("XListenerSet", "former", "Programmed=True/Programmed")
 	if got := (ask{url: local(port, "/"), host: "former.example.com"}).do(t); got.StatusCode != 200 || got.echo.Backend != "former" {
 		t.Errorf("its listener: %d %s", got.StatusCode, got.body)
