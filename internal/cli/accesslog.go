@@ -7,7 +7,7 @@ import (
 )
 
 // accessLogText explains the flag --access-log of run and proxy.
-const accessLogText = "json or stdout (both are stdout), off, the URL of a collector of OTLP over HTTP, or a file; SIGHUP reopens the file, as does the log where it was renamed or removed"
+const accessLogText = "json or stdout (both mean standard output), off, the URL of an OTLP collector over HTTP, or a file, which is reopened on SIGHUP, and if it was renamed or removed"
 
 // accessLogFlags say what the lines of the access log have; the zero value is everything, as JSON.
 type accessLogFlags struct {
@@ -22,9 +22,9 @@ func (f *accessLogFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.Format, "access-log-format", accesslog.JSON,
 		`json, combined (the Combined Log Format), or a text with members in braces, such as "{start_time} {method} {path} {response_code}"`)
 	flags.StringSliceVar(&f.Members, "access-log-members", nil,
-		"members of the lines, such as all,request_header.referer; the page on the access log lists them (default: all)")
-	flags.StringSliceVar(&f.Redact, "access-log-redact", nil, "names of query parameters whose values are logged as *; * is all")
-	flags.IntVar(&f.OneIn, "access-log-one-in", 1, "log one of this many requests, and those that failed through no fault of the client, up to 100 a second")
+		"members of the lines, such as all,request_header.referer; see docs/access-log.md (default: all)")
+	flags.StringSliceVar(&f.Redact, "access-log-redact", nil, "names of query parameters whose values are logged as *; * means all")
+	flags.IntVar(&f.OneIn, "access-log-one-in", 1, "log one of this many requests, and up to 100 a second that failed without a fault of the client")
 }
 
 func (f *accessLogFlags) options() accesslog.Options {

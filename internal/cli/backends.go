@@ -17,11 +17,12 @@ func newBackends(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backends [TEXT]",
 		Short: "Show the endpoints of a running gateway or proxy: health, weight, zone and load",
-		Long: `Asks a running gateway, or a proxy of a cluster, for its backends, and prints a line for each
-endpoint: whether it is healthy, or until when it is passed over, its weight in load balancing, its zone, and its
-requests and connections now. With TEXT only the backends whose name, or the address or zone of whose endpoint, has it.
+		Long: `Asks a running gateway, or a proxy in a cluster, for its backends, and prints a line for each
+endpoint: whether it is healthy, or how long it is not used, its weight in load balancing, its zone, and its
+current requests and connections. With TEXT, only backends are shown whose name contains it, or an address or zone of
+whose endpoints does.
 
-Each proxy judges by its own requests and checks, so that two may differ.`,
+Each proxy determines health by its own requests and checks, so two proxies may differ.`,
 		Example: "  moongate backends\n  moongate backends shop/cart\n  kubectl port-forward -n shop POD 15900 & moongate backends --admin-address 127.0.0.1:15900",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

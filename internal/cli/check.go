@@ -17,25 +17,25 @@ func newCheck(stdout io.Writer) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
-		Short: "Say what is wrong with manifests, without serving them",
-		Long: `Reads manifests and says what each object's status would be: every problem with its
-object, field and remedy. Nothing is opened or contacted. Paths may also be given with -f; the
+		Short: "Report problems in manifests, without serving them",
+		Long: `Reads manifests and reports what the status of each object would be: every problem with its
+object, field and remedy. No port is opened, and nothing is contacted. Paths may also be given with -f; the
 path - is standard input.
 
-With --kube they are read as if they were applied to a cluster, whose objects they may refer to; without
-paths it is about all objects of the cluster. Nothing is changed there.
+With --kube manifests are treated as if they were applied to a cluster, so they may refer to its objects; without
+paths all objects of the cluster are checked. Nothing is changed there.
 
-With --admin it is about what a running gateway has at this moment: the statuses of its objects, and the manifests that it could
-not use. What it warns about manifests is not known there.
+With --admin the current state of a running gateway is checked: the statuses of its objects, and the manifests that it
+cannot use. Warnings about manifests are not available there.
 
-It warns about what is valid but probably not intended: objects for other gateways, such as an
+Warnings are about valid input that is probably not intended: objects for other gateways, such as an
 Ingress, which have no effect; certificates that clients will reject; Services without endpoints;
-matches that never match because another takes precedence.
+matches that never match because another one takes precedence.
 
 With -o text each problem is a line that begins with its file and line; with -o github it is a workflow command that
-GitHub shows beside the line in a pull request; with -o sarif all are one SARIF 2.1.0 log, for code scanning.
+GitHub shows beside the line in a pull request; with -o sarif the output is a SARIF 2.1.0 log, for code scanning.
 
-Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
+Exit code 0: no problems. 1: there are problems. 2: the input cannot be read.`,
 		Example: "  moongate check ./manifests\n  moongate check -f gateway.yaml -f routes.yaml -o json\n  kubectl kustomize . | moongate check -\n  moongate check --kube ./manifests\n  moongate check --admin 127.0.0.1:9901\n  moongate check -o github ./manifests",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.paths = append(in.paths, args...)

@@ -84,7 +84,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 
   moongate demo              see it work, with an example that you can edit
   moongate run -f PATH       serve your own manifests
-  moongate check -f PATH     find out what is wrong with them, without serving`,
+  moongate check -f PATH     find problems in them, without serving`,
 		SilenceErrors: true, // Main prints them, on one line
 		SilenceUsage:  true,
 		// A misspelled verb is an error, not a request for help.

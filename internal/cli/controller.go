@@ -56,9 +56,9 @@ func newController(stdout, stderr io.Writer) *cobra.Command {
 		Use:   "controller",
 		Short: "Manage the Gateways of a cluster",
 		Long: `Watches the Gateway API objects of a Kubernetes cluster, runs a Deployment of proxies for each
-Gateway, gives them their configuration, and writes statuses.
+Gateway, sends them their configuration, and writes statuses.
 
-Of several replicas one leads; the others follow the cluster and take over when it ends. Usually the
+One of several replicas is the leader; the others watch the cluster and take over when it ends. Usually the
 Helm chart runs this.`,
 		Example: `  moongate controller --image ghcr.io/moongate-dev/moongate:v1
   moongate controller --kubeconfig ~/.kube/config --namespace moongate-system --leader-elect=false --image ...`,
@@ -74,18 +74,18 @@ Helm chart runs this.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: as the pod's ServiceAccount)")
 	flags.StringVar(&o.Namespace, "namespace", "", "the controller's own namespace (default: the pod's)")
-	flags.StringVar(&o.Service, "service", defaultService, "name of the headless Service by which proxies find the controller")
+	flags.StringVar(&o.Service, "service", defaultService, "name of the headless Service through which proxies find the controller")
 	flags.StringVar(&o.Image, "image", "", "image of the proxies; usually the controller's own (required)")
-	flags.StringVar(&o.ControllerName, "controller-name", controllerName, "spec.controllerName of the GatewayClasses to look after")
-	flags.StringVar(&o.Identity, "identity", "", "what tells this replica from others (default: the host name)")
-	addressVar(flags, &o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "where proxies are served")
-	addressVar(flags, &o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
-	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
+	flags.StringVar(&o.ControllerName, "controller-name", controllerName, "spec.controllerName of the GatewayClasses to manage")
+	flags.StringVar(&o.Identity, "identity", "", "unique name of this replica (default: the host name)")
+	addressVar(flags, &o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "address for the streams of proxies")
+	addressVar(flags, &o.HealthAddress, "health-address", defaultHealthAddress, "address for health checks and metrics")
+	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "address for status and profiles")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText+"; the proxies' logs, too")
+	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText+"; also for the logs of proxies")
 	flags.StringSliceVar(&o.WatchNamespaces, "watch-namespaces", nil,
-		"namespaces whose objects are read and whose Gateways are served, with commas between (default: all)")
-	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "share the work with other replicas by a Lease; without it this must be the only one")
+		"namespaces whose objects are read and whose Gateways are served, separated by commas (default: all)")
+	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "elect a leader among several replicas with a Lease; if false, this must be the only replica")
 	return cmd
 }
 
@@ -186,7 +186,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 const (
 	defaultLogFormat = "text"
 	jsonLogFormat    = "json"
-	logFormatText    = "how the log on standard error is written: text or json"
+	logFormatText    = "format of the log on standard error: text or json"
 )
 
 // newLogger logs from the level on: text is for people, json for what collects logs.

@@ -34,11 +34,11 @@ func newDemo(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Serve an example that you can edit",
-		Long: `Writes an example into a folder, starts two small backends that answer with what they were
-asked, serves the folder exactly as moongate run does, and prints curl lines to try.
+		Long: `Writes an example into a folder, starts two small backends that answer with the request that they
+received, serves the folder exactly as moongate run does, and prints curl commands to try.
 
-Edit a file there and curl again: the change is served at once. An edited file is never
-written over; delete it to get the example back.`,
+Edit a file there and run curl again: the change is in force immediately. An edited file is never
+overwritten; delete it to get the example back.`,
 		Example: "  moongate demo\n  moongate demo --dir /tmp/try",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -216,7 +216,7 @@ func (e example) printUsage(w io.Writer, r Running) {
 		host := "-H 'Host: " + exampleHost + "'"
 		try("nine of ten answers come from blue, one from green", "-s %s %s/", host, site)
 		try("a header chooses green", "-s %s -H 'X-Color: green' %s/", host, site)
-		try("the backend sees /users", "-s %s %s/api/v1/users", host, site)
+		try("the backend receives /users", "-s %s %s/api/v1/users", host, site)
 		try("301 to https", "-si %s %s/secure", host, site)
 	}
 	if facts.https != 0 {

@@ -24,19 +24,18 @@ func newDiff(stdout io.Writer) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "diff PATH... (--from PATH [--from PATH]... | --kube)",
-		Short: "Show what manifests would change: listeners, routes, backends, and what statuses complain of",
-		Long: `Compares what a gateway does by some objects with what it would do by others, listener by listener, route by route and
-backend by backend, as the proxies' configuration has it, and says which complaints of statuses come and which go.
-An edit that changes nothing there, such as another order of the documents, shows nothing. Private keys and passwords are not shown.
+		Short: "Show what manifests would change: listeners, routes, backends, and problems in statuses",
+		Long: `Compares the configuration of proxies that results from two sets of objects: listener by listener, route by route and
+backend by backend. It also shows which problems in statuses are new, and which are gone.
+An edit that makes no difference, such as another order of documents, shows nothing. Private keys and passwords are not shown.
 
-With --kube manifests count as applied to the cluster; objects that they do not have stay. An object that they have takes the place of
-the cluster's as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay where
-the manifest does not set them. With --from they take the place of
-other manifests as a whole. Paths may also be given with -f.
+With --kube manifests are treated as if they were applied to the cluster; all other objects stay. An object of the manifests replaces
+that of the cluster as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay
+if the manifest does not set them. With --from the manifests are compared with other manifests. Paths may also be given with -f.
 
-Exit code 0: nothing changes. 1: something does. 2: the input cannot be read, or some kind of the cluster cannot be listed; what
-could be compared is shown all the same.`,
-		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git stash -q; cp -r manifests /tmp/old; git stash pop -q; moongate diff -f manifests --from /tmp/old",
+Exit code 0: no difference. 1: there are differences. 2: the input cannot be read, or a kind of the cluster cannot be listed; what
+can be compared is shown nevertheless.`,
+		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git worktree add /tmp/old HEAD && moongate diff -f manifests --from /tmp/old/manifests",
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.paths = append(in.paths, args...)
@@ -79,7 +78,7 @@ could be compared is shown all the same.`,
 	}
 	in.flags(cmd)
 	in.bindFlag(cmd)
-	cmd.Flags().StringArrayVar(&from, "from", nil, "manifests to compare with, as -f; repeat for more")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "manifests to compare with, in the same form as -f; repeat for more")
 	cmd.MarkFlagsMutuallyExclusive("from", "kube")
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd

@@ -148,7 +148,7 @@ metadata: {name: shop, labels: {tier: front}}
 		{"explain without a Gateway", "explain --kube http://any.test/", exitUsage, []string{"add --gateway with one of blog/gw, shop/gw"}, nil},
 		{"explain one", "explain --kube --gateway shop/gw http://any.test/", exitOK, []string{"HTTPRoute shop/web"}, nil},
 		{"explain the other", "explain --kube --gateway blog/gw --expect 404 http://any.test/", exitOK, nil, []string{"HTTPRoute shop/web"}},
-		{"explain none", "explain --kube --gateway blog/other http://any.test/", exitUsage, []string{"there are blog/gw, shop/gw"}, nil},
+		{"explain none", "explain --kube --gateway blog/other http://any.test/", exitUsage, []string{"Gateways with listeners: blog/gw, shop/gw"}, nil},
 		{"a Gateway of manifests", "explain --gateway shop/gw -f " + service + " http://any.test/", exitUsage, []string{"add --kube"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

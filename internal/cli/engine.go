@@ -32,7 +32,7 @@ const (
 )
 
 // plainIOText explains the flag --plain-io of run and proxy.
-const plainIOText = "for diagnosis: use sockets by the portable calls only, which costs some CPU; both ways must serve the same"
+const plainIOText = "for diagnosis: use only portable socket calls, which need more CPU; what is served is the same"
 
 // connectionFlags are the flags that bound connections of clients; see proxy.Options.
 type connectionFlags struct{ Max, PerClient int }
@@ -40,9 +40,9 @@ type connectionFlags struct{ Max, PerClient int }
 func (c *connectionFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&c.Max, "max-connections", 0,
-		"connections of clients at a time, and WebSockets over HTTP/2; 0 is half of the descriptors that the process may have, negative no limit")
+		"maximum number of client connections, and WebSockets over HTTP/2; 0 means half of the descriptors that the process may have, negative means no limit")
 	flags.IntVar(&c.PerClient, "max-connections-per-client", 0,
-		"of them, those of one client address (of IPv6 the first 64 bits); 0 is a quarter of --max-connections, negative no limit")
+		"maximum number of these for one client address (for IPv6 the first 64 bits); 0 means a quarter of --max-connections, negative means no limit")
 }
 
 // dnsFlags say who is asked for the addresses of external hostnames.
@@ -50,7 +50,7 @@ type dnsFlags struct{ Servers []string }
 
 func (d *dnsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&d.Servers, "dns-server", nil,
-		"server of DNS that is asked for the addresses of XBackends that are hostnames, as address or address:port; repeat it for others that are asked next; without it those of /etc/resolv.conf")
+		"DNS server for the addresses of XBackends that are hostnames, as address or address:port; repeat for more, which are asked in this order; without it those of /etc/resolv.conf")
 }
 
 // addresses are the servers, none for those of the system.
@@ -72,10 +72,10 @@ func (d *dnsFlags) addresses() (all []netip.AddrPort, _ error) {
 const dnsPort = 53
 
 // zoneText explains the flag --zone of run and proxy.
-const zoneText = "zone that the proxy is in, as of topology.kubernetes.io/zone, for backends whose load balancer prefers it; without it none is preferred"
+const zoneText = "zone of the proxy, as in topology.kubernetes.io/zone, for backends whose load balancer prefers the proxy's zone; without it no zone is preferred"
 
 // requestIDsText explains the flag --request-ids of run and proxy.
-const requestIDsText = "generate: each request gets an X-Request-Id, in place of one that the client has sent; preserve: that one is kept"
+const requestIDsText = "generate: each request gets an X-Request-Id, which replaces one that the client sent; preserve: the client's is kept"
 
 // preserves reports whether --request-ids is preserve.
 func preserves(requestIDs string) (bool, error) {

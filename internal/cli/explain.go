@@ -20,26 +20,24 @@ func newExplain(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain (-f PATH... | --kube | --admin ADDRESS) ([METHOD] URL | tcp://HOST:PORT | tls://HOST:PORT | udp://HOST:PORT)",
 		Short: "Show which listener, route, rule, filters and backend a request would take",
-		Long: `Decides a request by the gateway's own tables, without sending it, and prints each step with
-the object and the place in the manifests that it comes from, and the rule that came
-second with why it lost.
+		Long: `Routes a request with the gateway's own tables, without sending it. Prints each step with
+the object, and its position in the manifests, that determines it, and the rule that came
+second with the reason why it lost.
 
-Without a method it is a GET. The host of the URL is the TLS server name and, unless a Host header says otherwise, the
-request's Host. An IP address as the host of the URL narrows the listeners to those on
-that address.
+The default method is GET. The host of the URL is the TLS server name and, unless a Host header is given, the
+request's Host. If the host of the URL is an IP address, only listeners on that address are considered.
 
-With --kube it is decided by the objects of a cluster, and manifests with -f count as applied to it. There
-each Gateway has ports of its own: --gateway says which one gets the request, where several listen on its port.
+With --kube the objects of a cluster are used, and manifests with -f are treated as if they were applied to it. There
+each Gateway has its own ports: if several Gateways listen on the port, --gateway selects one.
 
-With --admin it is decided by the running gateway whose admin server listens at that address, with what it has in force.
+With --admin the running gateway whose admin server listens at that address decides, with its current configuration.
 
-With tcp://HOST:PORT it is about a connection to a listener of protocol TCP, of which nothing is known
-but where it goes, with tls://HOST:PORT about one to a listener of protocol TLS, whose server name is the host, and with udp://HOST:PORT about
-datagrams.
+tcp://HOST:PORT is a connection to a listener of protocol TCP, tls://HOST:PORT one to a listener of
+protocol TLS with the host as its server name, and udp://HOST:PORT stands for datagrams.
 
-With --expect the exit code is 1 where the request would end otherwise: with another status, or
-with another reason of the access log (redirect, route_not_found). A status below 300 is what
-every backend of the rule is expected to answer.`,
+With --expect the exit code is 1 if the request would end with another status, or another reason of the access log
+(such as redirect or route_not_found). A status below 300 is the answer that is expected
+of every backend of the rule.`,
 		Example: `  moongate explain -f ./moongate-demo GET http://demo.example.com:8080/api/v1/users
   moongate explain -f ./moongate-demo -H 'X-Color: green' GET https://demo.example.com:8443/ -o json
   moongate explain -f ./moongate-demo --expect 404 GET http://demo.example.com:8080/nothing
@@ -107,9 +105,9 @@ every backend of the rule is expected to answer.`,
 		return startingWith(typed, completeQuestion(&in, args)), cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header field of the request, as 'Name: value'; repeat for more")
-	cmd.Flags().StringVar(&expect, "expect", "", "status or reason that the request is expected to end with; exit code 1 where it does not")
-	cmd.Flags().StringVar(&zone, "zone", "", "zone that the proxy is in, as of topology.kubernetes.io/zone, for backends whose load balancer prefers it; moongate backends shows that of a running proxy")
-	cmd.Flags().StringVar(&gateway, "gateway", "", "with --kube or the controller's --admin, the Gateway that gets the request, as NAMESPACE/NAME; needed where several listen on the port, with --admin as soon as there are several")
+	cmd.Flags().StringVar(&expect, "expect", "", "expected status or reason of the answer; exit code 1 if it is another one")
+	cmd.Flags().StringVar(&zone, "zone", "", "zone of the proxy, as in topology.kubernetes.io/zone, for backends whose load balancer prefers the proxy's zone; moongate backends shows that of a running proxy")
+	cmd.Flags().StringVar(&gateway, "gateway", "", "with --kube or the controller's --admin, the Gateway that gets the request, as NAMESPACE/NAME; required if several Gateways listen on the port, and with --admin if there are several Gateways")
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }

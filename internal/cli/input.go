@@ -44,12 +44,12 @@ func (in *input) flags(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("class", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return completeClasses(in.paths), cobra.ShellCompDirectiveNoFileComp
 	})
-	in.cluster.addConnection(cmd, "take the objects of a cluster, by your kubeconfig; manifests count as applied to it")
+	in.cluster.addConnection(cmd, "use the objects of the cluster of your kubeconfig; manifests are treated as if they were applied to it")
 }
 
 // adminFlag adds --admin, for verbs that can ask a running gateway.
 func (in *input) adminFlag(cmd *cobra.Command) {
-	addressVar(cmd.Flags(), &in.admin, "admin", "", "ask the running gateway or controller whose admin server listens there, instead of reading manifests")
+	addressVar(cmd.Flags(), &in.admin, "admin", "", "ask the running gateway or controller with its admin server at this address, instead of reading manifests")
 	for _, other := range []string{"filename", "class", "kube"} {
 		cmd.MarkFlagsMutuallyExclusive("admin", other)
 	}
@@ -57,13 +57,13 @@ func (in *input) adminFlag(cmd *cobra.Command) {
 
 // redisFlag adds --redis, for verbs that say what becomes of requests.
 func (in *input) redisFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.redis, "redis", "", "what moongate run or the controller has as --redis, so that global rate limits are known to have a server to count in; nothing connects to it")
+	cmd.Flags().StringVar(&in.redis, "redis", "", "the --redis of moongate run or the controller, so that global rate limits count as supported; nothing connects to it")
 	cmd.MarkFlagsMutuallyExclusive("admin", "redis")
 }
 
 // bindFlag adds --bind, for verbs that say which Gateways have a port.
 func (in *input) bindFlag(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&in.bind, "bind", nil, "what moongate run has as --bind, so that it is known which Gateways share a port; nothing is bound")
+	cmd.Flags().StringArrayVar(&in.bind, "bind", nil, "the --bind of moongate run, which determines which Gateways share a port; nothing is bound")
 	cmd.MarkFlagsMutuallyExclusive("bind", "kube")
 	if cmd.Flags().Lookup("admin") != nil {
 		cmd.MarkFlagsMutuallyExclusive("admin", "bind")
@@ -80,7 +80,7 @@ func (in *input) check(cmd *cobra.Command) error {
 	}
 	if in.admin != "" {
 		if len(in.paths) > 0 {
-			return usage("--admin is about what a gateway runs with: leave out %s", in.paths[0])
+			return usage("--admin asks a running gateway instead of reading manifests: leave out %s", in.paths[0])
 		}
 		return nil
 	}

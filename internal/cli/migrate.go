@@ -27,15 +27,20 @@ func newMigrate(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate [PATH...]",
 		Short: "Translate Ingresses of ingress-nginx into Gateway API objects",
-		Long: `Reads Ingresses written for ingress-nginx and writes a Gateway, HTTPRoutes and policies that answer the same requests alike.
+		Long: `Reads Ingresses written for ingress-nginx and writes a Gateway, HTTPRoutes and policies that answer requests in the same way.
 
-A report says of each annotation and field whether it was translated, approximated or not translated, what differs, and what to
-do about it. What protects a backend and cannot be translated is not left out: requests are answered 500 until somebody has
-decided. Three keys of the controller's ConfigMap are only reported, with exit code 1, because they concern all requests: block-user-agents and
-block-referers refuse nobody, and with use-forwarded-headers, address lists apply to the connection's address unless proxy-real-ip-cidr names the proxies. Give the Services too where Ingresses name ports by name, and of the controller its Deployment or DaemonSet, IngressClass and
-ConfigMaps. Of Envoy Gateway's ClientTrafficPolicy, SecurityPolicy and BackendTrafficPolicy the report says what maps where, field by field. Paths may also be given with -f; the
-path - is standard input. With --kube these objects of a cluster are read, with the age of Ingresses, which decides where two have the same
-path; of ConfigMaps only those that the controller's arguments name.
+A report shows for each annotation and field whether it was translated, approximated or not translated, what differs, and what to
+do about it. If something protects a backend and cannot be translated, requests are answered with 500 until you decide.
+Three keys of the controller's ConfigMap are only reported, with exit code 1, because they concern all requests: block-user-agents
+and block-referers refuse no requests, and with use-forwarded-headers, address lists apply to the connection's address unless
+proxy-real-ip-cidr names the proxies.
+
+Include the Services if Ingresses refer to ports by name, and the controller's Deployment or DaemonSet, IngressClass and
+ConfigMaps. For Envoy Gateway's ClientTrafficPolicy, SecurityPolicy and BackendTrafficPolicy the report shows, field by field,
+what corresponds to it. Paths may also be given with -f; the path - is standard input.
+
+With --kube these objects are read from a cluster, with the age of Ingresses, which decides if two have the same path. Only
+those ConfigMaps are read that the controller's arguments name.
 
 Exit code 0: everything was translated or approximated. 1: something was not translated. 2: the input cannot be read.`,
 		Example: "  moongate migrate --kube -o ./migrated --report report.txt\n  moongate migrate -f ingresses.yaml > gateway.yaml\n  kubectl get ingresses,services,ingressclasses,deployments,daemonsets,configmaps -A -o yaml | moongate migrate - -o ./migrated --report report.txt",
@@ -71,15 +76,15 @@ Exit code 0: everything was translated or approximated. 1: something was not tra
 	}
 	filesFlag(cmd, &paths)
 	cmd.ValidArgsFunction = completeManifests
-	cluster.addConnection(cmd, "take the Ingresses, Services and the controller of a cluster, by your kubeconfig; manifests count as applied to it. Nothing is written to it")
+	cluster.addConnection(cmd, "read the Ingresses, Services and the controller from the cluster of your kubeconfig; manifests are treated as if they were applied to it. Nothing is written to it")
 	cmd.Flags().StringVar(&options.Class, "class", "nginx", "the IngressClass of the Ingresses to read")
-	cmd.Flags().BoolVar(&options.WithoutClass, "watch-ingress-without-class", false, "also read Ingresses without a class, where the controller has the argument of this name")
+	cmd.Flags().BoolVar(&options.WithoutClass, "watch-ingress-without-class", false, "also read Ingresses without a class, as the controller does with the argument of this name")
 	cmd.Flags().StringVar(&options.Controller, "controller", "", "the Deployment or DaemonSet of the controller, as namespace/name (default: the one of the input that serves the class)")
-	cmd.Flags().StringVar(&options.ConfigMap, "configmap", "", "the ConfigMap of the controller, as namespace/name (default: the one that its arguments name, or one of the input with the name that the chart gives it)")
+	cmd.Flags().StringVar(&options.ConfigMap, "configmap", "", "the ConfigMap of the controller, as namespace/name (default: the one that its arguments name, or one of the input with the chart's name)")
 	cmd.Flags().StringVar(&options.TCPServices, "tcp-services-configmap", "", "the ConfigMap with ports for TCP, as namespace/name (default: the one that the controller's arguments name; another opens nothing)")
-	cmd.Flags().StringVar(&options.UDPServices, "udp-services-configmap", "", "the ConfigMap with ports for UDP, as namespace/name (default: likewise)")
+	cmd.Flags().StringVar(&options.UDPServices, "udp-services-configmap", "", "the ConfigMap with ports for UDP, as namespace/name (default: the one that the controller's arguments name; another opens nothing)")
 	cmd.Flags().StringVar(&options.DefaultCertificate, "default-ssl-certificate", "", "the Secret for hosts without a certificate, as namespace/name (default: the one that the controller's arguments name)")
-	cmd.Flags().BoolVar(&options.Passthrough, "enable-ssl-passthrough", false, "have the annotation ssl-passthrough take effect, where the controller has the argument of this name")
+	cmd.Flags().BoolVar(&options.Passthrough, "enable-ssl-passthrough", false, "translate the annotation ssl-passthrough, as the controller uses it with the argument of this name")
 	cmd.Flags().StringVar(&options.GatewayClass, "gateway-class", "moongate", "the GatewayClass of the Gateway")
 	cmd.Flags().StringVar(&options.Namespace, "gateway-namespace", "", "the namespace of the Gateway (default: that of the Ingresses, or the first of several)")
 	cmd.Flags().StringVar(&options.Name, "gateway-name", "ingress", "the name of the Gateway")

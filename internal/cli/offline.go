@@ -162,7 +162,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	asked = slices.CompactFunc(asked, func(a, b string) bool { return proxies[a] == proxies[b] })
 	switch {
 	case gateway != "" && !slices.Contains(all, gateway):
-		return usage("no listener is of a Gateway %s; there are %s", gateway, cmp.Or(strings.Join(all, ", "), "none"))
+		return usage("no listener belongs to Gateway %s; Gateways with listeners: %s", gateway, cmp.Or(strings.Join(all, ", "), "none"))
 	case gateway == "" && len(asked) > 1:
 		return usage("several Gateways listen on that port: add --gateway with one of %s", strings.Join(asked, ", "))
 	case gateway == "" && len(asked) == 1:

@@ -72,14 +72,14 @@ func newProxy(stdout, stderr io.Writer) *cobra.Command {
 	o := ProxyOptions{Stdout: stdout}
 	cmd := &cobra.Command{
 		Use:   "proxy --controller HOST:PORT --gateway NAMESPACE/NAME",
-		Short: "Serve one Gateway as a controller says",
-		Long: `Serves the Gateway with the configuration that it gets from a controller, and needs nothing
-else of a cluster. The last configuration is kept in --state-dir, so that a restart serves
-at once, with or without the controller. Usually the controller deploys this.
+		Short: "Serve one Gateway, configured by a controller",
+		Long: `Serves the Gateway with the configuration that it receives from a controller, and needs nothing
+else from the cluster. The last configuration is stored in --state-dir, so a restarted proxy serves
+immediately, with or without the controller. Usually the controller deploys this.
 
-SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown does, too, and the proxy stops accepting,
-finishes what is in flight within --drain-timeout and exits 0; changes of the configuration
-are followed meanwhile. A second one exits at once. SIGHUP reopens the access log.`,
+SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown fails too, and the proxy stops accepting
+connections, finishes requests in flight within --drain-timeout and exits with 0; changes of the configuration
+still take effect meanwhile. A second signal makes it exit immediately. SIGHUP reopens the access log.`,
 		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,21 +91,21 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Controller, "controller", "", "host and port of the controller; its certificate must be for the host (required)")
-	flags.StringVar(&o.Gateway, "gateway", "", "namespace and name of the Gateway, with a slash between (required)")
-	flags.StringVar(&o.CAFile, "ca-file", defaultCAFile, "PEM file with the authorities of the controller's certificate, read at each connect")
-	flags.StringVar(&o.TokenFile, "token-file", defaultTokenFile, "file with the token that the proxy shows, read at each connect")
+	flags.StringVar(&o.Gateway, "gateway", "", "the Gateway, as NAMESPACE/NAME (required)")
+	flags.StringVar(&o.CAFile, "ca-file", defaultCAFile, "PEM file with the CA certificates for the controller's certificate, read for each connection")
+	flags.StringVar(&o.TokenFile, "token-file", defaultTokenFile, "file with the token that authenticates the proxy, read for each connection")
 	flags.StringVar(&o.StateDir, "state-dir", defaultStateDir,
-		"folder for the last good configuration, private keys included: keep it in memory; empty keeps none")
-	addressVar(flags, &o.HealthAddress, "health-address", defaultProxyHealthAddress, "where health and metrics are served")
-	addressVar(flags, &o.AdminAddress, "admin-address", defaultProxyAdminAddress, "where the configuration and profiles are served too")
+		"folder for the last good configuration, which includes private keys: use a volume in memory; if empty, it is not stored")
+	addressVar(flags, &o.HealthAddress, "health-address", defaultProxyHealthAddress, "address for health checks and metrics")
+	addressVar(flags, &o.AdminAddress, "admin-address", defaultProxyAdminAddress, "address for health checks, metrics, the configuration and profiles")
 	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
 	o.LogLines.add(cmd)
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
 	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultProxyDelay,
-		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
+		"after SIGTERM, how long to be not ready but still accept connections, so that load balancers notice")
 	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
-		"after that, how long requests in flight may take before they are cut")
+		"after that, how long requests in flight may take before they are aborted")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	o.DNS.add(cmd)

@@ -39,10 +39,10 @@ const (
 
 func (f *rateLimitFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.Redis, "redis", "", "server in which the rateLimit.global of BackendTrafficPolicies counts, as host:port or redis://user:password@host:port/0 (rediss for TLS); without it such policies are refused where GatewayParameters name none")
-	flags.StringVar(&f.KeyPrefix, "redis-key-prefix", "", "what keys in Redis begin with, for installations that share one")
-	flags.StringVar(&f.FailureMode, "rate-limit-failure-mode", failOpen, "what becomes of requests while Redis does not answer: Open (they pass) or Closed (they are refused)")
-	flags.StringVar(&f.Algorithm, "rate-limit-algorithm", fixedWindow, "of global rate limits: FixedWindow (windows begin at each multiple of the unit since 1970) or GCRA (limits fill steadily)")
+	flags.StringVar(&f.Redis, "redis", "", "Redis that stores the counters of rateLimit.global of BackendTrafficPolicies, as host:port or redis://user:password@host:port/0 (rediss for TLS); without it such policies are refused, unless GatewayParameters name one")
+	flags.StringVar(&f.KeyPrefix, "redis-key-prefix", "", "prefix of the keys in Redis, if several installations share one")
+	flags.StringVar(&f.FailureMode, "rate-limit-failure-mode", failOpen, "what happens to requests while Redis does not answer: Open (they pass) or Closed (they are refused)")
+	flags.StringVar(&f.Algorithm, "rate-limit-algorithm", fixedWindow, "algorithm of global rate limits: FixedWindow (windows begin at each multiple of the unit since 1970) or GCRA (limits refill steadily)")
 	durationVar(flags, &f.Timeout, "rate-limit-timeout", defaultRedisTimeout, "how long a request waits for Redis")
 }
 

@@ -71,11 +71,11 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
 	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
 	o.LogLines.add(cmd)
-	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "where health, metrics, status and profiles are served")
+	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "address for health checks, metrics, status and profiles")
 	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultShutdownDelay,
-		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
+		"after SIGTERM, how long to be not ready but still accept connections, so that load balancers notice")
 	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
-		"after that, how long requests in flight may take before they are cut")
+		"after that, how long requests in flight may take before they are aborted")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	o.DNS.add(cmd)
@@ -110,13 +110,14 @@ func newRun(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run PATH...",
 		Short: "Serve the Gateways of your manifests",
-		Long: `Reads manifests from files and folders, serves every Gateway in them in this process, and
-follows every change of the files at once, without losing a request. Paths may also be given with -f.
+		Long: `Reads manifests from files and folders, and serves all of their Gateways in this process. Changes of
+the files take effect immediately, without losing a request. Paths may also be given with -f.
 
-SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown does, too, and the gateway stops accepting,
-finishes what is in flight within --drain-timeout and exits 0. A second one exits at once.
-SIGHUP reopens the access log. SIGUSR2 starts the program anew with the same arguments, hands its listening sockets over once the new
-process serves everything, and ends; nothing is refused meanwhile. Where the new process does not come that far the old one goes on.`,
+SIGTERM or SIGINT: /readyz fails; after --shutdown-delay /readyz?exclude=shutdown fails too, and the gateway stops accepting
+connections, finishes requests in flight within --drain-timeout and exits with 0. A second signal makes it exit immediately.
+SIGHUP reopens the access log. SIGUSR2 starts the program again with the same arguments, passes its listening sockets to the new
+process once that serves everything, and exits; no connection is refused meanwhile. If the new process does not get that far, the
+old one continues.`,
 		Example: `  moongate run -f ./manifests
   moongate run -f gateway.yaml -f routes/ --bind 127.0.0.1 --access-log /var/log/moongate.log`,
 		ValidArgsFunction: completeManifests,

@@ -45,13 +45,13 @@ func newStatus(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [KIND [NAME...] | KIND/NAME...]",
 		Short: "Show the objects of a running gateway, or of a cluster, with their conditions",
-		Long: `Asks a running gateway on this machine for its objects and prints what each one's
-conditions say, and what in the manifests could not be used. Arguments select objects, as those of kubectl get do.
+		Long: `Asks a running gateway on this machine for its objects, and prints the conditions of each
+one, and what in the manifests could not be used. Arguments select objects, like those of kubectl get.
 
-With --kube it asks a cluster for its Gateway API objects instead, as kubectl would. What belongs to other
-controllers is listed without a judgement.
+With --kube it reads the Gateway API objects of a cluster instead, as kubectl would. Objects of other
+controllers are listed without an assessment.
 
-With --watch it goes on, and prints objects and problems again when they have changed.`,
+With --watch it continues, and prints objects and problems again when they change.`,
 		Example: `  moongate status
   moongate status httproutes -n shop
   moongate status gateway/public httproute/cart --watch
@@ -97,8 +97,8 @@ With --watch it goes on, and prints objects and problems again when they have ch
 			return err
 		},
 	}
-	addressVar(cmd.Flags(), &address, "admin-address", admin.DefaultAddress, "where the gateway's admin server listens")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print objects again when they have changed")
+	addressVar(cmd.Flags(), &address, "admin-address", admin.DefaultAddress, "address of the gateway's admin server")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "continue, and print objects again when they change")
 	cluster.add(cmd)
 	askSoon := func(cmd *cobra.Command) *admin.Status { // nil where nobody answers
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)

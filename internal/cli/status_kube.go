@@ -33,15 +33,15 @@ type clusterFlags struct {
 func (f *clusterFlags) addConnection(cmd *cobra.Command, use string) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.use, "kube", false, use)
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --kube: the kubeconfig file (default $KUBECONFIG, then ~/.kube/config)")
-	flags.StringVar(&f.context, "context", "", "with --kube: the kubeconfig's context (default its current one)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --kube: the kubeconfig file (default: $KUBECONFIG, then ~/.kube/config)")
+	flags.StringVar(&f.context, "context", "", "with --kube: the context of the kubeconfig (default: the current one)")
 }
 
 // add adds all flags.
 func (f *clusterFlags) add(cmd *cobra.Command) {
-	f.addConnection(cmd, "ask a cluster instead, by your kubeconfig")
+	f.addConnection(cmd, "read the objects of the cluster of your kubeconfig instead")
 	flags := cmd.Flags()
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "objects of this namespace only, and those without one, such as GatewayClasses")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "only objects of this namespace, and those without a namespace, such as GatewayClasses")
 	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects of all namespaces (default)")
 	cmd.MarkFlagsMutuallyExclusive("kube", "admin-address")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")

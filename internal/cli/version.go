@@ -55,7 +55,7 @@ func newVersion(stdout io.Writer) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Say which Moongate this is",
+		Short:   "Show the version of Moongate",
 		Example: "  moongate version\n  moongate version -o json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
