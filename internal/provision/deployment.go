@@ -193,7 +193,8 @@ func pod(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) c
 }
 
 // spread keeps proxies apart, in zones and on nodes, where these allow it. Both are named, because any constraint of a pod takes the
-// place of the scheduler's default ones, which spread over zones.
+// place of the scheduler's default ones, which spread over zones. Only pods of the same template are counted: if a rollout counted those that it
+// replaces, the ones that are left after it could share a node.
 func spread(spec *translate.ProxySpec, classOnly *v1alpha1.ClassOnly) []corev1.TopologySpreadConstraint {
 	selector := &metav1.LabelSelector{MatchLabels: identityLabels(spec)}
 	var constraints []corev1.TopologySpreadConstraint
@@ -207,6 +208,7 @@ func spread(spec *translate.ProxySpec, classOnly *v1alpha1.ClassOnly) []corev1.T
 		for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname} {
 			constraints = append(constraints, corev1.TopologySpreadConstraint{
 				MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
+				MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey}, // DaemonSets have no such constraints
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestSpread checks that several proxies are spread over zones as well as nodes, and that a class's own constraints take the place of both.
+// TestSpread checks that several proxies are spread over zones as well as nodes, apart from those that a rollout replaces, and that a class's own constraints take the place of both.
 func TestSpread(t *testing.T) {
 	two := int32(2)
 	spec := &translate.ProxySpec{Namespace: "shop", Name: "web", Class: "moongate"}
@@ -61,7 +62,8 @@ func TestSpread(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range d.Spec.Template.Spec.TopologySpreadConstraints {
-			if c.WhenUnsatisfiable != corev1.ScheduleAnyway || c.LabelSelector == nil {
+			ofRollout := slices.Equal(c.MatchLabelKeys, []string{"pod-template-hash"})
+			if c.WhenUnsatisfiable != corev1.ScheduleAnyway || c.LabelSelector == nil || ofRollout != (spec.Parameters.ClassOnly == nil) {
 				t.Errorf("constraint %+v", c)
 			}
 			keys = append(keys, c.TopologyKey)
