@@ -73,6 +73,32 @@ func serviceName(gateway, class string, place int) string {
 	return shorten(readable, gateway+"/"+class, maxName-len(suffix)) + suffix
 }
 
+// hashedLabel is what labelValue makes of a long name, though a name may look like it.
+var hashedLabel = regexp.MustCompile(`-[0-9a-f]{10}$`)
+
+// generatedName reports whether the name of an object is one that this controller gives to objects of its kind, for the Gateway and the class that its metadata
+// name. Users copy objects with all of their metadata but the name; such copies are theirs.
+func generatedName(kind string, object Object) bool {
+	if kind == kindPod { // named by its workload
+		return true
+	}
+	gateway, class := object.GetAnnotations()[annotationGateway], object.GetLabels()[gwv1.GatewayClassNameLabelKey]
+	if merged, is := config.MergedClass(gateway); is {
+		class = merged
+	}
+	most := 1
+	if kind == kindService {
+		most = places
+	}
+	for place := range most {
+		if serviceName(gateway, class, place) == object.GetName() {
+			return true
+		}
+	}
+	// If the label has a hash, the class and so the name are not known. An owner is not in most copies.
+	return hashedLabel.MatchString(class) && metav1.GetControllerOf(object) != nil
+}
+
 // shorten is the beginning of readable and a hash of identity, together at most limit long.
 func shorten(readable, identity string, limit int) string {
 	sum := sha256.Sum256([]byte(identity))

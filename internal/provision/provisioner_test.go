@@ -355,6 +355,59 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// TestCopiesStay has a user copy what runs for a Gateway with all of its metadata, but under another name or in another namespace: neither a change of the
+// Gateway nor its end removes the copies.
+func TestCopiesStay(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	r.grace = 0
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	var copies []string
+	for _, original := range s.names() {
+		for copy, keepsOwner := range map[string]bool{strings.Replace(original, "web-moongate", "foreign", 1): true, strings.Replace(original, "/shop/", "/staging/", 1): false} {
+			o := s.Get(refOf(original))
+			s.set(copy, func(into tree) {
+				from, meta := o["metadata"].(tree), into["metadata"].(tree)
+				for _, field := range []string{"labels", "annotations"} {
+					meta[field] = from[field]
+				}
+				if keepsOwner {
+					meta["ownerReferences"] = from["ownerReferences"]
+				}
+				into["spec"] = o["spec"]
+			})
+			copies = append(copies, copy)
+		}
+	}
+	// The name of a further Service, which is not the controller's without an owner.
+	const further = "services/shop/web-moongate-2"
+	copies = append(copies, further)
+	slices.Sort(copies)
+	from := s.at("services/shop/web-moongate", "metadata").(tree)
+	s.set(further, func(into tree) {
+		meta := into["metadata"].(tree)
+		meta["labels"], meta["annotations"] = from["labels"], from["annotations"]
+	})
+	s.written()
+	for _, g := range []gatewayName{web, {"staging", "web"}} {
+		if err := r.once(t, s, g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.written(); len(got) != 0 {
+		t.Errorf("beside copies %q was written", got)
+	}
+	r.ends(web)
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.names(); !slices.Equal(got, copies) {
+		t.Errorf("after the end of the Gateway there are %q, want %q", got, copies)
+	}
+}
+
 // TestClassChange keeps what runs until there is something in its place.
 func TestClassChange(t *testing.T) {
 	s := newServer(t)
@@ -896,7 +949,7 @@ func TestServiceAccountIsOurs(t *testing.T) {
 	}
 	// It has the labels of ours.
 	s.set(account, func(o tree) {
-		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName}
+		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "moongate"}
 		o["metadata"].(tree)["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
 	})
 	r.caughtUp(t, s)

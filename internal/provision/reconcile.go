@@ -481,7 +481,8 @@ func message(err error) string {
 
 // prune removes what runs and is no longer in the spec. Without ports there is no Service in a
 // spec, but an address that is lost may not come back, so those there are stay.
-// What ran under another class serves until there is something in its place. A Deployment that serves keeps its budget and autoscaler.
+// What ran under another class serves until there is something in its place. A Deployment that serves keeps its budget and autoscaler. A Service without an
+// owner may be a copy under the name of a further one.
 func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
 	keep := map[objectName]bool{}
 	replaced := false
@@ -509,7 +510,8 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 		object := running[n]
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
-		case keep[n], n.kind == kindPod, ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
+		case keep[n], n.kind == kindPod, ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced,
+			n.kind == kindService && metav1.GetControllerOf(object) == nil:
 		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
 			return
 		default:
@@ -644,10 +646,13 @@ func mergedIn(spec *translate.ProxySpec, g gatewayName) *translate.MergedGateway
 }
 
 // abandon removes everything of a Gateway that was read and is not managed by this controller, once the grace is over. What cannot be read may
-// be managed, and an address that is given up may not come back.
+// be managed, and an address that is given up may not come back. Objects without an owner stay: they may be copies in another namespace, or were
+// kept on purpose when their Gateway was deleted.
 func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	running := p.store.of(g)
-	maps.DeleteFunc(running, func(n objectName, _ Object) bool { return n.kind == kindPod })
+	maps.DeleteFunc(running, func(n objectName, object Object) bool {
+		return n.kind == kindPod || metav1.GetControllerOf(object) == nil
+	})
 	unread := len(running) > 0 && p.o.Unread != nil && p.o.Unread(g.namespace, g.name)
 	p.mu.Lock()
 	if len(running) == 0 || unread {

@@ -117,7 +117,7 @@ func (s *store) record(kind string, object Object, known string) {
 	if known == "" {
 		known = object.GetResourceVersion()
 	}
-	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller || foreign(kind, object) {
+	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller || foreign(kind, object) || !generatedName(kind, object) {
 		s.release(kind, namespace, n.name, known)
 		return
 	}

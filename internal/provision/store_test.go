@@ -4,11 +4,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 // TestStoreOrder tells a store of the lives of objects: by a watch in their order, by answers to
@@ -30,13 +34,14 @@ func TestStoreOrder(t *testing.T) {
 			svc := aService(name, "", corev1.ServiceTypeClusterIP)
 			svc.ResourceVersion = strconv.Itoa(version)
 			svc.Annotations[annotationGateway], svc.Annotations[annotationController] = gateway, "c"
+			svc.Labels[gwv1.GatewayClassNameLabelKey] = strings.TrimPrefix(name, gateway+"-")
 			return svc
 		}
 		for range 20 {
-			name := string(rune('a' + random.IntN(2)))
+			name := []string{"a-b-c", "d-b-c"}[random.IntN(2)] // of Gateway a or a-b, and of d or d-b
 			switch random.IntN(6) {
 			case 0, 1: // a write of ours
-				svc := object(name, string(rune('x'+random.IntN(2))))
+				svc := object(name, name[:1+2*random.IntN(2)])
 				there[name] = svc
 				answers = append(answers, svc.DeepCopy())
 				events = append(events, func() { watch.Update(svc.DeepCopy()) })
@@ -90,25 +95,42 @@ func TestStoreOrder(t *testing.T) {
 	}
 }
 
-// TestStoreForeign: what another controller made as a copy of ours, labels and annotations included, is never taken for ours, and so
-// never pruned; what a Gateway owns, or nobody, is.
+// TestStoreForeign: what another controller or a user made as a copy of ours, labels and annotations included, is never taken for ours, and so
+// never pruned. What has a name of ours and is owned by a Gateway, or by nothing, is ours.
 func TestStoreForeign(t *testing.T) {
 	s := newStore("c")
 	s.changed = func(gatewayName, string) {}
 	yes := true
+	long := strings.Repeat("c", 70)
 	for i, c := range []struct {
-		owner string // its kind
-		ours  bool
-	}{{"Gateway", true}, {"", true}, {"Rollout", false}} {
-		svc := aService("copy", "", corev1.ServiceTypeClusterIP)
-		svc.ResourceVersion = strconv.Itoa(i + 1)
-		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
+		gateway, class string
+		kind, name     string
+		owner          string // its kind
+		ours           bool
+	}{
+		{"web", "moongate", kindService, "web-moongate", "Gateway", true}, {"web", "moongate", kindService, "web-moongate", "", true},
+		{"web", "moongate", kindService, "web-moongate", "Rollout", false},
+		{"web", "moongate", kindService, "copy", "Gateway", false}, {"web", "moongate", kindService, "copy", "", false},
+		{"web", "moongate", kindService, "web-moongate-2", "", true}, {"web", "moongate", kindService, "web-moongate-2", "Gateway", true},
+		{"web", "moongate", kindDeployment, "web-moongate-2", "Gateway", false}, {"web", "moongate", kindService, "web-other", "Gateway", false},
+		{"web.example.org", "moongate", kindConfigMap, Name("web.example.org", "moongate"), "", true},
+		{"web", long, kindService, serviceName("web", long, 2), "Gateway", true}, {"web", long, kindService, "copy", "", false},
+		{config.MergedName(long), long, kindService, serviceName(config.MergedName(long), long, 1), "", true},
+		{config.MergedName("moongate"), "moongate", kindService, "moongate-gateways", "GatewayClass", true}, {config.MergedName("moongate"), "moongate", kindService, "copy", "", false},
+		{"web", "moongate", kindPod, "web-moongate-5f7c-x", "ReplicaSet", true},
+	} {
+		object := newObject(c.kind)
+		object.SetNamespace("shop")
+		object.SetName(c.name)
+		object.SetResourceVersion(strconv.Itoa(i + 1))
+		object.SetLabels(map[string]string{gwv1.GatewayClassNameLabelKey: labelValue(c.class)})
+		object.SetAnnotations(map[string]string{annotationGateway: c.gateway, annotationController: "c"})
 		if c.owner != "" {
-			svc.OwnerReferences = []metav1.OwnerReference{{Kind: c.owner, Name: "x", Controller: &yes}}
+			object.SetOwnerReferences([]metav1.OwnerReference{{Kind: c.owner, Name: "x", Controller: &yes}})
 		}
-		s.put(kindService, svc)
-		if held := len(s.of(gatewayName{"shop", "web"})) == 1; held != c.ours {
-			t.Errorf("owned by %q: held %v, want %v", c.owner, held, c.ours)
+		s.put(c.kind, object)
+		if held := s.find("shop", objectName{c.kind, c.name}) != nil; held != c.ours {
+			t.Errorf("%s %s of Gateway %s, owned by %q: held %v, want %v", c.kind, c.name, c.gateway, c.owner, held, c.ours)
 		}
 	}
 }
@@ -118,7 +140,7 @@ func TestStoreOfNamespaces(t *testing.T) {
 	s := newStore("c")
 	s.split, s.changed, s.synced = true, func(gatewayName, string) {}, func(scope) {}
 	service := func(namespace, version string) *corev1.Service {
-		svc := aService("one", "", corev1.ServiceTypeClusterIP)
+		svc := aService("web-moongate", "", corev1.ServiceTypeClusterIP)
 		svc.Namespace, svc.ResourceVersion = namespace, version
 		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
 		return svc
@@ -130,21 +152,21 @@ func TestStoreOfNamespaces(t *testing.T) {
 	if err := blue.Replace(nil, "50"); err != nil {
 		t.Fatal(err)
 	}
-	if s.find("green", objectName{kindService, "one"}) == nil {
+	if s.find("green", objectName{kindService, "web-moongate"}) == nil {
 		t.Error("the list of one namespace ended an object of another")
 	}
 	s.written(kindService, service("green", "20")) // blue's watch has told 50
-	if got := s.find("green", objectName{kindService, "one"}); got == nil || got.GetResourceVersion() != "20" {
+	if got := s.find("green", objectName{kindService, "web-moongate"}); got == nil || got.GetResourceVersion() != "20" {
 		t.Errorf("what a write answered was left to a watch that does not tell of it: %v", got)
 	}
 	s.written(kindService, service("blue", "20")) // gone again by 50
-	if s.find("blue", objectName{kindService, "one"}) != nil {
+	if s.find("blue", objectName{kindService, "web-moongate"}) != nil {
 		t.Error("an old answer brought an object back")
 	}
 	if err := green.Replace(nil, "60"); err != nil {
 		t.Fatal(err)
 	}
-	if s.find("green", objectName{kindService, "one"}) != nil {
+	if s.find("green", objectName{kindService, "web-moongate"}) != nil {
 		t.Error("an object that is gone is held")
 	}
 }
@@ -156,14 +178,14 @@ func TestStoreAfterARestore(t *testing.T) {
 	s.changed, s.synced = func(gatewayName, string) {}, func(scope) {}
 	watch := kindStore{s, kindService, ""}
 	object := func(name string, version int, port int32) *corev1.Service {
-		svc := aService(name, "", corev1.ServiceTypeClusterIP)
+		svc := aService(name+"-moongate", "", corev1.ServiceTypeClusterIP)
 		svc.ResourceVersion, svc.UID = strconv.Itoa(version), types.UID(name)
-		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
+		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = name, "c"
 		svc.Spec.Ports = []corev1.ServicePort{{Port: port}}
 		return svc
 	}
 	port := func(name string) int32 {
-		svc, _ := s.find("shop", objectName{kindService, name}).(*corev1.Service)
+		svc, _ := s.find("shop", objectName{kindService, name + "-moongate"}).(*corev1.Service)
 		if svc == nil {
 			return 0
 		}
