@@ -356,9 +356,15 @@ func (p *Provisioner) Refresh() { p.again() }
 // the one of that UID, made for the Gateway as it is: one that has the name only, or was made for a Gateway that is no more,
 // is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others. Of merged Gateways the name is that of their ProxySpec, and
 // the ServiceAccount that of a GatewayClass.
+//
+// If the ServiceAccount was deleted and created again, running proxies have tokens with the former UID until the kubelet renews them, after up to
+// 48 minutes. These are accepted as well if this replica saw the former ServiceAccount with the same owner. That grants nothing to those who may create
+// ServiceAccounts or pods in the namespace: the API server issues such a token only to a pod that was started under an account with this name, it is served
+// only as long as there is a pod of the Gateway with that UID, and those who may create pods can start one under the current account. Tokens of an account that
+// was never the controller's, such as one that was there before the Gateway, are refused. To revoke a token, delete its pod.
 func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name string, ok bool) {
 	account := p.store.find(namespace, objectName{kindServiceAccount, serviceAccount})
-	if account == nil || string(account.GetUID()) != uid {
+	if account == nil || string(account.GetUID()) != uid && !p.store.succeeds(account, uid) {
 		return "", false
 	}
 	owner := metav1.GetControllerOf(account)

@@ -1016,3 +1016,73 @@ func TestPodsAreTold(t *testing.T) {
 	s.set(pod, state("two", "Failed"))
 	is("that it has failed is told", "")
 }
+
+// TestServiceAccountMadeAgain deletes a ServiceAccount under running proxies, whose tokens have its UID until the kubelet renews them: they are accepted once it was created
+// again, and no others.
+func TestServiceAccountMadeAgain(t *testing.T) {
+	const account = "serviceaccounts/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	believed := func(what, uid string, want bool) {
+		t.Helper()
+		if name, ok := r.Gateway("shop", "web-moongate", uid); ok != want || ok && name != "web" {
+			t.Errorf("%s: %q, %v", what, name, ok)
+		}
+	}
+	again := func() (uid string) {
+		t.Helper()
+		s.set(account, nil)
+		r.caughtUp(t, s)
+		if err := r.once(t, s, web); err != nil {
+			t.Fatal(err)
+		}
+		r.caughtUp(t, s)
+		return fmt.Sprint(s.at(account, "metadata", "uid"))
+	}
+	// One of somebody else, with labels and annotations of ours.
+	s.set(account, func(o tree) {
+		meta := o["metadata"].(tree)
+		meta["uid"], meta["labels"] = "foreign", tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "moongate"}
+		meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+	})
+	r.caughtUp(t, s)
+	r.Update([]translate.ProxySpecChange{specOf(web, nil)})
+	first := again()
+	believed("one that was there before the Gateway", "foreign", false)
+	s.set(account, nil)
+	r.caughtUp(t, s)
+	believed("one that is gone", first, false)
+	second := again()
+	if first == second {
+		t.Fatal("it has the UID of before")
+	}
+	believed("ours", second, true)
+	believed("the former one", first, true)
+	believed("another", "another", false)
+	believed("one that was there before the Gateway, later", "foreign", false)
+	for range formerAccounts {
+		again()
+	}
+	believed("one that was replaced too often", first, false)
+	third := again()
+	fourth := again()
+	believed("the former one, later", third, true)
+	name := accountName{web, "web-moongate"}
+	r.store.mu.Lock()
+	for i := range r.store.former[name] {
+		r.store.former[name][i].gone = time.Now().Add(-tokenLife)
+	}
+	r.store.mu.Unlock()
+	believed("one whose tokens have expired", third, false)
+	believed("ours, still", fourth, true)
+	fifth := again()
+	believed("the former one, last", fourth, true)
+	r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { p.UID = "uid-of-another" })})
+	believed("of a Gateway that is no more", fourth, false)
+	if err := r.once(t, s, web); err != nil { // the account is taken over
+		t.Fatal(err)
+	}
+	r.caughtUp(t, s)
+	believed("the former one, which was made for a Gateway that is no more", fourth, false)
+	believed("ours, taken over", fifth, fmt.Sprint(s.at(account, "metadata", "uid")) == fifth)
+}

@@ -3,11 +3,14 @@ package provision
 import (
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // gatewayName is the full name of a Gateway.
@@ -37,6 +40,62 @@ type store struct {
 	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
 	progress map[objectName]progress               // of DaemonSets, whose names have their namespaces, while they replace their pods
 	latest   map[scope]string                      // the version up to which the watch has reported everything
+	former   map[accountName][]formerAccount       // the last few of each name, the newest last
+	purged   time.Time                             // when former was last
+}
+
+// accountName is a ServiceAccount of a Gateway.
+type accountName struct {
+	gateway gatewayName
+	name    string
+}
+
+// formerAccount is a ServiceAccount that is gone, of which pods may have tokens.
+type formerAccount struct {
+	uid, owner types.UID // owner is its controller
+	gone       time.Time
+}
+
+const (
+	// formerAccounts is how many are kept of one name.
+	formerAccounts = 4
+	// tokenLife is how long a pod may have a token of a ServiceAccount that is gone. The kubelet renews it before that.
+	tokenLife  = tokenSeconds * time.Second
+	purgeEvery = time.Minute
+)
+
+// noteGone keeps a ServiceAccount that is gone or has another in its place. s.mu is held.
+func (s *store) noteGone(g gatewayName, n objectName) {
+	account := s.gateways[g][n]
+	if n.kind != kindServiceAccount || account == nil {
+		return
+	}
+	owner := metav1.GetControllerOf(account)
+	if owner == nil {
+		return
+	}
+	now := time.Now()
+	if now.Sub(s.purged) >= purgeEvery {
+		s.purged = now
+		maps.DeleteFunc(s.former, func(_ accountName, all []formerAccount) bool { return now.Sub(all[len(all)-1].gone) >= tokenLife })
+	}
+	name := accountName{g, n.name}
+	all := append(s.former[name], formerAccount{account.GetUID(), owner.UID, now})
+	s.former[name] = all[max(0, len(all)-formerAccounts):]
+}
+
+// succeeds reports whether a ServiceAccount is in the place of one with that UID, which had the same owner, and of which there may be tokens.
+func (s *store) succeeds(account Object, uid string) bool {
+	owner := metav1.GetControllerOf(account)
+	if owner == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := accountName{gatewayName{account.GetNamespace(), account.GetAnnotations()[annotationGateway]}, account.GetName()}
+	return slices.ContainsFunc(s.former[name], func(f formerAccount) bool {
+		return string(f.uid) == uid && f.owner == owner.UID && time.Since(f.gone) < tokenLife
+	})
 }
 
 // scope is what one watch is about: a kind in a namespace, or in all for "".
@@ -54,6 +113,7 @@ func newStore(controller string) *store {
 	return &store{
 		controller: controller, gateways: map[gatewayName]map[objectName]Object{},
 		owners: map[string]map[objectName]gatewayName{}, progress: map[objectName]progress{}, latest: map[scope]string{},
+		former: map[accountName][]formerAccount{},
 	}
 }
 
@@ -129,6 +189,8 @@ func (s *store) record(kind string, object Object, known string) {
 		}
 		if before != g {
 			s.drop(before, n)
+		} else if old.GetUID() != object.GetUID() {
+			s.noteGone(g, n)
 		}
 	}
 	if s.gateways[g] == nil {
@@ -163,6 +225,7 @@ func (s *store) release(kind, namespace, name, version string) {
 }
 
 func (s *store) drop(g gatewayName, n objectName) {
+	s.noteGone(g, n)
 	delete(s.gateways[g], n)
 	delete(s.progress, objectName{n.kind, g.namespace + "/" + n.name})
 	if len(s.gateways[g]) == 0 {
