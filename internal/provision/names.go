@@ -115,6 +115,9 @@ func labelValue(name string) string {
 	return shorten(name, name, maxName)
 }
 
+// classOf is the label of an object with the class that it was made for; see labelValue.
+func classOf(object Object) string { return object.GetLabels()[gwv1.GatewayClassNameLabelKey] }
+
 // identityLabels tell the proxies of a Gateway, or of merged ones, from all other pods. A Deployment cannot change them.
 func identityLabels(spec *translate.ProxySpec) map[string]string {
 	labels := map[string]string{

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -408,19 +409,30 @@ func TestCopiesStay(t *testing.T) {
 	}
 }
 
-// TestClassChange keeps what runs until there is something in its place.
+// has reports whether there is an object.
+func (s *server) has(object string) bool { return s.Get(refOf(object)) != nil }
+
+// availableOf sets the status of a Deployment with so many proxies that are available.
+func (s *server) availableOf(deployment string, n int) {
+	s.set("deployments/"+deployment, func(o tree) {
+		o["status"] = tree{"replicas": float64(n), "readyReplicas": float64(n), "availableReplicas": float64(n)}
+	})
+}
+
+// TestClassChange keeps what runs, and its address, until as much is in its place.
 func TestClassChange(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	other := specOf(web, func(p *translate.ProxySpec) { p.Class = "other" })
-	if err := r.settle(t, s, specOf(web, nil)); err != nil {
+	spec := func(class string) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) { p.Class, p.Parameters.Replicas = class, pointer[int32](2) })
+	}
+	other := spec("other")
+	if err := r.settle(t, s, spec("moongate")); err != nil {
 		t.Fatal(err)
 	}
+	s.availableOf("shop/web-moongate", 2)
 	if err := r.settle(t, s, other); err != nil {
 		t.Fatal(err)
-	}
-	if got := len(s.names()); got != 8 {
-		t.Fatalf("%d objects, want those of both classes: %q", got, s.names())
 	}
 	r.caughtUp(t, s)
 	uid := func(account string) string {
@@ -432,19 +444,278 @@ func TestClassChange(t *testing.T) {
 			t.Errorf("while the class changes, proxies of ServiceAccount %s are of %q, %v", account, name, ok)
 		}
 	}
-	s.set("deployments/shop/web-other", func(o tree) { o["status"] = tree{"readyReplicas": 1} })
-	if err := r.once(t, s, web); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range s.names() {
-		if !strings.HasSuffix(name, "/web-other") {
-			t.Errorf("%s is still there", name)
+	const waiting = "Deployment shop/web-moongate serves until all proxies of Deployment web-other are ready and the Services of its class have addresses; if this stays, look at its pods and events"
+	for _, step := range []struct {
+		what      string
+		available int // of the other class
+		address   string
+		grace     time.Duration
+		limit     time.Duration
+		stays     bool
+	}{
+		{"none is ready", 0, "", 0, 0, true},
+		{"none is ready, but there is an address", 0, "10.0.0.2", 0, 0, true},
+		{"one is ready", 1, "10.0.0.2", 0, 0, true},
+		{"all are ready, without an address", 2, "", 0, time.Hour, true},
+		{"all are ready, and clients do not know the address yet", 2, "10.0.0.2", time.Hour, time.Hour, true},
+		{"the address has gone", 2, "", 0, time.Hour, true},
+		{"one is no longer ready", 1, "10.0.0.2", 0, 0, true},
+		{"all are ready", 2, "10.0.0.2", 0, time.Hour, false},
+	} {
+		r.grace, r.mergeHandOver = step.grace, step.limit
+		s.availableOf("shop/web-other", step.available)
+		s.set("services/shop/web-other", func(o tree) {
+			delete(o, "status")
+			if step.address != "" {
+				o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": step.address}}}}
+			}
+		})
+		r.caughtUp(t, s)
+		again, err := r.reconcile(t.Context(), web)
+		if err != nil {
+			t.Fatal(err)
 		}
+		left := slices.DeleteFunc(s.names(), func(name string) bool { return strings.HasSuffix(name, "/web-other") })
+		if step.stays && (len(left) != 5 || again != awaitedPoll) || !step.stays && len(left) != 0 {
+			t.Errorf("%s: there are %q of the former class, and the next look is after %s", step.what, left, again)
+		}
+		testkit.Eventually(t, step.what+": it is said", func() bool {
+			i := r.last("shop/web").infrastructure
+			return i != nil && (i.Lagging == waiting) == step.stays
+		})
 	}
 	r.caughtUp(t, s)
 	if name, ok := r.Gateway("shop", "web-moongate", former); ok {
 		t.Errorf("afterwards proxies of the former class are of %q", name)
 	}
+}
+
+// TestClassChangeIsBounded has no load balancer assign an address: what served goes after a while nevertheless. Where nothing of the former class serves, nothing waits
+// for more than one proxy of the other.
+func TestClassChangeIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		former, other int
+		stays         bool
+	}{
+		"all are ready": {2, 2, false}, "not all are ready": {2, 1, true}, "none is ready": {2, 0, true},
+		"one is ready, and none was": {0, 1, false}, "none is ready, and none was": {0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			r.mergeHandOver = 0
+			two := func(class string) translate.ProxySpecChange {
+				return specOf(web, func(p *translate.ProxySpec) { p.Class, p.Parameters.Replicas = class, pointer[int32](2) })
+			}
+			if err := r.settle(t, s, two("moongate")); err != nil {
+				t.Fatal(err)
+			}
+			s.availableOf("shop/web-moongate", c.former)
+			if err := r.settle(t, s, two("other")); err != nil {
+				t.Fatal(err)
+			}
+			s.availableOf("shop/web-other", c.other)
+			for range 2 {
+				if err := r.once(t, s, web); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := s.has("services/shop/web-moongate"); got != c.stays {
+				t.Errorf("the former Service is there: %v", got)
+			}
+		})
+	}
+}
+
+// TestClassChangesTwice has proxies of two former classes, of which those of one serve: all of them go once the third has taken their place.
+func TestClassChangesTwice(t *testing.T) {
+	for name, ready := range map[string][2]int{"the first serves": {1, 0}, "the second serves": {0, 1}, "both serve": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			r.grace, r.settleTime = time.Second/10, time.Second/10
+			for i, class := range []string{"moongate", "other", "third"} {
+				if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) {
+					p.Class, p.Parameters.Service = class, &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
+				})); err != nil {
+					t.Fatal(err)
+				}
+				if i < 2 {
+					s.availableOf("shop/web-"+class, 1) // so that the next one waits for it
+				}
+			}
+			for i, class := range []string{"moongate", "other"} {
+				s.availableOf("shop/web-"+class, ready[i])
+			}
+			s.availableOf("shop/web-third", 1)
+			testkit.Eventually(t, "only the third is left", func() bool {
+				if err := r.once(t, s, web); err != nil {
+					t.Fatal(err)
+				}
+				return len(s.names()) == len(fourObjects)
+			})
+		})
+	}
+}
+
+// TestClassChangeMovesAddresses asks for the same address under both classes. What has it keeps it until the proxies of the other class are ready, and is not waited for any longer than clients need.
+func TestClassChangeMovesAddresses(t *testing.T) {
+	const former, other = "services/shop/web-moongate", "services/shop/web-other"
+	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP} {
+		t.Run(string(kind), func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			r.grace = 0
+			spec := func(class string) translate.ProxySpecChange {
+				return specOf(web, func(p *translate.ProxySpec) {
+					p.Class, p.Addresses, p.Parameters.Service = class, addressesOf("10.0.0.1"), &v1alpha1.Service{Type: kind}
+				})
+			}
+			if err := r.settle(t, s, spec("moongate")); err != nil {
+				t.Fatal(err)
+			}
+			s.availableOf("shop/web-moongate", 1)
+			s.set(former, func(o tree) {
+				if kind == corev1.ServiceTypeLoadBalancer {
+					o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": "10.0.0.1"}}}}
+				} else {
+					o["spec"].(tree)["clusterIPs"] = []any{"10.0.0.1"}
+				}
+			})
+			s.mu.Lock()
+			s.fail = func(verb, object string) *metav1.Status {
+				if verb == "apply" && object == other && kind == corev1.ServiceTypeClusterIP && s.has(former) {
+					return apiserver.Failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "provided IP is already allocated")
+				}
+				return nil
+			}
+			s.mu.Unlock()
+			if err := r.settle(t, s, spec("other")); err != nil {
+				t.Fatal(err)
+			}
+			if s.has(other) != (kind == corev1.ServiceTypeLoadBalancer) || !s.has(former) {
+				t.Fatalf("there are %q", s.names())
+			}
+			s.availableOf("shop/web-other", 1)
+			for range 2 {
+				if err := r.once(t, s, web); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.has(former) || !s.has(other) {
+				t.Errorf("there are %q", s.names())
+			}
+		})
+	}
+}
+
+// TestClassChangeAddressIsAwaited asks for another address with the other class: it is waited for, since the former Service does not have it.
+func TestClassChangeAddressIsAwaited(t *testing.T) {
+	const former, other = "services/shop/web-moongate", "services/shop/web-other"
+	s := newServer(t)
+	r := startReplica(t, s)
+	r.grace = 0
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Addresses = addressesOf("10.0.0.1") })); err != nil {
+		t.Fatal(err)
+	}
+	s.availableOf("shop/web-moongate", 1)
+	next := specOf(web, func(p *translate.ProxySpec) { p.Class, p.Addresses = "other", addressesOf("10.0.0.2") })
+	if err := r.settle(t, s, next); err != nil {
+		t.Fatal(err)
+	}
+	s.availableOf("shop/web-other", 1)
+	for _, address := range []string{"", "10.0.0.3", "10.0.0.2"} { // that the load balancer assigns
+		s.set(other, func(o tree) {
+			o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": address}}}}
+		})
+		if err := r.once(t, s, web); err != nil {
+			t.Fatal(err)
+		}
+		if there := s.has(former); there != (address != "10.0.0.2") {
+			t.Errorf("with address %q the former Service is there: %v", address, there)
+		}
+	}
+}
+
+// TestClassChangeKeepsTheNumber: with autoscaling the proxies of the other class are as many as there were, from the beginning.
+func TestClassChangeKeepsTheNumber(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	scaled := func(class string) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) {
+			p.Class, p.Parameters.Autoscaling = class, &v1alpha1.Autoscaling{MaxReplicas: 9}
+		})
+	}
+	if err := r.settle(t, s, scaled("moongate")); err != nil {
+		t.Fatal(err)
+	}
+	s.availableOf("shop/web-moongate", 7)
+	if err := r.settle(t, s, scaled("other")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at("deployments/shop/web-other", "spec", "replicas"); got != 7.0 {
+		t.Errorf("the Deployment begins with %v proxies, want 7", got)
+	}
+	if !s.has("horizontalpodautoscalers/shop/web-moongate") || !s.has("poddisruptionbudgets/shop/web-moongate") {
+		t.Errorf("the proxies that serve have lost their autoscaler or budget: %q", s.names())
+	}
+}
+
+// TestClassChangeOnHosts has both classes use the network of two nodes, where two proxies have no room on one: one node after the other gets a proxy of the other class.
+func TestClassChangeOnHosts(t *testing.T) {
+	const former = "deployments/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	r.grace = 0
+	spec := func(class string) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) {
+			p.Class, p.Parameters.Replicas, p.Parameters.ClassOnly = class, pointer[int32](2), &v1alpha1.ClassOnly{HostNetwork: true}
+		})
+	}
+	if err := r.settle(t, s, spec("moongate")); err != nil {
+		t.Fatal(err)
+	}
+	s.availableOf("shop/web-moongate", 2)
+	s.podsOn(kindDeployment, true, "a", "b")
+	if err := r.settle(t, s, spec("other")); err != nil {
+		t.Fatal(err)
+	}
+	// proxies of the other class, ready or without room.
+	others := func(ready ...bool) {
+		for i, ready := range ready {
+			s.set(fmt.Sprint("pods/shop/other-", i), func(o tree) {
+				meta := o["metadata"].(tree)
+				meta["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "other", "pod-template-hash": "x"}
+				meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+				o["status"] = tree{"conditions": []any{tree{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}}}
+				if ready {
+					o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "True"}}}
+				}
+			})
+		}
+	}
+	step := func(what string, want any) {
+		t.Helper()
+		if err := r.once(t, s, web); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.at(former, "spec", "replicas"); got != want {
+			t.Fatalf("%s: the Deployment of the former class has %v replicas, want %v", what, got, want)
+		}
+		if s.has("poddisruptionbudgets/shop/web-moongate") {
+			t.Errorf("%s: what makes room has a budget", what)
+		}
+	}
+	others(false, false)
+	step("no node has room", 1.0)
+	step("a proxy is ending", 1.0)
+	s.availableOf("shop/web-moongate", 1)
+	s.podsOn(kindDeployment, true, "a")
+	s.set("pods/shop/other-0", func(o tree) { o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "False"}}} })
+	step("the other one is starting", 1.0)
+	others(true, false)
+	s.availableOf("shop/web-other", 1)
+	step("it is ready", nil)
 }
 
 // TestWithoutPlan removes what is not a Gateway's of ours any more, after a grace, and
@@ -980,43 +1251,6 @@ func TestServiceAccountIsOurs(t *testing.T) {
 	}
 }
 
-// TestPodsAreTold checks that a pod that is gone, or another one of its name, is told at once.
-func TestPodsAreTold(t *testing.T) {
-	const pod = "pods/shop/web-0"
-	s := newServer(t)
-	var mu sync.Mutex
-	var told map[string]string
-	p, err := New(Options{
-		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
-		CAPEM: func() []byte { return nil }, Report: func(string, string, *translate.Infrastructure, []string) {},
-		Pods: func(_, _ string, uids map[string]string) { mu.Lock(); defer mu.Unlock(); told = uids },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, p.Watch)
-	is := func(what, uid string) {
-		t.Helper()
-		testkit.Eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return told["web-0"] == uid })
-	}
-	state := func(uid, phase string) func(tree) {
-		return func(o tree) {
-			meta := o["metadata"].(tree)
-			meta["uid"], meta["labels"] = uid, tree{labelManagedBy: managedBy, labelName: proxyName}
-			meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
-			o["status"] = tree{"phase": phase}
-		}
-	}
-	s.set(pod, state("one", "Running"))
-	is("the pod is told", "one")
-	s.set(pod, nil)
-	is("its end is told", "")
-	s.set(pod, state("two", "Running"))
-	is("the next one of its name is told", "two")
-	s.set(pod, state("two", "Failed"))
-	is("that it has failed is told", "")
-}
-
 // TestServiceAccountMadeAgain deletes a ServiceAccount under running proxies, whose tokens have its UID until the kubelet renews them: they are accepted once it was created
 // again, and no others.
 func TestServiceAccountMadeAgain(t *testing.T) {
@@ -1085,4 +1319,41 @@ func TestServiceAccountMadeAgain(t *testing.T) {
 	r.caughtUp(t, s)
 	believed("the former one, which was made for a Gateway that is no more", fourth, false)
 	believed("ours, taken over", fifth, fmt.Sprint(s.at(account, "metadata", "uid")) == fifth)
+}
+
+// TestPodsAreTold checks that a pod that is gone, or another one of its name, is told at once.
+func TestPodsAreTold(t *testing.T) {
+	const pod = "pods/shop/web-0"
+	s := newServer(t)
+	var mu sync.Mutex
+	var told map[string]string
+	p, err := New(Options{
+		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
+		CAPEM: func() []byte { return nil }, Report: func(string, string, *translate.Infrastructure, []string) {},
+		Pods: func(_, _ string, uids map[string]string) { mu.Lock(); defer mu.Unlock(); told = uids },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Watch)
+	is := func(what, uid string) {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return told["web-0"] == uid })
+	}
+	state := func(uid, phase string) func(tree) {
+		return func(o tree) {
+			meta := o["metadata"].(tree)
+			meta["uid"], meta["labels"] = uid, tree{labelManagedBy: managedBy, labelName: proxyName}
+			meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+			o["status"] = tree{"phase": phase}
+		}
+	}
+	s.set(pod, state("one", "Running"))
+	is("the pod is told", "one")
+	s.set(pod, nil)
+	is("its end is told", "")
+	s.set(pod, state("two", "Running"))
+	is("the next one of its name is told", "two")
+	s.set(pod, state("two", "Failed"))
+	is("that it has failed is told", "")
 }

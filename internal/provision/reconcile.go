@@ -109,6 +109,10 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	}
 	var came outcome
 	for _, object := range objects {
+		if svc, ok := object.(*corev1.Service); ok && svc.Spec.ClusterIP != "" && running[nameOf(svc)] == nil && heldByFormerClass(spec, running, svc.Spec.ClusterIP) {
+			came.awaited = append(came.awaited, refusal{fmt.Errorf("Service %s/%s is created once the Service of another class no longer has address %s", svc.Namespace, svc.Name, svc.Spec.ClusterIP)})
+			continue
+		}
 		later, err := p.apply(ctx, g, spec, object)
 		var r refusal
 		if svc, ok := object.(*corev1.Service); ok && requestOf(svc).cluster && errors.As(err, &r) {
@@ -281,7 +285,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				return 0, explain(n, g.namespace, err)
 			}
 		}
-	} else if old, ok := p.replacedBy(g, spec, object); ok {
+	} else if ready := p.replacedBy(g, object); ready > 0 {
 		// It takes the place of proxies that serve, as a change of their template would.
 		end, ok := p.beginRollout(g)
 		if !ok {
@@ -290,7 +294,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		defer end()
 		if _, ok := object.(*appsv1.Deployment); ok && scaledElsewhere(spec) {
 			// An autoscaler begins with what there is: with one replica all requests would come to that one.
-			wanted["spec"].(map[string]any)["replicas"] = replicasFor(old, spec)
+			wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, spec)
 		}
 	}
 	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
@@ -311,29 +315,23 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 // thisOne names the owner of what a spec needs, in a message about it.
 func thisOne(spec *translate.ProxySpec) string { return "this " + ownerOf(spec).Kind }
 
-// replacedBy returns the workload of a Gateway that serves and whose place an object, which is not there yet, is to take; false where there is none.
-func (p *Provisioner) replacedBy(g gatewayName, spec *translate.ProxySpec, object Object) (workload, bool) {
+// replacedBy returns how many proxies of a Gateway serve, of whatever class, whose place a workload, which is not there yet, is to take; 0 for other objects.
+func (p *Provisioner) replacedBy(g gatewayName, object Object) (ready int32) {
 	if _, ok := workloadOf(object); !ok {
-		return workload{}, false
+		return 0
 	}
-	for n, other := range p.store.of(g) {
-		if w, ok := workloadOf(other); ok && n != nameOf(object) && w.ready > 0 && other.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class) {
-			return w, true
-		}
-	}
-	return workload{}, false
+	return mostReady(p.store.of(g), nameOf(object))
 }
 
-// replicasFor is with how many proxies a Deployment begins whose number somebody else decides on, and which takes the place of others.
-func replicasFor(old workload, spec *translate.ProxySpec) int32 {
-	n := old.ready
+// replicasFor is with how many proxies a Deployment begins whose number somebody else decides on, and which takes the place of so many that are ready.
+func replicasFor(ready int32, spec *translate.ProxySpec) int32 {
 	if a := spec.Parameters.Autoscaling; a != nil {
-		n = min(n, a.MaxReplicas)
+		ready = min(ready, a.MaxReplicas)
 		if a.MinReplicas != nil {
-			n = max(n, *a.MinReplicas)
+			ready = max(ready, *a.MinReplicas)
 		}
 	}
-	return n
+	return ready
 }
 
 // nodePortLook is how often the Services of the cluster are read at most to find who has a node port: Gateways that wait for one try again and again.
@@ -481,21 +479,32 @@ func message(err error) string {
 
 // prune removes what runs and is no longer in the spec. Without ports there is no Service in a
 // spec, but an address that is lost may not come back, so those there are stay.
-// What ran under another class serves until there is something in its place. A Deployment that serves keeps its budget and autoscaler. A Service without an
+// What ran under another class serves until there is as much in its place. A Deployment that serves keeps its budget and autoscaler. A Service without an
 // owner may be a copy under the name of a further one.
 func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
 	keep := map[objectName]bool{}
-	replaced := false
-	deploymentStays := false
+	// serving says that proxies of another class are to stay, and replaced that there are others in their place.
+	serving, replaced := false, false
+	// scaled has the classes of Deployments that stay, and whether they keep their budgets and autoscalers.
+	scaled := map[string]bool{}
 	names := inOrder(running)
 	for _, n := range names {
 		object := running[n]
-		if p.awaits(ctx, spec, object, running, wanted, came) {
-			keep[n] = true
-			// On nodes it is scaled down, which an autoscaler would undo.
-			d, is := object.(*appsv1.Deployment)
-			deploymentStays = deploymentStays || is && !d.Spec.Template.Spec.HostNetwork
+		ofClass := classOf(object) == labelValue(spec.Class)
+		waits, over := p.awaits(ctx, spec, object, running, wanted, came)
+		replaced = replaced || over && !ofClass
+		if !waits {
+			continue
 		}
+		keep[n] = true
+		serving = serving || !ofClass
+		// On nodes that it shares it is scaled down, which an autoscaler would undo.
+		if by, it, _ := superseding(object, running, wanted); n.kind == kindDeployment {
+			scaled[classOf(object)] = !shareNodes(by, it)
+		}
+	}
+	if len(keep) == 0 {
+		p.endHandOver(gatewayName{spec.Namespace, spec.Name})
 	}
 	for _, object := range wanted {
 		n := nameOf(object)
@@ -508,10 +517,12 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	}
 	for _, n := range names {
 		object := running[n]
-		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
+		ofClass := classOf(object) == labelValue(spec.Class)
+		bounded, stays := scaled[classOf(object)]
 		switch {
-		case keep[n], n.kind == kindPod, ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced,
-			n.kind == kindService && metav1.GetControllerOf(object) == nil:
+		case keep[n], n.kind == kindPod, bounded && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0,
+			n.kind == kindService && metav1.GetControllerOf(object) == nil,
+			!ofClass && (serving || !replaced) && !(stays && minor(n.kind)):
 		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
 			return
 		default:
@@ -528,41 +539,54 @@ func inOrder(objects map[objectName]Object) []objectName {
 // awaitedPoll is how often to look at a workload that waits for another one: that a pod has gone is not reported.
 const awaitedPoll = 10 * time.Second
 
-// awaits reports whether a workload stays until the one that takes its place is ready. Where none of its proxies is ready nothing would be lost, and a
-// workload that cannot serve must not be in the way. In the network of their nodes the proxies of a Deployment make room one by one.
-func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) bool {
-	by, it, ok := superseding(object, spec, running, wanted)
+// awaits reports whether a workload stays until the one that takes its place is ready, or whether that is over. Where none of its proxies is ready nothing would
+// be lost, and a workload that cannot serve must not be in the way. In the network of their nodes the proxies of a Deployment make room one by one. Of another
+// class, a workload stays until the Services have their addresses as well.
+func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) (waits, over bool) {
+	by, it, ok := superseding(object, running, wanted)
 	if !ok {
-		return false
+		return false, false
 	}
 	g := gatewayName{spec.Namespace, spec.Name}
-	pods := it.podsOf(running, spec.Class)
+	ofClass, until := classOf(object) == labelValue(spec.Class), "are ready"
+	pods := it.podsOf(running)
 	nodes := nodesOf(pods)
 	if it.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil }) {
-		p.endHandOver(g)
-		return false
+		return false, false
 	}
-	by = by.withoutEnding(by.podsOf(running, spec.Class))
-	if p.settled(g, by, by.replaces(it, nodes, spec)) || p.overdue(g, by, it) {
+	others := by.podsOf(running)
+	by = by.withoutEnding(others)
+	replaces := by.replaces(it, nodes, spec)
+	if !ofClass && shareNodes(by, it) && slices.ContainsFunc(others, starting) {
+		replaces = false // not all nodes without a proxy of it have one of the others yet
+	}
+	settled := p.settled(g, by, replaces)
+	if !ofClass {
+		settled = p.addressesSettled(g, by, addressed(spec, running, wanted)) && settled
+		until = "are ready and the Services of its class have addresses"
+	}
+	if settled || p.overdue(g, by, it) {
 		rest, err := p.makeRoom(ctx, spec, by, it, nodes)
 		if !rest && err == nil {
-			p.endHandOver(g)
-			return false
+			return false, true
 		}
 		if err != nil {
 			came.minor = append(came.minor, err) // it is served
 		}
+		if !ofClass {
+			p.endHandOver(g) // the next proxy stays until one of the others has the place of this one
+		}
 	}
-	came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s serves until all proxies of %s %s are ready; if this stays, look at its pods and events",
-		it.name.kind, spec.Namespace, it.name.name, by.name.kind, by.name.name)})
-	return true
+	came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s serves until all proxies of %s %s %s; if this stays, look at its pods and events",
+		it.name.kind, spec.Namespace, it.name.name, by.name.kind, by.name.name, until)})
+	return true, false
 }
 
-// makeRoom takes one proxy from a Deployment in the network of its nodes, of which a DaemonSet in the same network takes the place: to remove all would leave every
+// makeRoom takes one proxy from a Deployment in the network of its nodes, of which another workload in the same network takes the place: to remove all would leave every
 // node without one at once. It reports whether more are left, which stay for now; of other workloads, or where somebody else scales the Deployment, none are.
 func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, by, it workload, nodes int32) (rest bool, err error) {
 	d, ok := it.object.(*appsv1.Deployment)
-	if !ok || nodes <= 1 || by.name.kind != kindDaemonSet || !shareNodes(by, it) {
+	if !ok || nodes <= 1 || !shareNodes(by, it) {
 		return false, nil
 	}
 	if it.wanted < nodes || p.superseded(gatewayName{spec.Namespace, spec.Name}, spec) {

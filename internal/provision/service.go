@@ -304,3 +304,33 @@ func sameScope(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
 func canBecome(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
 	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(spec, r) == corev1.ServiceTypeLoadBalancer
 }
+
+// heldByFormerClass reports whether a Service of a class that the Gateway had before has an address. No other Service can have it meanwhile.
+func heldByFormerClass(spec *translate.ProxySpec, running map[objectName]Object, address string) bool {
+	return slices.ContainsFunc(servicesOf(running), func(svc *corev1.Service) bool {
+		return classOf(svc) != labelValue(spec.Class) && hasAddress(svc, address)
+	})
+}
+
+// addressed reports whether each Service of a spec has an address, but for those that ask for one that a Service of a former class has.
+func addressed(spec *translate.ProxySpec, running map[objectName]Object, wanted []Object) bool {
+	return !slices.ContainsFunc(wanted, func(object Object) bool {
+		svc, ok := object.(*corev1.Service)
+		if !ok {
+			return false
+		}
+		value := requestOf(svc).value
+		if value != "" && heldByFormerClass(spec, running, value) {
+			return false
+		}
+		live, _ := running[nameOf(svc)].(*corev1.Service)
+		switch {
+		case live == nil:
+			return true
+		case live.Spec.Type != corev1.ServiceTypeLoadBalancer:
+			return false
+		}
+		addresses := serviceAddresses(live)
+		return len(addresses) == 0 || value != "" && !slices.ContainsFunc(addresses, func(a gwv1.GatewayStatusAddress) bool { return a.Value == value })
+	})
+}

@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -45,7 +44,7 @@ func (w workload) serves() bool {
 	return w.ready > 0 || w.name.kind == kindDeployment && w.wanted == 0
 }
 
-// replaces reports whether a workload has taken the place of another one of its Gateway and class, so that this one can go: every proxy is available, at
+// replaces reports whether a workload has taken the place of another one of its Gateway, so that this one can go: every proxy is available, at
 // least as many as spec wants at once. In the network of their nodes two proxies have no room on one node, so those are not waited for that the other one's
 // proxies, on so many nodes, keep away.
 func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpec) bool {
@@ -76,6 +75,7 @@ type handOver struct {
 	available int32
 	since     time.Time
 	replaces  time.Time // since when it has; zero where it has not
+	addressed time.Time // since when the addresses are there, too; of a change of the class alone
 }
 
 // settleTime is how long a workload must have taken the place of another one before that goes. What sends connections to the proxies, the controllers and kube-proxies of
@@ -95,6 +95,22 @@ func (p *Provisioner) settled(g gatewayName, by workload, replaces bool) bool {
 	}
 	p.handOvers[g] = h
 	return replaces && time.Since(h.replaces) >= p.settleTime
+}
+
+// addressesSettled reports whether the addresses that clients are to use instead of those of the Gateway's former class have been there for the grace, so that
+// clients could learn of them, or have been waited for as long as mergeHandOver, because there may be no load balancer to assign any. settled must be called before.
+func (p *Provisioner) addressesSettled(g gatewayName, by workload, addressed bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.handOverTo(g, by)
+	switch {
+	case !addressed || h.replaces.IsZero():
+		h.addressed = time.Time{}
+	case h.addressed.IsZero():
+		h.addressed = time.Now()
+	}
+	p.handOvers[g] = h
+	return !h.addressed.IsZero() && time.Since(h.addressed) >= p.grace || !h.replaces.IsZero() && time.Since(h.replaces) >= p.mergeHandOver
 }
 
 // handOverTo is how far by has come; p.mu is held.
@@ -139,10 +155,10 @@ func (w workload) withoutEnding(pods []*corev1.Pod) workload {
 }
 
 // podsOf returns the pods of a workload. Those of a Deployment have the label of their ReplicaSet; their owners are not kept.
-func (w workload) podsOf(running map[objectName]Object, class string) (pods []*corev1.Pod) {
+func (w workload) podsOf(running map[objectName]Object) (pods []*corev1.Pod) {
 	for _, object := range running {
 		pod, ok := object.(*corev1.Pod)
-		if !ok || pod.Labels[gwv1.GatewayClassNameLabelKey] != labelValue(class) {
+		if !ok || classOf(pod) != classOf(w.object) {
 			continue
 		}
 		if _, ok := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; ok == (w.name.kind == kindDeployment) {
@@ -163,11 +179,11 @@ func nodesOf(pods []*corev1.Pod) int32 {
 	return int32(len(nodes))
 }
 
-// superseding returns the workload of a Gateway that is to take the place of another object, which is one of its class, too; false for an
+// superseding returns the workload of a Gateway that is to take the place of another object, which is one of its class or of a former one, too; false for an
 // object that nothing has to take the place of.
-func superseding(object Object, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object) (by, it workload, ok bool) {
+func superseding(object Object, running map[objectName]Object, wanted []Object) (by, it workload, ok bool) {
 	it, ok = workloadOf(object)
-	if !ok || object.GetLabels()[gwv1.GatewayClassNameLabelKey] != labelValue(spec.Class) {
+	if !ok {
 		return by, it, false
 	}
 	i := slices.IndexFunc(wanted, func(o Object) bool { _, is := workloadOf(o); return is })
@@ -178,4 +194,19 @@ func superseding(object Object, spec *translate.ProxySpec, running map[objectNam
 		by.wanted = -1 // it was made a moment ago
 	}
 	return by, it, by.name != it.name
+}
+
+// starting reports whether a proxy may become ready without another one making room for it.
+func starting(pod *corev1.Pod) bool {
+	return !podReady(pod) && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && unschedulable(pod) == nil
+}
+
+// mostReady returns how many proxies of a workload of a Gateway are ready, but for the workload of that name: those of several serve the same requests.
+func mostReady(running map[objectName]Object, but objectName) (ready int32) {
+	for n, object := range running {
+		if w, ok := workloadOf(object); ok && n != but {
+			ready = max(ready, w.ready)
+		}
+	}
+	return ready
 }

@@ -107,8 +107,14 @@ func (w *world) moves(t *testing.T, merge bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.moved(t, "first")
+}
+
+// moved waits until a Gateway is served at another address.
+func (w *world) moved(t *testing.T, name string) {
+	t.Helper()
 	eventually(t, func() string {
-		gateway, err := w.gateways.GatewayV1().Gateways(namespace).Get(t.Context(), "first", metav1.GetOptions{})
+		gateway, err := w.gateways.GatewayV1().Gateways(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
