@@ -3,6 +3,7 @@ package provision
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,7 +148,7 @@ func TestMergedAccounts(t *testing.T) {
 	believed("of another namespace", "shop", "moongate-gateways", "")
 }
 
-// TestHandOver: what runs stays while nothing else has taken its place, when a Gateway is merged with others and when it is no more; but not for ever.
+// TestHandOver: what runs stays while not as much has taken its place, when a Gateway is merged with others and when it is no more; but not for ever.
 func TestHandOver(t *testing.T) {
 	elsewhere := gatewayName{"infra2", together.name}
 	moved := mergedSpec(func(p *translate.ProxySpec) { p.Namespace = elsewhere.namespace }).Spec
@@ -169,6 +170,7 @@ func TestHandOver(t *testing.T) {
 			if err := r.settle(t, s, c.fromS); err != nil {
 				t.Fatal(err)
 			}
+			deployment := "deployments/" + c.to.namespace + "/" + Name(c.to.name, "moongate")
 			s.set("pods/"+c.from.namespace+"/old", readyPod(c.from))
 			r.grace = 0
 			r.ends(c.from)
@@ -190,6 +192,12 @@ func TestHandOver(t *testing.T) {
 				t.Fatalf("it is gone before anything took its place: %v; next look after %s", !left(), again)
 			}
 			s.set("pods/"+c.to.namespace+"/new", readyPod(c.to))
+			s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 2.0 })
+			s.availableOf(strings.TrimPrefix(deployment, "deployments/"), 1)
+			if again := look(); !left() || again != handOverLook {
+				t.Fatalf("it is gone before all proxies are in its place: %v; next look after %s", !left(), again)
+			}
+			s.availableOf(strings.TrimPrefix(deployment, "deployments/"), 2)
 			r.grace = time.Hour
 			if again := look(); !left() || again < time.Hour/2 {
 				t.Errorf("it is gone at once: %v; next look after %s", !left(), again)
@@ -225,6 +233,27 @@ func TestHandOver(t *testing.T) {
 				}
 			})
 		}
+		t.Run(c.what+", but not all become ready", func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			if err := r.settle(t, s, c.fromS); err != nil {
+				t.Fatal(err)
+			}
+			s.set("pods/"+c.from.namespace+"/old", readyPod(c.from))
+			r.grace, r.mergeHandOver = 0, 0
+			r.ends(c.from)
+			if err := r.settle(t, s, c.toS); err != nil {
+				t.Fatal(err)
+			}
+			s.set("pods/"+c.to.namespace+"/new", readyPod(c.to))
+			if err := r.once(t, s, c.from); err != nil {
+				t.Fatal(err)
+			}
+			r.caughtUp(t, s)
+			if n := len(r.store.of(c.from)); n > 1 {
+				t.Errorf("%d objects are left", n)
+			}
+		})
 		t.Run(c.what+", but nothing becomes ready", func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)
@@ -244,5 +273,45 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("%d objects are left", n)
 			}
 		})
+	}
+}
+
+// TestMergedKeepTheNumber: with autoscaling the proxies of merged Gateways are as many as these had before, and each Gateway that is merged no more gets its share of them.
+func TestMergedKeepTheNumber(t *testing.T) {
+	const merged = "infra/moongate-gateways"
+	scaled := func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} }
+	other := gatewayName{"blog", "other"}
+	alone := []translate.ProxySpecChange{specOf(web, scaled), specOf(other, scaled)}
+	s := newServer(t)
+	r := startReplica(t, s)
+	for _, change := range alone {
+		if err := r.settle(t, s, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.availableOf("shop/web-moongate", 3)
+	s.availableOf("blog/other-moongate", 4)
+	if err := r.settle(t, s, mergedSpec(scaled)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at("deployments/"+merged, "spec", "replicas"); got != 7.0 {
+		t.Errorf("merged, they begin with %v proxies, want 7", got)
+	}
+	r.grace, r.mergeHandOver = 0, 0
+	for _, g := range []gatewayName{web, other} {
+		for _, kind := range []string{"deployments/", "horizontalpodautoscalers/"} {
+			s.set(kind+g.namespace+"/"+g.name+"-moongate", nil)
+		}
+	}
+	s.availableOf(merged, 7)
+	r.ends(together)
+	r.Update(alone)
+	for _, g := range []gatewayName{web, other} {
+		if err := r.once(t, s, g); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.at("deployments/"+g.namespace+"/"+g.name+"-moongate", "spec", "replicas"); got != 4.0 {
+			t.Errorf("no longer merged, %s begins with %v proxies, want 4", g, got)
+		}
 	}
 }

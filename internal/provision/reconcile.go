@@ -285,16 +285,21 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				return 0, explain(n, g.namespace, err)
 			}
 		}
-	} else if ready := p.replacedBy(g, object); ready > 0 {
-		// It takes the place of proxies that serve, as a change of their template would.
-		end, ok := p.beginRollout(g)
-		if !ok {
-			return rolloutRetry, nil
+	} else if _, ok := workloadOf(object); ok {
+		ready := mostReady(p.store.of(g), n)
+		if ready > 0 {
+			// It takes the place of proxies that serve, as a change of their template would.
+			end, ok := p.beginRollout(g)
+			if !ok {
+				return rolloutRetry, nil
+			}
+			defer end()
 		}
-		defer end()
 		if _, ok := object.(*appsv1.Deployment); ok && scaledElsewhere(spec) {
 			// An autoscaler begins with what there is: with one replica all requests would come to that one.
-			wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, spec)
+			if ready = max(ready, p.readyBeforeMerge(g, spec)); ready > 0 {
+				wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, spec)
+			}
 		}
 	}
 	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
@@ -315,12 +320,30 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 // thisOne names the owner of what a spec needs, in a message about it.
 func thisOne(spec *translate.ProxySpec) string { return "this " + ownerOf(spec).Kind }
 
-// replacedBy returns how many proxies of a Gateway serve, of whatever class, whose place a workload, which is not there yet, is to take; 0 for other objects.
-func (p *Provisioner) replacedBy(g gatewayName, object Object) (ready int32) {
-	if _, ok := workloadOf(object); !ok {
-		return 0
+// readyBeforeMerge returns how many proxies serve in whose place come those of Gateways that are about to be merged, or are merged no more. Of those of merged
+// Gateways each gets an equal share, because it is not known whose requests they serve.
+func (p *Provisioner) readyBeforeMerge(g gatewayName, spec *translate.ProxySpec) (ready int32) {
+	for _, other := range p.store.names() {
+		if other != g && other.name == config.MergedName(spec.Class) {
+			ready += mostReady(p.store.of(other), objectName{})
+		}
 	}
-	return mostReady(p.store.of(g), nameOf(object))
+	if isMerged(spec) {
+		for _, m := range spec.Merged {
+			ready += mostReady(p.store.of(gatewayName{m.Namespace, m.Name}), objectName{})
+		}
+		return ready
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gateways := int32(0)
+	for _, other := range p.specs {
+		if other.Class == spec.Class && !isMerged(other) {
+			gateways++
+		}
+	}
+	gateways = max(gateways, 1) // this one, if its spec has changed meanwhile
+	return (ready + gateways - 1) / gateways
 }
 
 // replicasFor is with how many proxies a Deployment begins whose number somebody else decides on, and which takes the place of so many that are ready.
@@ -635,7 +658,7 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 // handOverLook is how often it is looked at.
 const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
 
-// handsOver reports whether other proxies are to take the place of those of g, and not all of them can be reached yet. held says that there is no end to
+// handsOver reports whether other proxies are to take the place of those of g, and not all of them are available and can be reached yet. held says that there is no end to
 // that yet: none of them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
 func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	class, merged := config.MergedClass(g.name)
@@ -647,16 +670,17 @@ func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 		}
 	}
 	p.mu.Unlock()
-	paused, ready := true, false
+	paused, ready, former := true, false, p.store.of(g)
 	for _, spec := range by {
-		i, _ := observe(p.store.of(gatewayName{spec.Namespace, spec.Name}), spec.Class, problem{}).infrastructure()
-		is = is || i == nil || !i.Ready || i.Waiting != ""
+		running := p.store.of(gatewayName{spec.Namespace, spec.Name})
+		i, _ := observe(running, spec.Class, problem{}).infrastructure()
+		is = is || i == nil || !i.Ready || i.Waiting != "" || !takenOver(spec, running, former)
 		paused, ready = paused && spec.Paused, ready || i != nil && i.Ready
 	}
 	if !is || paused || ready {
 		return is, is && paused
 	}
-	own, _ := observe(p.store.of(g), "", problem{}).infrastructure()
+	own, _ := observe(former, "", problem{}).infrastructure()
 	return true, own != nil && own.Ready
 }
 

@@ -196,6 +196,25 @@ func superseding(object Object, running map[objectName]Object, wanted []Object) 
 	return by, it, by.name != it.name
 }
 
+// takenOver reports whether the workload of a spec has taken the place of those of another one.
+func takenOver(spec *translate.ProxySpec, running, former map[objectName]Object) bool {
+	kind := kindDeployment
+	if spec.Parameters.DaemonSet {
+		kind = kindDaemonSet
+	}
+	by, ok := workloadOf(running[objectName{kind, Name(spec.Name, spec.Class)}])
+	if !ok {
+		return false
+	}
+	by = by.withoutEnding(by.podsOf(running))
+	for _, object := range former {
+		if it, ok := workloadOf(object); ok && !by.replaces(it, nodesOf(it.podsOf(former)), spec) {
+			return false
+		}
+	}
+	return true
+}
+
 // starting reports whether a proxy may become ready without another one making room for it.
 func starting(pod *corev1.Pod) bool {
 	return !podReady(pod) && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && unschedulable(pod) == nil
