@@ -3,6 +3,7 @@ package provision
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,6 +77,27 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 	default:
 		i.Waiting = o.whyNoAddress()
 	}
+	return i, ready
+}
+
+// infrastructureOf is what to report of the objects of a Gateway. As long as those of its class do not serve and those of a former one do, the addresses are theirs:
+// clients use them, and whatever creates DNS records for the addresses of Gateways must not remove these meanwhile.
+func infrastructureOf(objects map[objectName]Object, class string, why problem) (*translate.Infrastructure, []string) {
+	o := observe(objects, class, why)
+	i, ready := o.infrastructure()
+	if class == "" || i != nil && i.Ready && i.Waiting == "" {
+		return i, ready
+	}
+	former := maps.Clone(objects)
+	maps.DeleteFunc(former, func(_ objectName, object Object) bool { return classOf(object) == labelValue(class) })
+	serving, _ := observe(former, "", problem{}).infrastructure()
+	if serving == nil || !serving.Ready || len(serving.Addresses) == 0 {
+		return i, ready
+	}
+	if i == nil {
+		i = &translate.Infrastructure{Class: class, Waiting: o.whyNotReady()}
+	}
+	i.Addresses = serving.Addresses
 	return i, ready
 }
 

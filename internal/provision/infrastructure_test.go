@@ -196,3 +196,48 @@ func TestPorts(t *testing.T) {
 		}
 	}
 }
+
+// TestAddressesOfAFormerClass: a Gateway has the addresses of the class that it had before as long as that one's proxies serve and those of its class do not.
+func TestAddressesOfAFormerClass(t *testing.T) {
+	const lb = corev1.ServiceTypeLoadBalancer
+	of := func(class string, object Object) Object {
+		object.SetLabels(map[string]string{gwv1.GatewayClassNameLabelKey: class})
+		return object
+	}
+	former := []Object{of("former", aService("a", "0//", lb, "10.0.0.1")), of("former", aPod("pod-1", true, nil))}
+	for _, c := range []struct {
+		what    string
+		objects []Object
+		want    string // addresses, whether it is ready, and whether it waits
+	}{
+		{"nothing of the class", nil, "[10.0.0.1] false true"},
+		{"no address", []Object{aService("b", "0//", lb), aPod("pod-2", true, nil)}, "[10.0.0.1] true true"},
+		{"no proxy is ready", []Object{aService("b", "0//", lb, "10.0.0.2"), aPod("pod-2", false, nil)}, "[10.0.0.1] false true"},
+		{"it serves", []Object{aService("b", "0//", lb, "10.0.0.2"), aPod("pod-2", true, nil)}, "[10.0.0.2] true false"},
+	} {
+		for _, formerServes := range []bool{true, false} {
+			objects := map[objectName]Object{}
+			for i, object := range append(c.objects, former...) {
+				if pod, ok := object.(*corev1.Pod); ok && pod.Name == "pod-1" && !formerServes {
+					continue
+				}
+				objects[objectName{fmt.Sprintf("%T", object), fmt.Sprint(object.GetName(), i)}] = object
+			}
+			i, _ := infrastructureOf(objects, "moongate", problem{})
+			got := "nothing"
+			if i != nil {
+				values := []string{}
+				for _, a := range i.Addresses {
+					values = append(values, a.Value)
+				}
+				got = fmt.Sprint(values, " ", i.Ready, " ", i.Waiting != "")
+				if i.Class != "moongate" {
+					t.Errorf("%s: of class %q", c.what, i.Class)
+				}
+			}
+			if formerServes && got != c.want || !formerServes && strings.Contains(got, "10.0.0.1") {
+				t.Errorf("%s, the former class serves: %v: %s, want %s", c.what, formerServes, got, c.want)
+			}
+		}
+	}
+}

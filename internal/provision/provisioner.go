@@ -544,7 +544,7 @@ func (p *Provisioner) report(g gatewayName) {
 	var now report
 	objects := p.store.of(g)
 	if !incomplete {
-		now.infrastructure, now.ready = observe(objects, class, problem).infrastructure()
+		now.infrastructure, now.ready = infrastructureOf(objects, class, problem)
 	}
 	now.pods, now.zones = podUIDs(objects), p.nodes.podZones(objects)
 	before := p.reported[g]
