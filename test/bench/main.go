@@ -161,14 +161,12 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, b.close()) }()
 	b.printHeader()
 	err = b.runAll()
-	b.printSummary() // also of what came before an error, which may have taken most of an hour
+	b.printSummary() // also of what came before an error, which may have taken most of an hour; so is the chart
+	if s.chart != "" {
+		err = errors.Join(err, b.writeChart(s.chart))
+	}
 	if err != nil {
 		return err
-	}
-	if s.chart != "" {
-		if err := b.writeChart(s.chart); err != nil {
-			return err
-		}
 	}
 	if b.failures > 0 {
 		return fmt.Errorf("%d requests or edits failed; the figures beside them are not to be trusted", b.failures)
