@@ -492,7 +492,7 @@ func (r *reader) cors() {
 		r.set.cors = r.set.cors.with("allowCredentials", true)
 	}
 	r.approx(r.ing, "enable-cors", "preflight requests are answered as CORS says, and other OPTIONS requests go to the backend; nginx answers each OPTIONS request of an allowed origin with 204, and lets others pass. "+
-		"Allow-Methods, Allow-Headers and Max-Age are in answers to preflight requests only; with credentials the origin is named instead of *; CORS fields of the backend are dropped", "nothing, for browsers; test other clients that send OPTIONS")
+		"Allow-Methods, Allow-Headers and Max-Age are in answers to preflight requests only, Allow-Headers if the request asks for headers; with credentials the origin is named instead of *; CORS fields of the backend are dropped", "nothing, for browsers; test other clients that send OPTIONS")
 }
 
 // protection translates what keeps requests from backends. What cannot be translated of it withholds the rules.
