@@ -50,7 +50,7 @@ func writeFields(b *strings.Builder, at string, s *apiext.JSONSchemaProps) {
 		b.WriteString(text + "\n\n")
 	}
 	for _, rule := range s.XValidations {
-		fmt.Fprintf(b, "An API server refuses what does not fit: %s.\n\n", rule.Message)
+		fmt.Fprintf(b, "The API server rejects invalid values with this message: %s.\n\n", rule.Message)
 	}
 	b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 	type below struct {

@@ -43,10 +43,10 @@ func TestTroubleshootingPage(t *testing.T) {
 		of    Source
 		title string
 	}{
-		{SourceInternal, "The gateway answered: its configuration, its limits, its end"},
-		{SourceUpstream, "The backend, or a server that was asked about the request"},
-		{SourceClient, "The client"},
-		{SourceNone, "Nothing is wrong"},
+		{SourceInternal, "Answered by the gateway: configuration, limits, shutdown"},
+		{SourceUpstream, "Caused by the backend, or by an authorization server"},
+		{SourceClient, "Caused by the client"},
+		{SourceNone, "No error"},
 	} {
 		fmt.Fprintf(&b, "\n### %s\n\n| status | reason | meaning |\n|---|---|---|\n", source.title)
 		for _, r := range Reasons() {
