@@ -10,17 +10,17 @@ import (
 const document = "docs/conformance.md"
 
 const intro = `<!-- Made from test/conformance/proofs/proofs.yaml by make conformance-page; edit that. -->
-# What is proved of the Gateway API
+# Conformance
 
-Every feature of Gateway API v1.7.0 that gateways have, and every field of the kinds below, with the tests that show what Moongate makes of
-it, or with what you see where it is not supported. What is not supported is refused in a condition and never passed over in silence, save where this page says so.
+This page lists every feature of Gateway API v1.7.0 for gateways, and every field of the kinds below, with the tests that show how Moongate
+implements it, or with what you see if it is not supported. What is not supported is reported by a condition and never ignored silently, except where this page says so.
 
-- Names in code without a link are tests of the [official suite](../test/conformance/README.md), which is run as it is.
-- A **golden** case holds objects, and the configuration and statuses that they come to. A **case** is served, and its requests are answered
-  over sockets. A **test** is one in Go.
+- Names in code without a link are tests of the [official suite](../test/conformance/README.md), which runs unmodified.
+- A **golden** case contains objects, and the configuration and statuses that they must result in. A **case** is served, and requests
+  are sent to it over sockets. A **test** is written in Go.
 
-A test of this page fails when a feature or field has no row, when a row names a test that is not there, when no case of a row
-sets its field, and when the GatewayClass claims something else.
+A test of this page fails if a feature or field has no row, if a row names a test that does not exist, if no case of a row
+sets its field, or if the features that the GatewayClass claims differ.
 `
 
 // Page is the document for a table that is right.
@@ -49,7 +49,7 @@ func (t *Table) Page(features, supported []string) string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s |\n", field, row.cell())
 	}
-	b.WriteString("\n## Where the specification says two things\n\n| about | one place | another | what Moongate does | proved by |\n|---|---|---|---|---|\n")
+	b.WriteString("\n## Where the specification contradicts itself\n\n| subject | one place | another place | what Moongate does | proved by |\n|---|---|---|---|---|\n")
 	for _, d := range t.Decisions {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", d.Topic, d.Says, d.And, d.Taken, links(d.Proofs))
 	}
