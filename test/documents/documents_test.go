@@ -99,7 +99,7 @@ kubectl delete gatewayparameters shared --namespace moongate-system
 	{document: tasks + "backend-tls.md", has: "create configmap", before: secrets},
 	{document: tasks + "backend-tls.md", has: "create secret"},
 	{document: tasks + "backend-tls.md", has: "targetPort: 8443"},
-	{document: tasks + "backend-tls.md", has: "describe backendtlspolicy", prints: "orders.internal", before: "cp block.yaml manifests/\n"},
+	{document: tasks + "backend-tls.md", has: "describe backendtlspolicy", prints: "over TLS to orders.internal"},
 	{document: tasks + "client-certificates.md", has: "--from-file=ca.crt\nkubectl create secret"},
 	{document: tasks + "client-certificates.md", has: "dry-run", before: "touch ca.crl\n", after: "kubectl get configmap staff-ca -o yaml | grep ca.crl\n"},
 	{document: tasks + "client-certificates.md", has: "describe gateway shop"},
