@@ -86,21 +86,21 @@ var (
 	descCompressedOut     = desc("compression_compressed_bytes_total", "Bytes of the bodies of these responses after compression, counted when a response ends.", "encoding")
 	descCompressedRefused = desc("compression_refused_total", "Responses that were sent with another encoding, or none, because the limit on encoders was reached.", "encoding")
 
-	descProxies = desc("gateway_proxies", "Proxies of the Gateway, reported by the leading controller; state is current, or lagging if the proxy does not serve the current configuration or cannot apply a part of it. The proxies of merged Gateways have <namespace>/gatewayclass:<class> in the place of a Gateway.", "gateway", "state")
+	descProxies = desc("gateway_proxies", "Proxies of the Gateway, reported by the leading controller; state is current, or lagging if the proxy does not serve the current configuration or cannot apply a part of it. The proxies of merged Gateways have <namespace>/gatewayclass:<class> instead of a Gateway.", "gateway", "state")
 
 	descLeading = desc("controller_leading", "Whether this replica of the controller leads: 1 or 0.")
 	descHeld    = desc("controller_statuses_held", "Statuses that the leading controller holds back until proxies serve what they describe.")
-	descObjects = desc("controller_objects", "Objects whose status the replica that leads writes, by a condition that they are to have; kind is Listener for the listeners of Gateways and ListenerSets. An object with several parents that differ is counted for each status.", "kind", "condition", "status")
+	descObjects = desc("controller_objects", "Objects whose status the leading replica writes, by the conditions that the status should have; kind is Listener for the listeners of Gateways and ListenerSets. An object whose parents differ is counted for each status.", "kind", "condition", "status")
 
 	descStatusWrites   = desc("controller_status_writes_total", "Statuses that were written.", "kind")
-	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is the API server's, Unreachable where it has not answered, or Other, also where its answer cannot be decoded. Conflicts with another writer are not counted.", "kind", "reason")
+	descStatusFailures = desc("controller_status_write_failures_total", "Attempts to write a status that failed; reason is that of the API server, Unreachable if it did not answer, or Other, also if its answer cannot be decoded. Conflicts with another writer are not counted.", "kind", "reason")
 
-	descEventsWritten = desc("controller_events_written_total", "Events of objects that were written, repetitions among them.")
-	descEventsDropped = desc("controller_events_dropped_total", "Events that were not written; reason is queue_full where too many waited, object_limit where one object had too many, and failed where the API server has not taken one. Statuses say the same.", "reason")
+	descEventsWritten = desc("controller_events_written_total", "Events of objects that were written, including repetitions.")
+	descEventsDropped = desc("controller_events_dropped_total", "Events that were not written; reason is queue_full if too many waited, object_limit if one object had too many, and failed if the API server did not accept one. Statuses contain the same information.", "reason")
 
-	descAway             = desc("controller_api_server_away_seconds", "For how long the API server has not answered, 0 while it does; operation is read for the objects, and write for statuses that there are to write.", "operation")
-	descReconcileErrors  = desc("controller_reconcile_errors_total", "Attempts to make what runs for Gateways (part provision) or the Services of XBackends (part select) what it should be that failed.", "part")
-	descReconcileFailing = desc("controller_reconcile_failing", "Gateways (part provision) or XBackends (part select) for which that has failed and not succeeded since, in the replica that leads.", "part")
+	descAway             = desc("controller_api_server_away_seconds", "How long the API server has not answered, 0 while it does; operation is read for objects that are read, and write for statuses that are to be written.", "operation")
+	descReconcileErrors  = desc("controller_reconcile_errors_total", "Failed attempts to update the objects that run for Gateways (part provision) or the Services of XBackends (part select).", "part")
+	descReconcileFailing = desc("controller_reconcile_failing", "Gateways (part provision) or XBackends (part select) whose last such attempt failed, in the leading replica.", "part")
 
 	descScarce     = desc("memory_scarce", "Whether new connections and requests are refused because memory is scarce (reason overloaded): 1 or 0.")
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written; reason is buffer_full if the destination did not keep up, write_failed, rejected if the collector refused them, unavailable if it could not be reached or could not accept them, or shutting_down.", "reason")
@@ -111,7 +111,7 @@ var (
 	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "Time at which the certificate expires.", "certificate")
 	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
 	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched although the API server answers.", "kind")
-	descProblems   = desc("source_problems", "Objects that cannot be used as they are: of files, each problem of a manifest; of a cluster, objects of which all or the status cannot be decoded, and Secrets that cannot be read. kind is empty where a manifest has none, and (other) where it is not known.", "kind")
+	descProblems   = desc("source_problems", "Objects that cannot be used: each problem of a manifest file; in a cluster, objects that cannot be decoded, completely or in their status, and Secrets that cannot be read. kind is empty if a manifest has none, and (other) if it is not known.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because there are too many rules.`)
 
 	descProcessLogDropped = desc("process_log_dropped_total", "Lines of the log of the process that were not written; reason is buffer_full if the reader of standard error did not keep up, or write_failed.", "reason")

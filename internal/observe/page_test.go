@@ -104,7 +104,7 @@ func TestMetricsPage(t *testing.T) {
 These metrics are served at /metrics of the admin address, in the Prometheus text format. Controllers and proxies in a cluster also serve them on the port of the health checks, where Prometheus can reach them.
 /metrics also has the metrics of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `). This page is generated from the code (` + "`go test ./internal/observe -run TestMetricsPage -update`" + `).
 
-The series of a rule, a route or a backend appear with its first request. They disappear some minutes after the rule or the backend is removed, and those of a route after the last of its rules that had requests is. The number of series is limited: requests over the limit are counted under ` + "`route=\"(other)\"`" + `.
+The series of a rule, a route or a backend appear with its first request. They disappear some minutes after the rule or the backend is removed, and those of a route after the last of its rules with requests is removed. The number of series is limited: requests over the limit are counted under ` + "`route=\"(other)\"`" + `.
 `)
 	shown := 0
 	for _, g := range groups {
