@@ -18,27 +18,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
-// ConnectionLimits bounds how many connections a Set has at a time; 0 is no limit.
+// ConnectionLimits bounds how many connections a Set may have at a time. 0 means no limit.
 type ConnectionLimits struct {
 	Total int
-	// PerClient is for one client address; IPv6 addresses that have the first 64 bits in common count as one, because
-	// a client has as many of them as it likes.
+	// PerClient is the limit for one client address. IPv6 addresses count as one if their first 64 bits are equal,
+	// because a client usually has all the addresses of such a network.
 	PerClient int
 }
 
 const (
-	// clientParts is how many parts the counts by client have, each with a lock.
+	// clientParts is the number of parts into which the counts by client are divided, each with its own lock.
 	clientParts = 64
-	// keepClients is for how many clients a part keeps the memory when all have gone.
+	// keepClients is the largest number of clients for which a part keeps its map after all of them have left.
 	keepClients = 64
-	// refusalLogEvery is how often refused connections are logged.
+	// refusalLogEvery is the shortest time between two log lines about refused connections.
 	refusalLogEvery = 10 * time.Second
-	// scarce is the part of all connections that remains when connections without a request begin to be closed for new
-	// ones, half of that part at a time.
+	// scarce sets when connections count as scarce: when fewer than 1/scarce of the total are left. Then connections
+	// without a request are closed to make room for new ones, 1/(2*scarce) of the total at a time.
 	scarce = 16
 )
 
-// clientKey is a client address as it is counted.
+// clientKey identifies a client address in the counts by client.
 type clientKey struct {
 	bits uint64
 	ipv4 bool
@@ -49,41 +49,43 @@ func keyOf(addr netip.Addr) clientKey {
 		b := addr.As4()
 		return clientKey{uint64(binary.BigEndian.Uint32(b[:])), true}
 	}
-	if !addr.IsValid() { // the client has gone already
+	if !addr.IsValid() { // the client has already left
 		return clientKey{}
 	}
 	b := addr.As16()
 	return clientKey{binary.BigEndian.Uint64(b[:8]), false}
 }
 
-// admission counts connections and refuses those that are too many. Counts are exact.
+// admission counts connections and refuses those beyond the limits. The counts are exact.
 type admission struct {
 	limits ConnectionLimits
 	open   atomic.Int64
-	// ending is how many connections makeRoom ends that have not ended yet. They are not among open.
+	// ending is the number of connections that makeRoom has begun to end and that have not ended yet. open does not
+	// include them.
 	ending atomic.Int64
 	parts  [clientParts]clientPart
 
-	room   sync.Mutex   // makeRoom is under way
-	roomAt atomic.Int64 // when makeRoom may look again, by the coarse clock
+	room   sync.Mutex   // held while makeRoom runs
+	roomAt atomic.Int64 // when makeRoom may search again, by the coarse clock
 
-	refused atomic.Int64 // since the last line of the log
+	refused atomic.Int64 // connections refused since the last log line
 	logAt   atomic.Int64 // when the next line may be logged, by the coarse clock
 }
 
 type clientPart struct {
 	mu   sync.Mutex
 	open map[clientKey]int
-	most int            // that open has held
-	_    [128 - 24]byte // a part's lock shares no cache line with another's
+	most int            // largest size of open so far
+	_    [128 - 24]byte // padding: the locks of two parts share no cache line
 }
 
 func (a *admission) part(k clientKey) *clientPart {
 	return &a.parts[k.bits*0x9e3779b97f4a7c15>>58]
 }
 
-// enter counts a connection; false is that limit is reached. leave must follow once where it is true. The limit for each client is not one for a proxy,
-// whose connections become those of its clients, see recount.
+// enter counts a connection, or returns the limit that is reached and false. If it returns true, leave must be called
+// once. The limit per client does not apply to a trusted proxy, whose connections are moved to the counts of its
+// clients by recount.
 func (a *admission) enter(k clientKey, proxy bool) (limit observe.ConnectionLimit, ok bool) {
 	perClient := a.limits.PerClient
 	if proxy {
@@ -99,7 +101,7 @@ func (a *admission) enter(k clientKey, proxy bool) (limit observe.ConnectionLimi
 	return 0, true
 }
 
-// enterAnyway counts a connection beyond all limits. leave must follow once.
+// enterAnyway counts a connection even if it exceeds the limits. leave must be called once afterwards.
 func (a *admission) enterAnyway(k clientKey) {
 	a.open.Add(1)
 	if a.byClient() {
@@ -114,10 +116,11 @@ func (a *admission) leave(k clientKey) {
 	}
 }
 
-// byClient reports whether the connections of each client are counted: for its limit, and to find who has most.
+// byClient reports whether connections are counted by client: to enforce PerClient, and to find the clients with the
+// most connections when the total is reached.
 func (a *admission) byClient() bool { return a.limits.PerClient > 0 || a.limits.Total > 0 }
 
-// counts returns how many connections each client has.
+// counts returns the number of connections of each client.
 func (a *admission) counts() map[clientKey]int {
 	all := make(map[clientKey]int)
 	for i := range a.parts {
@@ -129,8 +132,8 @@ func (a *admission) counts() map[clientKey]int {
 	return all
 }
 
-// level returns to how many connections those clients that have more must come down, so that there are want less. each is what they
-// have, sorted from most to least.
+// level returns the highest number of connections per client such that cutting every client above it down to it frees
+// at least want connections. each lists the connections of each client, in descending order.
 func level(each []int, want int) int {
 	for i, n := range each {
 		next := 0
@@ -146,7 +149,7 @@ func level(each []int, want int) int {
 	return 0
 }
 
-// isScarce reports whether connections without a request should end so that others can be accepted.
+// isScarce reports whether connections without a request should be ended so that new ones can be accepted.
 func (a *admission) isScarce() bool {
 	total := int64(a.limits.Total)
 	return total > 0 && a.open.Load() > total-max(total/scarce, 1)
@@ -179,11 +182,11 @@ func (p *clientPart) leave(k clientKey) {
 	}
 }
 
-// closeEach is how many connections of a shard CloseIdle ends at most.
+// closeEach is the largest number of connections of one shard that CloseIdle ends in a call.
 const closeEach = 16
 
-// CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce. It ends dormant ones only if there are no others, since they hold
-// next to nothing.
+// CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. It ends
+// dormant connections only if there are no others, since they hold almost no memory.
 func (s *Set) CloseIdle() {
 	ended := 0
 	for i := range s.shards {
@@ -194,11 +197,11 @@ func (s *Set) CloseIdle() {
 	}
 }
 
-// largeHold is how many bytes a connection holds at least that CutLargest ends.
+// largeHold is the number of bytes that a connection must hold for CutLargest to end it.
 const largeHold = 1 << 20
 
-// CutLargest ends the connections that hold most of request bodies, whatever they do, until they have held so many bytes
-// together, and returns how many it has ended.
+// CutLargest ends the connections that hold the most bytes of bodies, even if they are in use, until the ended ones
+// have held that many bytes together. It returns the number of ended connections.
 func (s *Set) CutLargest(bytes uint64) (cut int) {
 	type held struct {
 		c *Conn
@@ -218,7 +221,8 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 	return cut
 }
 
-// Held is how many bytes the connection holds, or may hold: of request bodies, by HTTP/1 as far as they are larger than any may be, and of tunnels what was not taken yet.
+// Held returns an upper bound of the bytes that the connection holds: request bodies (for HTTP/1 only the bytes counted
+// in exchange.Engine.Kept) and, for tunnels, what one side has not taken yet.
 func (c *Conn) Held() int {
 	n := int(c.kept.Load())
 	h := c.http2.Load()
@@ -230,7 +234,7 @@ func (c *Conn) Held() int {
 	return n
 }
 
-// Resume has HTTP/2 connections take on what was withheld while memory was scarce.
+// Resume makes HTTP/2 connections accept the data that they held back while memory was scarce.
 func (s *Set) Resume() {
 	s.Each(func(c *Conn) {
 		if h := c.http2.Load(); h != nil {
@@ -240,23 +244,25 @@ func (s *Set) Resume() {
 }
 
 const (
-	// tunnelUnused is how long nothing has moved through a tunnel that is ended for others.
+	// tunnelUnused is how long a tunnel must have moved nothing before it may be ended to make room for others.
 	tunnelUnused = time.Minute
-	// stuckFor is how long a client, or a side of a tunnel, has not taken what one write to it carries that is ended for the memory which that stands
-	// in. Who takes some of it now and then uses the connection, but holds as much.
+	// stuckFor is how long a client, or a side of a tunnel, must have left one write untaken before the connection may
+	// be ended to free the buffer of that write. A peer that takes a little from time to time counts as using the
+	// connection, although it holds as much memory.
 	stuckFor = 5 * time.Second
-	// tunnelPart is which part of unused tunnels EndUnusedTunnels ends at a time, and tunnelsLeast how many at least.
+	// EndUnusedTunnels ends 1/tunnelPart of the unused tunnels in a call, but at least tunnelsLeast.
 	tunnelPart, tunnelsLeast = 4, 16
 )
 
-// EndStuckTunnels ends tunnels that hold what one side has not taken for stuckFor, those first that have done so for longest, until they have
-// held so many bytes together, and returns how many, and what they have held: memory is scarce.
+// EndStuckTunnels ends tunnels that hold data which one side has not taken for stuckFor, the longest stuck first, until
+// the ended ones have held that many bytes together. It returns their number and the bytes they held. It is called when
+// memory is scarce.
 func (s *Set) EndStuckTunnels(bytes uint64) (ended int, freed uint64) {
 	for _, t := range s.tunnelsSince(stuckFor, moments.stuck) {
 		if freed >= bytes {
 			break
 		}
-		if n := t.held(); n > 0 && t.end() { // else it has moved meanwhile, or has ended
+		if n := t.held(); n > 0 && t.end() { // otherwise it has moved data meanwhile, or has ended
 			freed += uint64(n)
 			ended++
 		}
@@ -264,9 +270,10 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int, freed uint64) {
 	return ended, freed
 }
 
-// EndStuckResponses ends connections whose client has not taken what one write carries of its responses for stuckFor, and of what the kernel holds for it
-// nothing since the last call, those first that have not for longest, until the buffers in which such parts stand have had so many bytes together. It returns how many
-// it has ended, and what they have held at least: memory is scarce. It is the sweeper's.
+// EndStuckResponses ends connections whose client has not taken the current write of a response for stuckFor and has
+// acknowledged nothing since the last call, the longest stuck first, until the buffers of those writes amount to that
+// many bytes. It returns the number of ended connections and the least number of bytes they held. It is called by the
+// sweeper when memory is scarce.
 func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 	type stuck struct {
 		c     *Conn
@@ -281,7 +288,7 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 	slices.SortFunc(all, func(a, b stuck) int { return cmp.Compare(a.since, b.since) })
 	for i := 0; i < len(all) && freed < bytes; i++ {
 		c := all[i].c
-		if since, ok := c.stuckSince(); ok && since == all[i].since { // else it has taken the part meanwhile
+		if since, ok := c.stuckSince(); ok && since == all[i].since { // otherwise the client has taken the write meanwhile
 			freed += exchange.Holds(c.little.Load())
 			c.endInUse()
 			ended++
@@ -290,8 +297,8 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 	return ended, freed
 }
 
-// EndStarvedStreams is EndStuckResponses for streams of HTTP/2 that wait for room in a window, of which their client has granted none for stuckFor since it was first called:
-// it ends them alone, and not their connections.
+// EndStarvedStreams is like EndStuckResponses, for HTTP/2 streams that wait for flow-control window and whose client
+// has granted none for stuckFor since the first call. It ends only these streams, not their connections.
 func (s *Set) EndStarvedStreams(bytes uint64) (ended int, freed uint64) {
 	type starving struct {
 		h    *http2.Conn
@@ -312,11 +319,12 @@ func (s *Set) EndStarvedStreams(bytes uint64) (ended int, freed uint64) {
 	return ended, freed
 }
 
-// heldUpFor is how long a client has not taken what one write carries that HeldUp tells of, and JudgedFor how long at most: EndStuckResponses has judged it by then.
+// HeldUp considers writes that a client has left untaken for at least heldUpFor and at most JudgedFor: after JudgedFor,
+// EndStuckResponses has already decided about them.
 const heldUpFor, JudgedFor = time.Second, stuckFor + 5*time.Second
 
-// HeldUp reports whether there are responses that clients are slow to take, so that EndStuckResponses or EndStarvedStreams may find some soon: by JudgedFor. Clients that take
-// something now and then may look so for ever.
+// HeldUp reports whether clients are slow to take responses, so that EndStuckResponses or EndStarvedStreams may find
+// some to end within JudgedFor. A client that takes a little from time to time may look like this indefinitely.
 func (s *Set) HeldUp() (found bool) {
 	now := s.engine.Now()
 	earliest, latest := now-JudgedFor.Milliseconds(), now-heldUpFor.Milliseconds()
@@ -331,26 +339,29 @@ func (s *Set) HeldUp() (found bool) {
 	return found
 }
 
-// stuck is stuckSince, but for clients that have taken something since it was last asked.
+// stuck is like stuckSince, but returns false if the client has acknowledged anything since the last call.
 func (c *Conn) stuck() (since int64, ok bool) {
 	if since, ok = c.stuckSince(); !ok {
 		return 0, false
 	}
-	// Where much is sent, the kernel takes no more of it before the client has taken a third of the megabytes that it holds.
+	// When much is being sent, the kernel takes no more until the client has taken a third of the megabytes already
+	// buffered. So the acknowledged bytes show progress that the write itself does not.
 	unsent := listen.Unsent(c.raw)
 	ok = c.untaken == untaken{since, unsent}
 	c.untaken = untaken{since, unsent}
 	return since, ok
 }
 
-// stuckSince is WritingSince where that is stuckFor ago at least, by the coarse clock.
+// stuckSince is like WritingSince, but returns false unless the write began at least stuckFor ago, by the coarse clock,
+// and the connection counts as open.
 func (c *Conn) stuckSince() (ms int64, ok bool) {
 	ms, ok = c.WritingSince()
 	return ms, ok && ms <= c.set.engine.Now()-stuckFor.Milliseconds() && c.counts.Load() == countsOpen
 }
 
-// WritingSince is since when the client has not taken what one write to it carries, be it TLS's own, in Unix milliseconds; false where nothing is written. By HTTP/2 a stream
-// whose window is used up is not written.
+// WritingSince returns when the write that the client has not taken yet began, in Unix milliseconds. The write may be
+// one of TLS itself. It returns false if nothing is being written; an HTTP/2 stream that waits for its window is not
+// being written.
 func (c *Conn) WritingSince() (ms int64, ok bool) {
 	if h := c.http2.Load(); h != nil {
 		if ms = h.WritingSince(); ms > 0 {
@@ -364,14 +375,15 @@ func (c *Conn) WritingSince() (ms int64, ok bool) {
 	return at - c.timeouts.WriteIdle.Milliseconds(), kind == waitWrite
 }
 
-// untaken is what EndStuckResponses has seen of a connection the last time: since when it was stuck, and how many bytes the client had not acknowledged.
+// untaken is what EndStuckResponses last saw of a connection: when its write began, and the number of bytes that the
+// client had not acknowledged.
 type untaken struct {
 	since  int64
 	unsent int
 }
 
-// EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
-// returns how many: memory is scarce, and there may be many of them.
+// EndUnusedTunnels ends some of the tunnels that have moved nothing for tunnelUnused, the longest unused first, and
+// returns their number. It is called when memory is scarce.
 func (s *Set) EndUnusedTunnels() (ended int) {
 	all := s.tunnelsSince(tunnelUnused, moments.used)
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
@@ -383,14 +395,15 @@ func (s *Set) EndUnusedTunnels() (ended int) {
 	return ended
 }
 
-// openTunnel is a connection that is a tunnel, or a stream of one.
+// openTunnel is a tunnel: a connection, a stream or a connection driven by a loop.
 type openTunnel struct {
 	c  *Conn
-	d  *stream // nil where it is the connection
-	l4 *l4Conn // of a loop, in place of both
+	d  *stream // nil if the tunnel is the whole connection
+	l4 *l4Conn // set for a connection driven by a loop; c and d are nil then
 }
 
-// moments tells when something was last seen of a tunnel, by the coarse clock; false where it was not.
+// moments returns when a tunnel was last used or has become stuck, by the coarse clock. The second result is false if
+// it is no tunnel, or not stuck.
 type moments interface {
 	used() (ms int64, tunnel bool)
 	stuck() (ms int64, stuck bool)
@@ -417,7 +430,7 @@ func (t openTunnel) waits() tunnelWaits {
 	return tunnelWaits{t.c.set, &t.d.toClient, &t.d.toBackend}
 }
 
-// end reports whether the tunnel ends by it.
+// end ends the tunnel and reports whether it was still open.
 func (t openTunnel) end() bool {
 	if t.l4 != nil {
 		return t.l4.end()
@@ -430,7 +443,8 @@ func (t openTunnel) end() bool {
 	return open
 }
 
-// tunnelsSince returns the tunnels for which since returns a moment, by the coarse clock, that is so long ago at least, the longest ago first.
+// tunnelsSince returns the tunnels for which since returns a time at least that long ago, by the coarse clock, the
+// oldest time first.
 func (s *Set) tunnelsSince(least time.Duration, since func(moments) (ms int64, ok bool)) []openTunnel {
 	at := make(map[openTunnel]int64)
 	look := func(t openTunnel) {
@@ -461,15 +475,16 @@ func (s *Set) tunnelsSince(least time.Duration, since func(moments) (ms int64, o
 	return all
 }
 
-// endInUse evicts and ends a connection that is in use, as a tunnel or for a response.
+// endInUse ends a connection that is in use, as a tunnel or for a response, and stops counting it.
 func (c *Conn) endInUse() {
 	c.set.evict(&c.counted)
 	c.cut(observe.ReasonOverloaded)
 }
 
-// makeRoom ends connections that have had no request for a while, of the clients that have most, or where it finds few of these, tunnels that
-// are unused, and reports whether it found any. They count no more from then on; how many there may be that are ending is bounded. A search goes
-// through all connections, so one that finds few is the last for a while.
+// makeRoom ends connections that have had no request for a while, of the clients that have the most connections; if it
+// finds too few, it also ends unused tunnels. It reports whether it ended any. They are no longer counted as open. The
+// number of connections that are ending at a time is bounded. A search visits all connections, so after one that finds
+// too few there is none for a while.
 func (s *Set) makeRoom() bool {
 	a := &s.admission
 	now := s.engine.Now()
@@ -486,7 +501,7 @@ func (s *Set) makeRoom() bool {
 	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
 	ended := 0
 	search := func(end func(above, most int) int) {
-		for want, to := batch, 1; ended < (batch+1)/2 && to > 0; want *= 2 { // those that have most may have requests on nearly all
+		for want, to := batch, 1; ended < (batch+1)/2 && to > 0; want *= 2 { // lower the level further if the clients above it use nearly all their connections
 			to = level(each, want)
 			ended += end(to, most-ended)
 		}
@@ -502,8 +517,8 @@ func (s *Set) makeRoom() bool {
 	return ended > 0
 }
 
-// endAbove ends up to most connections without a request, of clients that have more than level, and returns how many. It takes them out
-// of counts.
+// endAbove ends up to most connections without a request, of clients with more than level connections, and returns
+// their number. It subtracts them from counts.
 func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
 	ended = s.dormants.endSome(s, most, func(d *dormant) bool {
 		if counts[d.key] <= level {
@@ -524,7 +539,7 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 	return ended + s.l4.endAwaitingHello(counts, level, most-ended, now)
 }
 
-// endTunnelsAbove is endAbove for tunnels that are unused.
+// endTunnelsAbove is like endAbove, for unused tunnels.
 func endTunnelsAbove(tunnels []openTunnel, counts map[clientKey]int, level, most int) (ended int) {
 	for _, t := range tunnels {
 		if ended == most {
@@ -538,29 +553,30 @@ func endTunnelsAbove(tunnels []openTunnel, counts map[clientKey]int, level, most
 	return ended
 }
 
-// counted is a connection as admission counts it, or a stream that is a tunnel.
+// counted is what admission counts: a connection, or a stream that is a tunnel.
 type counted struct {
 	key    clientKey
-	counts atomic.Uint32 // countsOpen and so on
+	counts atomic.Uint32 // one of the constants below
 }
 
-// How a connection counts.
+// Values of counted.counts.
 const (
-	countsOpen   uint32 = iota // among admission.open
-	countsEnding               // among admission.ending
+	countsOpen   uint32 = iota // included in admission.open
+	countsEnding               // included in admission.ending
 	countsNot
 )
 
-// recount has a connection that counts as a proxy's count as its client's; false is that this one has too many. The connection is in its shard.
+// recount moves a connection from the count of the proxy that opened it to that of its client. It returns false if the
+// client is over its limit. c must be in its shard.
 func (s *Set) recount(c *Conn, client clientKey) bool {
-	c.shard.mu.Lock() // who ends connections without a request reads their keys with it held
+	c.shard.mu.Lock() // the functions that end connections without a request read their keys under this lock
 	defer c.shard.mu.Unlock()
 	a := &s.admission
 	if !a.byClient() || c.counts.Load() != countsOpen {
 		c.key = client
 		return true
 	}
-	a.part(c.key).leave(c.key) // first: where the proxy is the client, the connection must not be one beside itself
+	a.part(c.key).leave(c.key) // first, so that the connection is not counted twice if the client is the proxy itself
 	if !a.part(client).enter(client, a.limits.PerClient) {
 		a.part(c.key).enter(c.key, 0)
 		return false
@@ -569,7 +585,7 @@ func (s *Set) recount(c *Conn, client clientKey) bool {
 	return true
 }
 
-// admit is enter, which makes room where there is little.
+// admit is like enter, but makes room if connections are scarce.
 func (s *Set) admit(k clientKey, proxy bool) (limit observe.ConnectionLimit, ok bool) {
 	limit, ok = s.admission.enter(k, proxy)
 	if !ok && limit == observe.LimitTotal && s.makeRoom() {
@@ -581,7 +597,7 @@ func (s *Set) admit(k clientKey, proxy bool) (limit observe.ConnectionLimit, ok 
 	return limit, ok
 }
 
-// evict has a connection that is being ended not count any more.
+// evict stops counting a connection as open because it is being ended.
 func (s *Set) evict(c *counted) {
 	if c.counts.CompareAndSwap(countsOpen, countsEnding) {
 		s.admission.ending.Add(1)
@@ -589,7 +605,7 @@ func (s *Set) evict(c *counted) {
 	}
 }
 
-// readmit has a connection count again that was to be ended and goes on, be it one too many.
+// readmit counts a connection as open again because it is not ended after all, even if it exceeds the limits.
 func (s *Set) readmit(c *counted) {
 	if c.counts.CompareAndSwap(countsEnding, countsOpen) {
 		s.admission.ending.Add(-1)
@@ -597,7 +613,7 @@ func (s *Set) readmit(c *counted) {
 	}
 }
 
-// leave has a connection that has ended not count any more.
+// leave stops counting a connection that has ended.
 func (s *Set) leave(c *counted) {
 	switch c.counts.Swap(countsNot) {
 	case countsOpen:
@@ -607,8 +623,9 @@ func (s *Set) leave(c *counted) {
 	}
 }
 
-// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does. A client of HTTP/2 may send frames while it
-// still receives the end of a response; closing the connection then would reset it and lose that end, so such a client gets WriteIdle.
+// endIdle ends the connection if it has been idle for at least parkAfter, and reports whether it does. An HTTP/2 client
+// may send frames while it still receives the end of a response. Closing the connection then would reset it and lose
+// that end, so such a client gets WriteIdle.
 func (c *Conn) endIdle() bool {
 	if h := c.http2.Load(); h != nil {
 		least := parkAfter
@@ -628,19 +645,19 @@ func (c *Conn) endIdle() bool {
 	return true
 }
 
-// endHTTP2 ends the connection if it has had no stream for so long at least, and reports whether it does.
+// endHTTP2 ends the connection if it has had no stream for at least that long, and reports whether it does.
 func (c *Conn) endHTTP2(h *http2.Conn, least time.Duration) bool {
 	if !h.EndIfIdle(least) {
 		return false
 	}
-	if c.claim() { // it is parked, and ends once it goes on
+	if c.claim() { // it is parked, and must be resumed to end
 		go c.resume()
 	}
 	return true
 }
 
-// endWithoutRequest evicts the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
-// whether it does.
+// endWithoutRequest ends the connection and stops counting it if it has waited for a request, the rest of a head or a
+// handshake for at least parkAfter. It reports whether it does.
 func (c *Conn) endWithoutRequest(now int64) bool {
 	if c.endIdle() {
 		c.set.evict(&c.counted)
@@ -661,17 +678,17 @@ func (c *Conn) endWithoutRequest(now int64) bool {
 	switch {
 	case now < at-limit.Milliseconds()+parkAfter.Milliseconds():
 		return false
-	case kind == waitIdle: // a request may come at this moment, and is carried out then
+	case kind == waitIdle: // a request that arrives at this moment is still carried out
 		return c.interrupt(&c.wait, seen, func() { c.set.evict(&c.counted) })
 	case !c.wait.claim(seen):
 		return false
 	}
 	c.set.evict(&c.counted)
-	go c.tcp.Close() // which ends the wait
+	go c.tcp.Close() // this ends the wait
 	return true
 }
 
-// refuse logs that a connection was refused; not each, because who attacks must not fill the log.
+// refuse logs that a connection was refused, at most once per refusalLogEvery so that an attacker cannot fill the log.
 func (s *Set) refuse(limit observe.ConnectionLimit, client netip.Addr) {
 	a := &s.admission
 	a.refused.Add(1)

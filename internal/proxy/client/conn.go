@@ -1,9 +1,9 @@
-// Package client owns the connections from clients: it reads request heads and bodies from them,
-// has each request carried out by package exchange, writes the responses, and keeps, parks, drains
-// and ends connections. It exists so that what HTTP/1 asks of a socket (keep-alive, raw reads,
-// lingering closes) and what HTTP/2 does stand apart from what a request goes through.
+// Package client owns the connections from clients: it reads request heads and bodies, passes each request to package
+// exchange, writes the responses, and keeps, parks, drains and ends connections. It exists so that what HTTP/1 needs of
+// a socket (keep-alive, raw reads, lingering closes) and what HTTP/2 needs are separate from how a request is
+// processed.
 //
-// It must never import the engine, nor read configuration but through exchange.
+// It must never import the engine, and must read configuration only through exchange.
 package client
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Buffer sizes in bytes.
 const (
-	// idleBuffer is what a connection that idles for longer waits for a request with where it cannot be parked.
+	// idleBuffer is the buffer in which an idle connection that cannot be parked waits for a request.
 	idleBuffer = 512
 	// smallBuffer holds most request heads.
 	smallBuffer = 4 << 10
@@ -44,86 +44,87 @@ var (
 	http1States  sync.Pool
 )
 
-// Conn is a client's connection. One goroutine runs it (serve), none while it is parked; while a request body
-// is uploaded beside a response, a second one (upload) reads from the client. The
-// sweeper looks at the atomics.
+// Conn is a client's connection. One goroutine runs it (serve), or none while it is parked. While a request body is
+// uploaded and a response is sent at the same time, a second one (upload) reads from the client. The sweeper reads the
+// atomics.
 type Conn struct {
 	set *Set
-	// timeouts are those of set, or of the port when the connection was accepted.
+	// timeouts are those of set, or those of the port at the time when the connection was accepted.
 	timeouts *Timeouts
 	side     exchange.Client // the connection as its exchanges see it
 	watch    exchange.Watch
-	nc       net.Conn // what is read and written: tcp, or TLS above it
+	nc       net.Conn // read from and written to: tcp, or TLS above it
 	tcp      *socket.Conn
 	raw      syscall.RawConn // of tcp
 
-	// in[r:w] is what was read and not consumed. in is small or big, which are from their pools and nil
-	// while they are not needed, or of idleBuffer, or nil where nothing is read.
+	// in[r:w] is what was read but not consumed. in is small or big (both from pools, and nil while not needed), or a
+	// slice of idleBuffer bytes, or nil while nothing is read.
 	in    []byte
 	r, w  int
 	small *[smallBuffer]byte
 	big   *buffer.Buffer
-	eager bool // a request filled the small buffer: wait for the next with a big one
-	// little shows the sweeper that the part of a response which was sent last, on any stream, stands in a little buffer.
+	eager bool // a request filled the small buffer, so wait for the next with a big one
+	// little shows the sweeper that the last part of a response sent, on any stream, was in a little buffer.
 	little atomic.Bool
-	// holding shows the sweeper that there is pooled memory to give back after a while.
+	// holding shows the sweeper that the connection has pooled memory, which it should return after a while.
 	holding atomic.Bool
 
-	// until is when the idle time ends, by the coarse clock; 0 where it has not begun.
+	// until is when the idle time ends, by the coarse clock; 0 if it has not begun.
 	until int64
-	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
+	// headDeadline is when the head must be complete, by the coarse clock; 0 before its first byte.
 	headDeadline int64
-	// fresh tells that what is unread has changed so that parsing may get further, and parsed is how much it was the last time.
+	// fresh means that the unread bytes have changed so that parsing may get further. parsed is how many there were at
+	// the last parse.
 	fresh      bool
 	parsed     int
-	negotiated string // by ALPN
-	proxied    bool   // begins with a PROXY header, of a peer that is trusted
-	opened     bool   // a loop has counted it before, see ServeL4
-	// served tells that a request has been carried out.
+	negotiated string // protocol chosen by ALPN
+	proxied    bool   // begins with a PROXY header, from a trusted peer
+	opened     bool   // a loop has already counted it as opened, see ServeL4
+	// served means that a request has been carried out.
 	served bool
 	loop   rawLoop
-	// http2 is set where that is spoken.
+	// http2 is nil unless the connection uses HTTP/2.
 	http2   atomic.Pointer[http2.Conn]
-	tunnels streamTunnels // of it
+	tunnels streamTunnels // of the HTTP/2 connection
 
-	// wait says what the goroutine of serve waits for, bodyWait what that of upload does. Of a tunnel they are for what moves to the
-	// client, and to the backend.
+	// wait is what the goroutine of serve waits for, bodyWait what that of upload waits for. For a tunnel, wait is
+	// about the bytes to the client and bodyWait about those to the backend.
 	wait, bodyWait waitState
-	// wireWait is for the client to take what TLS writes, whoever has it do that, see writeWire.
+	// wireWait is the wait for the client to take what TLS writes, on whatever goroutine, see writeWire.
 	wireWait waitState
-	rests    atomic.Bool // it is a tunnel that is suspended, or cannot be
+	rests    atomic.Bool // it is a tunnel that is suspended, or that cannot be suspended
 
 	mu sync.Mutex
-	// idled is why the sweeper has interrupted the wait: to have the connection parked. Guarded by mu.
+	// idled means that the sweeper has interrupted the wait in order to park the connection. Guarded by mu.
 	idled bool
 
-	// h1 is nil until the first byte of a request, and again when the connection is parked.
+	// h1 is nil until the first byte of a request arrives, and again while the connection is parked.
 	h1 *http1State
 
 	counted
 	shard      *shard
-	link[Conn]      // in a list of shard; guarded by its mu
+	link[Conn]      // links in a list of shard; guarded by its mu
 	watched    bool // the idle poller has an entry for it
-	disordered bool // when it was parked does not tell when its idle time ends, beside others
-	fd         int  // which the idle poller knows it by
+	disordered bool // the time when it was parked does not tell when its idle time ends, unlike for other connections
+	fd         int  // descriptor under which the idle poller knows it
 
-	kept    atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
-	untaken untaken      // the sweeper's
+	kept    atomic.Int64 // bytes of request bodies held, see exchange.Engine.Kept
+	untaken untaken      // used only by the sweeper
 
-	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
-	hungUp        atomic.Bool // the client has left, see peerGone; known where hangUpWatched is set only
-	hangUpFD      int         // which hangUps knows it by; negative when it was closed; guarded by that one's mu
+	hangUpWatched atomic.Bool // its hang-up is reported by hangUps, or cannot be
+	hungUp        atomic.Bool // the client has left, see peerGone; only meaningful if hangUpWatched is set
+	hangUpFD      int         // descriptor under which hangUps knows it; negative after it was closed; guarded by the mu of hangUps
 }
 
-// noteBuffer shows the sweeper what kind of buffer the part stands in that is sent next.
+// noteBuffer shows the sweeper what kind of buffer holds the part that is sent next.
 func (c *Conn) noteBuffer(p *exchange.Part) {
 	if little := p.IsLittle(); little != c.little.Load() {
 		c.little.Store(little)
 	}
 }
 
-// waitState is what a connection waits for and until when, in one word that the sweeper
-// can claim: kind in the upper 8 bits, milliseconds of the coarse clock below.
+// waitState is what a connection waits for and until when, in one word that the sweeper can claim: a waitKind in the
+// upper 8 bits, milliseconds of the coarse clock in the lower 56.
 type waitState struct{ v atomic.Uint64 }
 
 type waitKind uint8
@@ -135,10 +136,10 @@ const (
 	waitHead                 // for the rest of a head; expires
 	waitRead                 // for the rest of a body; expires
 	waitWrite                // for the client to take bytes; expires
-	waitTunnel               // for bytes for one side; expires where the other's does
+	waitTunnel               // for bytes for one side; expires only together with the wait of the other side
 	waitTunnelWrite          // for that side to take bytes; expires
 	waitExpired              // the sweeper has interrupted the wait
-	waitParked               // for whoever claims the connection, see park.go
+	waitParked               // until something claims the connection, see park.go
 )
 
 func (s *waitState) set(k waitKind, ms int64) { s.v.Store(uint64(k)<<56 | uint64(ms)) }
@@ -148,27 +149,28 @@ func (s *waitState) get() (waitKind, int64, uint64) {
 	return waitKind(v >> 56), int64(v & (1<<56 - 1)), v
 }
 
-// claim turns the state seen into waitExpired; false where the wait ended meanwhile. The sweeper
-// holds the connection's mu from here until the deadline is set, see Conn.leave.
+// claim turns the state seen into waitExpired. It returns false if the wait has ended meanwhile. The sweeper holds the
+// connection's mu from the claim until it has set the deadline, see Conn.leave.
 func (s *waitState) claim(seen uint64) bool {
 	return s.v.CompareAndSwap(seen, uint64(waitExpired)<<56)
 }
 
-// leave ends the wait; false where the sweeper has claimed it.
+// leave ends the wait. It returns false if the sweeper has claimed it.
 func (s *waitState) leave() bool {
 	v := s.v.Load()
 	return waitKind(v>>56) != waitExpired && s.v.CompareAndSwap(v, 0)
 }
 
 var (
-	// longAgo as a deadline interrupts a blocked read or write.
+	// longAgo is a deadline that interrupts a blocked read or write.
 	longAgo = time.Unix(1, 0)
 	never   time.Time
 )
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// Peer is whose connection it is, which may be a proxy's that speaks for the client; the zero value where that is not known.
+// Peer returns the address of the peer, which may be a proxy that connects for the client; the zero value if it is
+// unknown.
 func (c *Conn) Peer() netip.AddrPort { return c.tcp.Peer() }
 
 func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode, t *Timeouts) *Conn {
@@ -178,22 +180,22 @@ func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode,
 	return c
 }
 
-// local is where the client has connected to.
+// local returns the address to which the client has connected.
 func (c *Conn) local() netip.AddrPort { return c.tcp.Local() }
 
-// Local implements what exchange asks of a Response.
+// Local implements exchange.Response.
 func (s http1Side) Local() netip.AddrPort { return s.c.local() }
 
-// Local is as that of http1Side.
+// Local implements exchange.Response.
 func (d *stream) Local() netip.AddrPort { return d.c.local() }
 
-// Keep implements what exchange asks of a Response.
+// Keep implements exchange.Response.
 func (s http1Side) Keep(bytes int64) { s.c.kept.Add(bytes) }
 
-// Keep is as that of http1Side.
+// Keep implements exchange.Response.
 func (d *stream) Keep(bytes int64) { d.c.kept.Add(bytes) }
 
-// setPeer notes who the client is.
+// setPeer records the address of the client.
 func (c *Conn) setPeer(client netip.AddrPort) {
 	c.side.Peer = client
 	if client.IsValid() {
@@ -201,8 +203,8 @@ func (c *Conn) setPeer(client netip.AddrPort) {
 	}
 }
 
-// leave ends a wait on the client; false where the sweeper has claimed it, whose deadline is
-// set by then and none will be behind our back.
+// leave ends a wait for the client. It returns false if the sweeper has claimed the wait; the sweeper has set its
+// deadline by the time leave returns, and sets no other.
 func (c *Conn) leave(s *waitState) bool {
 	if s.leave() {
 		return true
@@ -212,7 +214,7 @@ func (c *Conn) leave(s *waitState) bool {
 	return false
 }
 
-// acceptors run new connections to their end, by the mode of their port.
+// acceptors run a new connection until it ends, by the mode of its port.
 var acceptors = [...]func(*Conn){
 	snapshot.HTTP:           (*Conn).serve,
 	snapshot.HTTPS:          (*Conn).acceptHTTPS,
@@ -221,7 +223,7 @@ var acceptors = [...]func(*Conn){
 	snapshot.TLSPassthrough: (*Conn).acceptPassthrough,
 }
 
-// start runs a new connection, which is in its Set.
+// start runs a new connection, which must be in its Set.
 func (c *Conn) start() {
 	defer c.recovered()
 	if !c.opened {
@@ -243,13 +245,13 @@ func (c *Conn) acceptHTTPS() {
 	c.serveHTTPS()
 }
 
-// serveHTTPS runs a connection behind its handshake.
+// serveHTTPS runs a connection after its handshake.
 func (c *Conn) serveHTTPS() {
 	if c.negotiated != protocolHTTP2 {
 		c.serve()
 		return
 	}
-	go func() { // whose stack the handshake has not made grow
+	go func() { // on a new stack, which the handshake has not grown
 		defer c.recovered()
 		c.serveHTTP2()
 	}()
@@ -287,7 +289,7 @@ func (c *Conn) serve() {
 	}
 }
 
-// finish ends the connection as its last request asks for; idle is that it waited for another one.
+// finish ends the connection in the way its last request requires. idle means that it waited for another request.
 func (c *Conn) finish(idle bool) {
 	switch {
 	case c.h1 != nil && c.h1.linger:
@@ -309,20 +311,21 @@ func (c *Conn) end() {
 	c.set.remove(c)
 }
 
-// sayClose tells a TLS client that what it got is complete (close_notify); where it is not, the
-// lack of that shows it.
+// sayClose sends close_notify to a TLS client, which shows that the response is complete. Without it the client knows
+// that the response was cut off.
 func (c *Conn) sayClose() {
 	if t, ok := c.nc.(*stdtls.Conn); ok {
 		t.CloseWrite()
 	}
 }
 
-// handshakeEnd is when a handshake that begins now must be done, by the coarse clock.
+// handshakeEnd returns the deadline of a handshake that begins now, by the coarse clock.
 func (c *Conn) handshakeEnd() int64 {
 	return c.set.engine.Now() + c.timeouts.Handshake.Milliseconds()
 }
 
-// handshake makes the connection a TLS connection, by a moment of the coarse clock. What is unread is the beginning of what the client has sent.
+// handshake performs the TLS handshake until by, a time of the coarse clock. Unread bytes are the beginning of what the
+// client has sent.
 func (c *Conn) handshake(by int64) bool {
 	w := &wire{Conn: c.tcp, c: c}
 	var transport net.Conn = w
@@ -357,8 +360,9 @@ func (c *Conn) handshake(by int64) bool {
 	return true
 }
 
-// spoke reports whether a client whose handshake has failed may have sent a request already, which would have the alert that says why overtaken by a reset: in TLS 1.3
-// it takes the handshake for done before its certificate is looked at.
+// spoke reports whether a client whose handshake failed may already have sent a request. Closing the connection would
+// then send a reset, which could overtake the alert. In TLS 1.3 the client considers the handshake complete before its
+// certificate is verified.
 func (c *Conn) spoke(state *stdtls.ConnectionState, err error) bool {
 	var transport *net.OpError
 	return state.Version == stdtls.VersionTLS13 && err != errHandshakeTimeout && !errors.Is(err, io.EOF) && !errors.As(err, &transport)
@@ -373,7 +377,7 @@ func lowerASCII(b []byte) []byte {
 	return b
 }
 
-// makeRoom leaves space behind in[w]. The parser refuses heads before they fill a big buffer.
+// makeRoom makes space after in[w]. The parser refuses a head before it fills a big buffer.
 func (c *Conn) makeRoom() {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -413,14 +417,14 @@ func (c *Conn) grow() {
 	c.markInUse()
 }
 
-// markInUse shows the sweeper that the connection is in use.
+// markInUse shows the sweeper that the connection has pooled memory.
 func (c *Conn) markInUse() {
 	if !c.holding.Load() {
 		c.holding.Store(true)
 	}
 }
 
-// http1State is the one of the connection, made if need be.
+// http1State returns the HTTP/1 state of the connection, which it creates if necessary.
 func (c *Conn) http1State() *http1State {
 	if c.h1 == nil {
 		if c.h1, _ = http1States.Get().(*http1State); c.h1 == nil {
@@ -433,8 +437,9 @@ func (c *Conn) http1State() *http1State {
 	return c.h1
 }
 
-// lend gives all pooled memory back, for others to use while this connection waits: what is used again at once is
-// in the cache still, and connections that wait hold nothing. Nothing is unread and nothing points into it.
+// lend returns all pooled memory so that other connections can use it while this one waits: memory that is reused soon
+// is still in the CPU cache, and waiting connections hold nothing. Nothing may be unread, and nothing may point into
+// the memory.
 func (c *Conn) lend() {
 	c.giveInput()
 	if c.h1 != nil {
@@ -444,7 +449,7 @@ func (c *Conn) lend() {
 	c.h1 = nil
 }
 
-// giveInput gives back what is read to. Nothing is unread and nothing points into it.
+// giveInput returns the read buffer to its pool. Nothing may be unread, and nothing may point into the buffer.
 func (c *Conn) giveInput() {
 	if c.big != nil {
 		buffer.Give(c.big)
@@ -456,7 +461,7 @@ func (c *Conn) giveInput() {
 	c.in, c.r, c.w = nil, 0, 0
 }
 
-// park is lend for a longer time.
+// park is like lend, for a connection that waits longer.
 func (c *Conn) park() {
 	c.lend()
 	c.eager = false
@@ -465,12 +470,12 @@ func (c *Conn) park() {
 
 var errHandshakeTimeout = errors.New("the client was too slow")
 
-// plainAnswer is for HTTP without TLS on a port that has TLS.
+// plainAnswer is the response to an HTTP request without TLS on a port that requires TLS.
 const plainAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 68\r\n\r\n" +
 	"moongate: 400 http_on_tls_port: this port has TLS, please use https\n"
 
-// looksLikeHTTP reports whether what should have been the header of a TLS record begins a request: with letters, and
-// maybe a space and what follows it.
+// looksLikeHTTP reports whether the bytes in place of a TLS record header begin a request: capital letters, perhaps
+// followed by a space and more.
 func looksLikeHTTP(b [5]byte) bool {
 	method, _, _ := bytes.Cut(b[:], []byte(" "))
 	for _, x := range method {
@@ -494,8 +499,8 @@ func (c *Conn) answerPlain() {
 	}
 }
 
-// closeRefused is closeLingering for a client whose handshake has failed. Where connections are scarce it keeps none from others: that the client is told why
-// is a courtesy.
+// closeRefused calls closeLingering for a client whose handshake has failed, so that it receives the alert. If memory
+// or connections are scarce, it does not.
 func (c *Conn) closeRefused() {
 	if !c.set.engine.Refuses() && !c.set.admission.isScarce() {
 		c.closeLingering()
@@ -504,7 +509,7 @@ func (c *Conn) closeRefused() {
 
 var errPlain = errors.New("HTTP without TLS")
 
-// handshakeFailed counts a connection that ended before any request, and says why.
+// handshakeFailed counts and logs a connection that ended before any request.
 func (c *Conn) handshakeFailed(reason observe.Reason, serverName string, cause error) {
 	c.set.handshakeFailed(c.side.Socket, c.side.Peer, c.side.Mode, reason, serverName, cause)
 }
@@ -526,9 +531,8 @@ func (s *Set) handshakeFailed(socket *snapshot.Socket, client netip.AddrPort, mo
 	})
 }
 
-// closeLingering ends a connection whose client may still be sending: it says that no
-// more comes and throws away what arrives, since closing with unread bytes would
-// reset the connection and could take our last response with it.
+// closeLingering ends a connection whose client may still be sending. It closes the sending side and discards what
+// arrives: closing with unread bytes would reset the connection, and the client could lose the last response.
 func (c *Conn) closeLingering() {
 	type closeWriter interface{ CloseWrite() error }
 	if c.nc.(closeWriter).CloseWrite() != nil {

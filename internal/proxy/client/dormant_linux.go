@@ -15,26 +15,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// dormants holds the dormant connections of a Set, and watches them. Its lock comes between that of the Set and those of shards.
+// dormants holds and watches the dormant connections of a Set. Its lock is taken after that of the Set and before those
+// of shards.
 type dormants struct {
 	mu    sync.Mutex
-	watch *epoll.Set // nil before the first
+	watch *epoll.Set // nil before the first dormant connection
 	byFD  []*dormant
-	// ordered is in the order in which the connections became dormant, which is about that in which their idle times end; others holds those with timeouts of
-	// their own, and those that are disordered.
+	// ordered is sorted by when the connections became dormant, which is approximately when their idle times end.
+	// others holds the disordered connections and those with timeouts of their own.
 	ordered, others dormantList
-	newest          int64         // the latest end of an idle time that ordered has had, by the coarse clock
-	closed          bool          // none becomes dormant any more
-	notBefore       atomic.Int64  // none becomes dormant until then, by the coarse clock
-	taken           atomic.Uint64 // how many have become dormant
+	newest          int64         // the latest end of an idle time that ordered has held, by the coarse clock
+	closed          bool          // no connection becomes dormant any more
+	notBefore       atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
+	taken           atomic.Uint64 // number of connections that have become dormant
 }
 
 type dormantList = list[dormant, *dormant]
 
-// orderedWithin is how exact the order of ordered is, in milliseconds.
+// orderedWithin is the precision of the order of ordered, in milliseconds.
 const orderedWithin = 250
 
-// listOf is the list that the connection belongs to.
+// listOf returns the list to which the connection belongs.
 func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
 	if d.timeouts != &s.timeouts || d.disordered {
 		return &l.others
@@ -42,7 +43,8 @@ func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
 	return &l.ordered
 }
 
-// goDormant makes the connection, which is parked and claimed, dormant. False is that the system lacks what it takes, so that it would fail for others, too.
+// goDormant makes the connection, which must be parked and claimed, dormant. It returns false if the system lacks
+// resources, so that it would fail for other connections too.
 func (c *Conn) goDormant() bool {
 	defer c.recovered()
 	c.unpark()
@@ -50,17 +52,17 @@ func (c *Conn) goDormant() bool {
 	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served, disordered: c.disordered}
 	if err := c.detach(&d.fd); err != nil {
 		c.retireAgain()
-		return !upstream.IsExhausted(err) // else it was cut
+		return !upstream.IsExhausted(err) // another error means that the connection was cut
 	}
 	d.key = c.key
 	d.counts.Store(c.counts.Load())
 	armed := s.dormants.take(s, d)
-	c.shard.remove(c) // not Set.remove: the connection still counts
+	c.shard.remove(c) // not Set.remove, because the connection still counts
 	s.wakeEmpty()
 	return armed
 }
 
-// detach duplicates the descriptor of the connection, and closes the one that the runtime's poller watches.
+// detach duplicates the descriptor of the connection and closes the one that the runtime's poller watches.
 func (c *Conn) detach(fd *int32) error {
 	var failed error
 	err := c.raw.Control(func(own uintptr) {
@@ -69,7 +71,7 @@ func (c *Conn) detach(fd *int32) error {
 			return
 		}
 		*fd = int32(other)
-		c.set.idlePoller.Load().unwatch(int(own)) // an entry of epoll lives as long as any descriptor of the socket
+		c.set.idlePoller.Load().unwatch(int(own)) // an entry of epoll lives as long as any descriptor of the socket is open
 		if l := c.set.hangUps.Load(); l != nil && c.hangUpWatched.Load() {
 			l.unwatch(int(own))
 			l.unwatchHangUp(c)
@@ -81,7 +83,8 @@ func (c *Conn) detach(fd *int32) error {
 	return err
 }
 
-// take adds a connection, or ends it after cut. False is that the system cannot watch it, so that it is woken at once.
+// take adds a connection, or ends it after cut. It returns false if the system cannot watch the connection, which is
+// woken at once then.
 func (l *dormants) take(s *Set, d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +96,7 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 		l.byFD = append(l.byFD, make([]*dormant, more)...)
 	}
 	if d.timeouts == &s.timeouts {
-		d.disordered = d.disordered || d.until < l.newest-orderedWithin // so it is after a time in which none could become dormant
+		d.disordered = d.disordered || d.until < l.newest-orderedWithin // true after a time in which no connection could become dormant
 		l.newest = max(l.newest, d.until)
 	}
 	l.byFD[d.fd] = d
@@ -107,7 +110,7 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 	return true
 }
 
-// arm has the next event of a connection reported; mu is held.
+// arm requests the next event of a connection. mu must be held.
 func (l *dormants) arm(s *Set, d *dormant, op int) (err error) {
 	if l.watch == nil {
 		if l.watch, err = epoll.Open(func(e *unix.EpollEvent) { l.happened(s, e.Fd) }); err != nil {
@@ -119,7 +122,7 @@ func (l *dormants) arm(s *Set, d *dormant, op int) (err error) {
 	return unix.EpollCtl(l.watch.FD, op, int(d.fd), &event)
 }
 
-// happened handles an event, which may be that of an earlier connection with the same descriptor.
+// happened handles an event. The event may be about an earlier connection with the same descriptor.
 func (l *dormants) happened(s *Set, fd int32) {
 	defer s.recovered()
 	l.mu.Lock()
@@ -131,7 +134,7 @@ func (l *dormants) happened(s *Set, fd int32) {
 	}
 }
 
-// goOn calls with for a connection, which is claimed. A panic ends that connection alone.
+// goOn calls with for a claimed connection. If with panics, only that connection is ended.
 func (l *dormants) goOn(s *Set, d *dormant, with func(*Set, *dormant)) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -144,14 +147,15 @@ func (l *dormants) goOn(s *Set, d *dormant, with func(*Set, *dormant)) {
 	with(s, d)
 }
 
-// has reports whether a connection is still here.
+// has reports whether l still holds the connection.
 func (l *dormants) has(d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byFD[d.fd] == d
 }
 
-// followEvent does what the client has asked for: it answers, or ends the connection. An event that concerned another one changes nothing.
+// followEvent handles the claimed connection according to what the client has done: it wakes the connection, ends it,
+// or, if the event was about another connection, releases the claim.
 func (l *dormants) followEvent(s *Set, d *dormant) {
 	switch d.look() {
 	case atEnd:
@@ -165,7 +169,7 @@ func (l *dormants) followEvent(s *Set, d *dormant) {
 	}
 }
 
-// restAgain gives a claim up; false is that the connection cannot be watched again.
+// restAgain releases a claim. It returns false if the connection cannot be watched again.
 func (l *dormants) restAgain(s *Set, d *dormant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +184,7 @@ const (
 	atEnd        // it has ended or reset the connection
 )
 
-// look reports what the client has done, and reads nothing.
+// look reports what the client has done, without consuming data.
 func (d *dormant) look() int {
 	var b [1]byte
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
@@ -193,24 +197,24 @@ func (d *dormant) look() int {
 	return asked
 }
 
-// wake makes a Conn of a connection, which is claimed, or ends it after cut.
+// wake creates a Conn for a claimed connection, or ends the connection after cut.
 func (l *dormants) wake(s *Set, d *dormant) {
 	c := newConn(s, d.socket, socket.New(int(d.fd), d.peer), snapshot.HTTP, d.timeouts)
 	c.setPeer(d.peer)
 	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
 	if !l.replace(s, d, c) {
-		l.end(s, d) // which closes the descriptor; c, that nobody else knows of, has it too
+		l.end(s, d) // end closes the descriptor, which c has too; nothing else knows c
 	}
 }
 
-// replace moves a connection to the shard of its Conn; false after cut.
+// replace moves a connection to the shard of its Conn. It returns false after cut.
 func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	if l.watch != nil { // else it would remain there; where arm has failed there is no entry
+	if l.watch != nil { // otherwise the entry would remain; there is none if arm has failed
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
 	l.remove(s, d)
@@ -219,13 +223,13 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	return true
 }
 
-// remove takes a connection out; mu is held.
+// remove removes a connection. mu must be held.
 func (l *dormants) remove(s *Set, d *dormant) {
 	l.byFD[d.fd] = nil
 	l.listOf(s, d).remove(d)
 }
 
-// end ends a connection, which is claimed.
+// end ends a claimed connection.
 func (l *dormants) end(s *Set, d *dormant) {
 	l.removeClosed(s, d)
 	s.wakeEmpty()
@@ -238,7 +242,7 @@ func (l *dormants) removeClosed(s *Set, d *dormant) {
 	d.close(s)
 }
 
-// close ends a connection that was taken out, or never in.
+// close ends a connection that is not, or no longer, in a list.
 func (d *dormant) close(s *Set) {
 	unix.Close(int(d.fd))
 	d.socket.Stats.ConnectionClosed()
@@ -246,10 +250,10 @@ func (d *dormant) close(s *Set) {
 	d.socket.Open.Add(-1)
 }
 
-// sweep ends those whose idle time is over.
+// sweep ends the connections whose idle time is over.
 func (l *dormants) sweep(s *Set, t sweepTimes) { l.endUnlessAsked(s, l.due(s, t)) }
 
-// due claims and returns connections whose idle time is over.
+// due claims and returns the connections whose idle time is over.
 func (l *dormants) due(s *Set, t sweepTimes) []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,7 +264,7 @@ func (l *dormants) due(s *Set, t sweepTimes) []*dormant {
 	return l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
 }
 
-// each is goOn for many connections, one after the other, on a goroutine of its own.
+// each calls goOn for many connections, one after the other, on one new goroutine.
 func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
 	if len(all) > 0 {
 		go func() {
@@ -271,7 +275,8 @@ func (l *dormants) each(s *Set, all []*dormant, with func(*Set, *dormant)) {
 	}
 }
 
-// claim claims those connections of a list that want accepts, and appends them to to, until that has most elements or want no more; mu is held.
+// claim claims the connections of a list that want accepts and appends them to to, until to has most elements or want
+// returns more == false. mu must be held.
 func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*dormant) (claim, more bool)) []*dormant {
 	for d, more := of.first, true; d != nil && more && len(to) < most; d = d.after {
 		if d.claimed {
@@ -284,7 +289,7 @@ func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*do
 	return to
 }
 
-// endUnlessAsked ends connections, which are claimed, except for those to which a request has come.
+// endUnlessAsked ends claimed connections, but wakes those from which a request has arrived.
 func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	l.each(s, due, func(s *Set, d *dormant) {
 		if d.look() == asked {
@@ -296,7 +301,8 @@ func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	})
 }
 
-// endSome evicts and ends up to most connections that want accepts, those first that have idled for longest, and returns how many. want must not block.
+// endSome ends up to most connections that want accepts, the longest idle first, stops counting them, and returns their
+// number. want must not block.
 func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,37 +317,38 @@ func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
 	return len(due)
 }
 
-// cut ends all connections, and those that would become dormant from now on.
+// cut ends all connections, including any that are about to become dormant.
 func (l *dormants) cut(s *Set) {
 	l.each(s, l.shut(), l.end)
 }
 
-// shut claims all connections. From then on none becomes dormant, and none is woken.
+// shut claims all connections. Afterwards none becomes dormant and none is woken.
 func (l *dormants) shut() []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	var all []*dormant
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // whoever has claimed one already will end it
+	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // the goroutine that has already claimed a connection will end it
 		all = l.claim(all, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}
 	return all
 }
 
-// emptyWith reports whether there is no connection here, and none by others. None moves between the two meanwhile, since that takes the lock.
+// emptyWith reports whether l is empty and others returns true. No connection moves between the two meanwhile, since
+// that requires the lock.
 func (l *dormants) emptyWith(others func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ordered.first == nil && l.others.first == nil && others()
 }
 
-// close ends the goroutine that watches. There are no connections, and the lock of the Set is not held.
+// close ends the goroutine that watches. There must be no connections, and the lock of the Set must not be held.
 func (l *dormants) close() {
 	l.mu.Lock()
 	watch := l.watch
 	l.watch, l.closed = nil, true
 	l.mu.Unlock()
 	if watch != nil {
-		watch.Close() // which may wait for that lock
+		watch.Close() // may wait for that lock
 	}
 }

@@ -4,7 +4,7 @@ package client
 
 import "sync/atomic"
 
-// dormants are none on this system, where no connection is parked.
+// dormants is always empty on this system, where connections are not parked.
 type dormants struct {
 	notBefore atomic.Int64
 	taken     atomic.Uint64

@@ -12,13 +12,13 @@ var (
 	errHeadEOF     = errors.New("the client closed within a request head")
 )
 
-// ended instead of a head's length says that the last request was carried out and that the
-// connection takes no other.
+// ended, in place of a head's length, means that the last request was carried out and that the connection takes no
+// other.
 const ended = -1
 
-// nextHead reads until a request head stands at in[r:] and is parsed into the exchange. It returns
-// the head's length, 0 where the connection is to be closed silently, or what is wrong with the
-// head, or ended or parked. Requests that never need to read from the client again may have been carried out meanwhile.
+// nextHead reads until a request head is at in[r:] and parsed into the exchange. It returns the head's length, or ended
+// or parked, or 0 if the connection is to be closed silently, or the error in the head. Requests that never need to
+// read from the client again may have been carried out meanwhile.
 func (c *Conn) nextHead() (int, error) {
 	if c.set.plainIO || !rawIO {
 		return c.readHead()
@@ -26,7 +26,7 @@ func (c *Conn) nextHead() (int, error) {
 	return c.runRaw()
 }
 
-// readHead is nextHead by way of net.Conn: on other systems than Linux, and for diagnosis.
+// readHead is nextHead through net.Conn: for systems other than Linux, and for diagnosis.
 func (c *Conn) readHead() (int, error) {
 	c.beginHead()
 	for {
@@ -49,7 +49,7 @@ func (c *Conn) readHead() (int, error) {
 	}
 }
 
-// beginHead starts the wait for a request; part of it may be there already.
+// beginHead starts the wait for a request, part of which may have arrived already.
 func (c *Conn) beginHead() {
 	c.headDeadline, c.fresh = 0, true
 	if isEmptyLine(c.in[c.r:c.w]) {
@@ -63,7 +63,7 @@ func (c *Conn) beginHead() {
 // isEmptyLine reports whether b is one empty line, which a server ignores before a request line (RFC 9112 section 2.2): the request has not begun.
 func isEmptyLine(b []byte) bool { return string(b) == "\r\n" }
 
-// parseHead parses what is unread, or says ErrIncomplete.
+// parseHead parses the unread bytes. It returns http1.ErrIncomplete if they are not a whole head.
 func (c *Conn) parseHead() (int, error) {
 	if c.w == c.r || !c.fresh {
 		return 0, http1.ErrIncomplete
@@ -73,7 +73,7 @@ func (c *Conn) parseHead() (int, error) {
 	return http1.ParseRequest(c.in[c.r:c.w], &st.ex.Request.Request, &st.head, &c.set.engine.Limits)
 }
 
-// waitForHead says until when the next read may take.
+// waitForHead sets the deadline of the next read.
 func (c *Conn) waitForHead() {
 	if c.headDeadline == 0 {
 		if c.until == 0 {
@@ -85,7 +85,7 @@ func (c *Conn) waitForHead() {
 	}
 }
 
-// arrived accounts for n bytes behind in[w].
+// arrived accounts for n bytes read at in[w].
 func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 && isEmptyLine(c.in[c.r:c.w+n]) {
 		c.w += n
@@ -106,7 +106,7 @@ func (c *Conn) arrived(n int) {
 	c.w += n
 }
 
-// headEnded is what the end of the stream means at this point.
+// headEnded returns the error for the end of the stream at this point: nil between requests, errHeadEOF within a head.
 func (c *Conn) headEnded() error {
 	if c.headDeadline == 0 {
 		return nil
@@ -114,9 +114,9 @@ func (c *Conn) headEnded() error {
 	return errHeadEOF
 }
 
-// headExpired decides what follows from a wait that the sweeper has interrupted, when n bytes had
-// come: to be parked, to go on because a request came just when the sweeper
-// gave up on one, or to end; the latter by what nextHead is to return.
+// headExpired decides what follows a wait that the sweeper has interrupted, when n bytes had arrived: to park the
+// connection, to continue because a request arrived just then, or to end the connection. Unless goOn is true, head and
+// err are what nextHead must return.
 func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 	if c.headDeadline != 0 {
 		return false, 0, errHeadTimeout

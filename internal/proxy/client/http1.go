@@ -15,37 +15,37 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// copyLimit is up to which size in bytes data is copied behind a head for one
-// write; above it, writing two pieces with one system call is cheaper.
+// copyLimit is the largest size in bytes at which data is copied after a head for a single write. Above it, one system
+// call with two pieces is cheaper.
 const copyLimit = 4 << 10
 
 // lastChunk ends a chunked body without a trailer section.
 const lastChunk = "0\r\n\r\n"
 
-// http1State is what an HTTP/1 connection needs while it has a request. It is reused for all
-// requests of a connection, and for other connections after that.
+// http1State is what an HTTP/1 connection needs while it has a request. It is reused for all requests of the
+// connection, and for other connections afterwards.
 type http1State struct {
 	ex   *exchange.Exchange
 	head http1.RequestHead
-	body http1.Body // of a request that did not come whole
-	rest []byte     // what came behind that body
-	out  []byte     // what goes to the client: the response head, chunk heads
-	// framing is that of the response body for the client, once its head was made.
+	body http1.Body // of a request that did not arrive as a whole
+	rest []byte     // bytes after that body
+	out  []byte     // bytes to the client: the response head, chunk heads
+	// framing is that of the response body to the client, set when its head is made.
 	framing http1.Framing
-	// keep tells that the response lets the connection persist.
+	// keep means that the response lets the connection persist.
 	keep bool
-	// stopped tells that reading was interrupted; timers may do so, two at a time.
+	// stopped means that reading was interrupted, possibly by two timers at the same time.
 	stopped atomic.Bool
-	// complete tells that the whole response was sent.
+	// complete means that the whole response was sent.
 	complete bool
-	// sends tells that the client may send more behind what was read of its request.
+	// sends means that the client may send more after what was read of its request.
 	sends bool
-	// linger asks for the slow way to close, see Conn.closeLingering.
+	// linger means that the connection must be closed by Conn.closeLingering.
 	linger bool
 }
 
-// run carries out the request whose head of n bytes stands at in[r:], and tells
-// whether the connection can take another one. away is that it belongs to somebody else, since its tunnel is suspended.
+// run carries out the request whose head of n bytes is at in[r:]. It reports whether the connection can take another
+// request, and whether it is away: its tunnel is suspended, and another goroutine may own the connection.
 func (c *Conn) run(n int) (keep, away bool) {
 	st := c.h1
 	x := st.ex
@@ -62,9 +62,9 @@ func (c *Conn) run(n int) (keep, away bool) {
 	if !x.Streamed && len(x.Whole) == 0 && h.Form != http1.Authority {
 		x.Upgrade = h.Upgrade
 	}
-	more := h.KeepAlive || h.Form == http1.Authority // a client may send into the tunnel before it is open
+	more := h.KeepAlive || h.Form == http1.Authority // a client may send data for the tunnel before it is open
 	if h.Form == http1.Authority {
-		h.KeepAlive = false // what follows may be meant for the tunnel
+		h.KeepAlive = false // the following bytes may be meant for the tunnel
 	}
 	st.framing, st.keep = http1.NoBody, false
 	st.stopped.Store(false)
@@ -72,7 +72,7 @@ func (c *Conn) run(n int) (keep, away bool) {
 	return c.ran(x.Run())
 }
 
-// ran follows an exchange, or a part of one that is suspended; what it returns is as that of run.
+// ran completes an exchange, or a part of one that may be suspended. It returns the results of run.
 func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
 	if outcome, away = c.unlessSuspended(outcome); away {
 		return false, true
@@ -83,7 +83,7 @@ func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
 	keep = st.keep && outcome.Complete && outcome.Read
 	st.linger = st.complete && !keep && st.sends
 	if !st.complete && st.framing == http1.UntilClose {
-		c.tcp.ResetOnClose() // only a reset tells this end from a complete body
+		c.tcp.ResetOnClose() // only a reset distinguishes this end from that of a complete body
 	}
 	if st.stopped.Load() {
 		c.nc.SetReadDeadline(never)
@@ -95,7 +95,7 @@ func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
 	return keep, false
 }
 
-// targetOf is the request target as received.
+// targetOf returns the request target as received.
 func targetOf(head []byte) []byte {
 	head = bytes.TrimPrefix(head, []byte("\r\n"))
 	_, rest, _ := bytes.Cut(head, []byte(" "))
@@ -103,8 +103,8 @@ func targetOf(head []byte) []byte {
 	return target
 }
 
-// isWhole reports whether all of the request whose head of n bytes stands at in[r:] is there, and nothing that follows belongs to it. What
-// becomes of an Upgrade or a CONNECT is not known yet.
+// isWhole reports whether the whole request with the head of n bytes at in[r:] has arrived, and no bytes after it
+// belong to it. It returns false for Upgrade and CONNECT, whose outcome is not known yet.
 func (c *Conn) isWhole(n int) bool {
 	h := &c.h1.head
 	if h.Upgrade != nil || h.Form == http1.Authority {
@@ -119,7 +119,7 @@ func (c *Conn) isWhole(n int) bool {
 	return false
 }
 
-// takeBody steps over the head and, where the whole body is there, over the body.
+// takeBody advances past the head and, if the whole body has arrived, past the body.
 func (c *Conn) takeBody(head int) {
 	st := c.h1
 	c.r += head
@@ -139,7 +139,7 @@ func (c *Conn) takeBody(head int) {
 	st.rest = st.rest[:0]
 }
 
-// unread puts back what was read behind a request.
+// unread puts back bytes that were read after a request.
 func (c *Conn) unread(b []byte) {
 	c.r, c.w = 0, 0
 	for len(b) > len(c.in) {
@@ -167,7 +167,7 @@ func (c *Conn) refuse(err error) {
 	st.linger = st.complete
 }
 
-// reasonOf is the reason for a message that the parser refused.
+// reasonOf returns the reason word for a message that the parser refused.
 func reasonOf(e *http1.Error) observe.Reason {
 	switch e.Status {
 	case http.StatusRequestURITooLong:
@@ -187,7 +187,7 @@ func reasonOf(e *http1.Error) observe.Reason {
 // http1Side is an HTTP/1 connection as an exchange sees it.
 type http1Side struct{ c *Conn }
 
-// Next is exchange.Body's.
+// Next implements exchange.Body.
 func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, err error) {
 	c, st := s.c, s.c.h1
 	for {
@@ -243,7 +243,7 @@ func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 	}
 }
 
-// Trailer is exchange.Body's.
+// Trailer implements exchange.Body.
 func (s http1Side) Trailer() *message.Fields {
 	st := s.c.h1
 	if st.head.Framing != http1.Chunked {
@@ -254,16 +254,16 @@ func (s http1Side) Trailer() *message.Fields {
 	return trailer
 }
 
-// Stop is exchange.Body's.
+// Stop implements exchange.Body.
 func (s http1Side) Stop() {
 	s.c.h1.stopped.Store(true)
 	s.c.nc.SetReadDeadline(longAgo)
 }
 
-// WriteBy is exchange.Limiter's.
+// WriteBy implements exchange.Limiter.
 func (s http1Side) WriteBy(t time.Time) { s.c.nc.SetWriteDeadline(t) }
 
-// Interim is exchange.Response's; HTTP/1.0 has none (RFC 9110 section 15.2).
+// Interim implements exchange.Response. HTTP/1.0 has no interim responses (RFC 9110 section 15.2).
 func (s http1Side) Interim(r *message.Response) error {
 	st := s.c.h1
 	if st.head.Minor == 0 {
@@ -273,7 +273,7 @@ func (s http1Side) Interim(r *message.Response) error {
 	return s.c.write(st.out, false)
 }
 
-// Start is exchange.Response's.
+// Start implements exchange.Response.
 func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 	st := s.c.h1
 	st.framing = h.Framing
@@ -292,14 +292,14 @@ func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 	return s.c.send(&p)
 }
 
-// More is exchange.Response's.
+// More implements exchange.Response.
 func (s http1Side) More(p exchange.Part) error {
 	s.c.h1.out = s.c.h1.out[:0]
 	return s.c.send(&p)
 }
 
-// send writes what stands in st.out and a part of the body behind it: in one write where there is
-// room for the former before the latter, or where one of them is short.
+// send writes st.out followed by a part of the body: in one write if there is room for st.out before the part, or if
+// one of them is short.
 func (c *Conn) send(p *exchange.Part) error {
 	st := c.h1
 	chunked := st.framing == http1.Chunked
@@ -343,7 +343,7 @@ func (c *Conn) send(p *exchange.Part) error {
 	return c.write(st.out, p.Last)
 }
 
-// ends reports whether the connection is to be closed after the response, and the client has sent all that it may send.
+// ends reports whether the connection is to be closed after the response and the client has sent all that it may send.
 func (st *http1State) ends() bool {
 	return !st.keep && !st.sends && st.head.Upgrade == nil && st.head.Form != http1.Authority
 }
@@ -364,7 +364,7 @@ func (c *Conn) write(b []byte, last bool) error {
 	return c.wrote(err)
 }
 
-// writeBoth sends two pieces, if possible with one system call.
+// writeBoth writes two pieces, with one system call if possible.
 func (c *Conn) writeBoth(head, data []byte) error {
 	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
 	var err error
@@ -377,10 +377,10 @@ func (c *Conn) writeBoth(head, data []byte) error {
 	return c.wrote(err)
 }
 
-// wrote ends the wait of a write to the client that ended with err.
+// wrote ends the wait of a write to the client that returned err.
 func (c *Conn) wrote(err error) error {
 	if !c.leave(&c.wait) && err == nil {
-		return os.ErrDeadlineExceeded // and so would be the next
+		return os.ErrDeadlineExceeded // the next write would fail with it too
 	}
 	return err
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// protocolHTTP2 is the name in ALPN (RFC 9113 section 3.2).
+// protocolHTTP2 is the ALPN name of HTTP/2 (RFC 9113 section 3.2).
 const protocolHTTP2 = "h2"
 
-// shortestPreface is how much of the HTTP/2 preface is there at least when the parser of HTTP/1 takes
-// offence at its version.
+// shortestPreface is the least number of bytes of the HTTP/2 preface that have arrived when the HTTP/1 parser rejects
+// its version.
 const shortestPreface = len("PRI * HTTP/2.0")
 
-// startsHTTP2 tells whether a head that is none is the preface of HTTP/2 by prior knowledge (RFC 9113
-// section 3.3), at the beginning of a connection in the clear. So HTTP/1 pays nothing for it.
+// startsHTTP2 reports whether a head that the HTTP/1 parser refused is the preface of HTTP/2 with prior knowledge (RFC
+// 9113 section 3.3), at the beginning of a connection without TLS. So the check costs HTTP/1 requests nothing.
 func (c *Conn) startsHTTP2() bool {
 	if c.served || c.side.Mode.TLS() {
 		return false
@@ -37,7 +37,7 @@ func (c *Conn) startsHTTP2() bool {
 	return n >= shortestPreface && string(got[:n]) == http2.Preface[:n]
 }
 
-// serveHTTP2 runs the connection by HTTP/2, from its preface on, until it ends or is parked.
+// serveHTTP2 runs the connection with HTTP/2, from its preface on, until it ends or is parked.
 func (c *Conn) serveHTTP2() {
 	prior := bytes.Clone(c.in[c.r:c.w])
 	c.park()
@@ -59,20 +59,20 @@ func (c *Conn) serveHTTP2() {
 	c.runHTTP2(prior)
 }
 
-// runHTTP2 begins a connection of HTTP/2, or goes on with one that was parked, until it ends or is parked.
+// runHTTP2 runs a new HTTP/2 connection, or one that was parked, until it ends or is parked.
 func (c *Conn) runHTTP2(prior []byte) {
 	h := c.http2.Load()
-	for h.Serve(prior) == http2.ErrRests { // other errors tell what the client did wrong to the connection, which no request is about
+	for h.Serve(prior) == http2.ErrRests { // another error is a protocol error of the client that concerns no request
 		if c.retireHTTP2(h) {
 			return
 		}
-		h.StayAwake() // else it would rest again each second
+		h.StayAwake() // otherwise Serve would return ErrRests each second
 		prior = nil
 	}
 	c.end()
 }
 
-// refusedHTTP2 counts a request that never became an exchange.
+// refusedHTTP2 counts a request that was refused before an exchange began.
 func (c *Conn) refusedHTTP2(status int, _ error) {
 	r := observe.Record{
 		StartUnixNano: time.Now().UnixNano(),
@@ -87,18 +87,18 @@ func (c *Conn) refusedHTTP2(status int, _ error) {
 	}
 	switch status {
 	case http.StatusRequestHeaderFieldsTooLarge:
-		r.Status, r.Reason = status, observe.ReasonHeadTooLarge // the others are told by a reset
+		r.Status, r.Reason = status, observe.ReasonHeadTooLarge // for the other reasons the client gets a reset
 	case http.StatusServiceUnavailable:
 		r.Reason = observe.ReasonOverloaded
 	}
 	c.set.engine.Observer.Finish(&r)
 }
 
-// errLength cannot happen, since package http2 counts too; but what a backend believes to be the
-// end of a request must be its end.
+// errLength cannot occur, since package http2 counts the bytes too. It is a second check, because what a backend takes
+// for the end of a request must be its end.
 var errLength = errors.New("body is not as long as its Content-Length")
 
-// stream is a stream of HTTP/2 as an exchange sees it. It is reused for other streams.
+// stream is an HTTP/2 stream as an exchange sees it. It is reused for other streams.
 type stream struct {
 	c     *Conn
 	s     *http2.Stream
@@ -106,17 +106,17 @@ type stream struct {
 	watch exchange.Watch
 	ex    *exchange.Exchange
 	head  http1.RequestHead
-	leave func(cause error) // gone, made once
+	leave func(cause error) // the method gone, bound once
 
-	received int64 // bytes of the body
+	received int64 // bytes of the body received
 	stopped  atomic.Bool
-	// refusing: the response tells of a fault of this request alone.
+	// refusing means that the response reports an error in this request only.
 	refusing bool
 
 	limit limit
 
-	// Of a tunnel:
-	own                 *streamTunnel // nil before the first one
+	// The fields below are for a tunnel.
+	own                 *streamTunnel // nil before the first tunnel
 	toClient, toBackend waitState
 }
 
@@ -148,17 +148,17 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d.endUnless(d.run())
 }
 
-// Resume is http2.Suspended's.
+// Resume implements http2.Suspended.
 func (d *stream) Resume() {
 	defer d.recovered(d.s)
 	d.limit.resume()
 	d.endUnless(d.ex.Resume().Suspended)
 }
 
-// Await is http2.Suspended's.
+// Await implements http2.Suspended.
 func (d *stream) Await(wake func()) bool { return d.ex.Await(wake) }
 
-// endUnless follows the exchange, unless that is suspended.
+// endUnless ends the stream after its exchange, or suspends the stream if the exchange is suspended.
 func (d *stream) endUnless(suspended bool) {
 	if suspended {
 		d.head = http1.RequestHead{}
@@ -167,7 +167,7 @@ func (d *stream) endUnless(suspended bool) {
 		return
 	}
 	if d.ex.OutOfTime() {
-		d.s.Reset(http2.Cancel) // which clients of gRPC take for what it is, once their own clock says so
+		d.s.Reset(http2.Cancel) // gRPC clients take it as the deadline being exceeded, once their own clock agrees
 	}
 	d.s.OnGone(nil)
 	d.watch.Reset()
@@ -178,7 +178,7 @@ func (d *stream) endUnless(suspended bool) {
 	streams.Put(d)
 }
 
-// recovered is deferred by serveStream: a panic ends the stream alone, and what it has from pools does not go back.
+// recovered is deferred by serveStream. A panic ends only the stream, and its pooled objects are not reused.
 func (d *stream) recovered(s *http2.Stream) {
 	if v := recover(); v != nil {
 		d.ex.Panicked(v)
@@ -193,7 +193,7 @@ func (d *stream) recovered(s *http2.Stream) {
 // gone is called when the client has given up the stream, or the connection has ended.
 func (d *stream) gone(cause error) {
 	if d.limit.late.Load() {
-		return // it was us, and the backend has the same deadline
+		return // the proxy reset the stream itself, and the backend has the same deadline
 	}
 	reason, cut := d.c.watch.WasCut()
 	switch {
@@ -206,7 +206,7 @@ func (d *stream) gone(cause error) {
 	}
 }
 
-// run reports whether the exchange is suspended.
+// run carries out the request and reports whether the exchange is suspended.
 func (d *stream) run() (suspended bool) {
 	x, h := d.ex, &d.s.Head
 	x.Begin()
@@ -244,8 +244,8 @@ func (d *stream) run() (suspended bool) {
 	return x.Run().Suspended
 }
 
-// runTunnel carries out a CONNECT, which may be extended (RFC 8441). A tunnel that breaks off is shown to the client as a connection is that is reset
-// (RFC 9113 section 8.5, RFC 8441 section 5).
+// runTunnel carries out a CONNECT or extended CONNECT (RFC 8441). If the tunnel breaks off, the stream is reset (RFC
+// 9113 section 8.5, RFC 8441 section 5).
 func (d *stream) runTunnel(extended bool) (suspended bool) {
 	if h := &d.s.Head; !extended && h.HasBody && h.ContentLength >= 0 {
 		d.refusing = true
@@ -272,8 +272,8 @@ func (d *stream) runTunnel(extended bool) (suspended bool) {
 	return outcome.Suspended
 }
 
-// takeBody says what body the backend is to expect, and takes as much of it as is there. A reason other than
-// OK tells that the request cannot be sent.
+// takeBody sets what body the backend is to expect, and takes as much of it as has arrived. If the reason is not OK,
+// the request cannot be sent.
 func (d *stream) takeBody() (status int, reason observe.Reason) {
 	x, h := d.ex, &d.s.Head
 	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
@@ -292,12 +292,12 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 		return 0, observe.ReasonOK
 	}
 	if h.ContentLength == 0 {
-		// The head is all of the request to a backend, so nothing is sent before it is certain that nothing follows.
+		// Such a request has only a head for the backend, so it is not sent before it is certain that no body follows.
 		if err := d.await(); err != io.EOF {
 			return brokenBody(err)
 		}
 	}
-	// What is there of a body that has not ended stays with its stream, which holds no more memory than that.
+	// What has arrived of an unfinished body stays with its stream, which uses no more memory than that.
 	n, last := d.s.Buffered()
 	if !last || n > buffer.Size || hasFields(d.s.Trailers()) {
 		return 0, observe.ReasonOK
@@ -310,7 +310,7 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 	return 0, observe.ReasonOK
 }
 
-// brokenBody is how a request ends whose body was waited for.
+// brokenBody returns the status and reason of a request whose body could not be awaited.
 func brokenBody(err error) (status int, reason observe.Reason) {
 	var reset *http2.ResetError
 	switch {
@@ -324,7 +324,7 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 	return 0, observe.ReasonClientClosed
 }
 
-// await waits until something has come of the body; io.EOF is that nothing more does.
+// await waits until a part of the body has arrived. It returns io.EOF if there is no more.
 func (d *stream) await() error {
 	d.s.SetReadDeadline(time.Now().Add(d.c.timeouts.BodyIdle))
 	if d.stopped.Load() {
@@ -337,7 +337,7 @@ func (d *stream) await() error {
 	return err
 }
 
-// read fills buf with what is there of the body. io.EOF comes with the last bytes.
+// read fills buf with what has arrived of the body. It returns io.EOF together with the last bytes.
 func (d *stream) read(buf []byte) (n int, err error) {
 	d.s.SetReadDeadline(longAgo)
 	if d.stopped.Load() {
@@ -356,7 +356,7 @@ func (d *stream) read(buf []byte) (n int, err error) {
 	return n, nil
 }
 
-// Next is exchange.Body's.
+// Next implements exchange.Body.
 func (d *stream) Next(buf exchange.Buffer, wait bool) (data []byte, last bool, err error) {
 	if there, ended := d.s.Buffered(); there == 0 && !ended {
 		if !wait {
@@ -378,16 +378,16 @@ func (d *stream) Next(buf exchange.Buffer, wait bool) (data []byte, last bool, e
 	return into[:n], last, nil
 }
 
-// Trailer is exchange.Body's.
+// Trailer implements exchange.Body.
 func (d *stream) Trailer() *message.Fields { return d.s.Trailers() }
 
-// Stop is exchange.Body's.
+// Stop implements exchange.Body.
 func (d *stream) Stop() {
 	d.stopped.Store(true)
 	d.s.SetReadDeadline(longAgo)
 }
 
-// Interim is exchange.Response's.
+// Interim implements exchange.Response.
 func (d *stream) Interim(r *message.Response) error {
 	if err := d.limit.begin(); err != nil {
 		return err
@@ -395,7 +395,7 @@ func (d *stream) Interim(r *message.Response) error {
 	return d.limit.end(d.s.WriteInformational(r.Status, &r.Header))
 }
 
-// Start is exchange.Response's.
+// Start implements exchange.Response.
 func (d *stream) Start(h exchange.Head, p exchange.Part) error {
 	if h.Close && !d.refusing {
 		d.c.http2.Load().Drain()
@@ -415,7 +415,7 @@ func (d *stream) Start(h exchange.Head, p exchange.Part) error {
 	return d.limit.end(err)
 }
 
-// More is exchange.Response's.
+// More implements exchange.Response.
 func (d *stream) More(p exchange.Part) error {
 	if err := d.limit.begin(); err != nil {
 		return err
@@ -423,7 +423,7 @@ func (d *stream) More(p exchange.Part) error {
 	return d.limit.end(d.write(&p))
 }
 
-// write sends a part of the body, and a head that waits, though the part may be empty.
+// write sends a part of the body, which may be empty, after any head that still waits to be sent.
 func (d *stream) write(p *exchange.Part) error {
 	if p.At < p.End {
 		d.c.noteBuffer(p)
@@ -439,5 +439,5 @@ func (d *stream) write(p *exchange.Part) error {
 
 func hasFields(f *message.Fields) bool { return f != nil && f.Len() > 0 }
 
-// WriteBy is exchange.Limiter's.
+// WriteBy implements exchange.Limiter.
 func (d *stream) WriteBy(t time.Time) { d.limit.writeBy(t) }

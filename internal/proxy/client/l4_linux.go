@@ -20,20 +20,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
-// l4Loops are the loops of a Set, none before the first connection.
+// l4Loops holds the loops of a Set. There are none before the first connection.
 type l4Loops struct {
 	once  sync.Once
 	loops atomic.Pointer[[]*l4Loop]
 	next  atomic.Uint32
-	open  atomic.Int64 // connections, also while they leave
+	open  atomic.Int64 // number of connections, including those that are leaving
 }
 
 type l4Loop struct {
 	*tunnel.Loop
-	seed uint64 // for the choice of backends; guarded by the loop
+	seed uint64 // random state for the choice of backends; guarded by the loop
 }
 
-// all returns the loops there are.
+// all returns the existing loops.
 func (l *l4Loops) all() []*l4Loop {
 	if all := l.loops.Load(); all != nil {
 		return *all
@@ -41,7 +41,7 @@ func (l *l4Loops) all() []*l4Loop {
 	return nil
 }
 
-// startLoops makes the loops, if need be.
+// startLoops returns the loops, which it creates if necessary.
 func (s *Set) startLoops() []*l4Loop {
 	l := &s.l4
 	l.once.Do(func() {
@@ -57,7 +57,7 @@ func (s *Set) startLoops() []*l4Loop {
 	return l.all()
 }
 
-// close is for loops without connections.
+// close closes the loops, which must have no connections.
 func (l *l4Loops) close() {
 	for _, loop := range l.all() {
 		loop.Close()
@@ -77,7 +77,7 @@ func (l *l4Loops) sweep(now int64) {
 	}
 }
 
-// errEndpointGone ends a dial whose endpoint has left the configuration, which upstream finds out by itself.
+// errEndpointGone ends a dial whose endpoint was removed from the configuration; package upstream detects that itself.
 var errEndpointGone = errors.New("the endpoint is gone")
 
 func (l *l4Loops) cut(reason observe.Reason) {
@@ -86,7 +86,7 @@ func (l *l4Loops) cut(reason observe.Reason) {
 	}
 }
 
-// each calls f for all connections, with their loop locked. f must end none.
+// each calls f for all connections, with their loop locked. f must not end any.
 func (l *l4Loops) each(f func(*l4Conn)) {
 	for _, loop := range l.all() {
 		loop.Each(func(p *tunnel.Pair) { f(p.Handler().(*l4Conn)) })
@@ -102,20 +102,20 @@ type l4Conn struct {
 	loop    *l4Loop
 	socket  *snapshot.Socket
 	peer    netip.AddrPort
-	port    *snapshot.Port // nil once it is known which listener it is for
-	hellos  int            // how often what there is of its ClientHello was looked at
-	refused observe.Reason // why it is ended without a connection to a backend; ReasonOK where the end of the tunnel tells
-	cause   error          // of refused, where that is about its ClientHello
+	port    *snapshot.Port // nil once the connection's listener is known
+	hellos  int            // how many times the received part of its ClientHello was parsed
+	refused observe.Reason // why it ends without a connection to a backend; ReasonOK if the end of the tunnel determines the reason
+	cause   error          // the cause of refused, if it is about the ClientHello
 }
 
 const (
-	// longHello is from how many bytes on a ClientHello is not looked at anew for each part that comes, but read by a goroutine, and hellosLooked how many
-	// parts are.
+	// A ClientHello that is not complete after longHello bytes or hellosLooked parts is no longer parsed again for each
+	// part, but read by a goroutine.
 	longHello    = 16 << 10
 	hellosLooked = 8
 )
 
-// ServeL4 is Serve for a connection to a port that L4InLoops has allowed.
+// ServeL4 is like Serve, for a connection to a port for which L4InLoops returned true.
 func (s *Set) ServeL4(socket *snapshot.Socket, raw listen.Raw, port *snapshot.Port) {
 	key, ok := s.enter(socket, raw.Peer.Addr(), port)
 	if !ok {
@@ -138,7 +138,7 @@ func (s *Set) ServeL4(socket *snapshot.Socket, raw listen.Raw, port *snapshot.Po
 	c.loop.Locked(func() { c.begin(raw.FD) })
 }
 
-// begin enters the connection into its loop.
+// begin adds the connection to its loop.
 func (c *l4Conn) begin(fd int) {
 	c.x.Begin(c.client(nil))
 	if err := c.loop.Add(&c.pair, c, fd); err != nil {
@@ -158,7 +158,7 @@ func (c *l4Conn) begin(fd int) {
 	c.route(c.client(nil))
 }
 
-// client is the connection as its exchange sees it.
+// client returns the connection as its exchange sees it.
 func (c *l4Conn) client(serverName []byte) *exchange.L4Client {
 	to := &exchange.L4Client{Engine: c.set.engine, Socket: c.socket, Peer: c.peer, Mode: c.port.Mode, Protocol: "TCP", ServerName: serverName}
 	if to.Mode == snapshot.TLSPassthrough {
@@ -173,7 +173,7 @@ func (c *l4Conn) refuse(reason observe.Reason) {
 	c.pair.Fail(tunnel.Neither, cutError{reason})
 }
 
-// route finds the backend of the connection.
+// route chooses the backend of the connection.
 func (c *l4Conn) route(to *exchange.L4Client) {
 	c.port = nil
 	if reason := c.x.Route(to, c.pair.ClientAddr(), &c.loop.seed); reason != observe.ReasonOK {
@@ -195,7 +195,7 @@ func (c *l4Conn) next() {
 			c.refuse(reason)
 			return
 		}
-		// Not by the coarse clock, which may be as old as the timeout is long.
+		// Not by the coarse clock, which may lag by as much as the timeout.
 		err := c.pair.Dial(to, time.Now().Add(timeout).UnixMilli())
 		if err == nil {
 			c.x.Dialling(c.pair.BackendAddr())
@@ -238,7 +238,7 @@ func (c *l4Conn) Hello(b []byte) {
 	if err == nil {
 		name, err = hello.ServerName(b)
 	}
-	if err != nil { // what is not a ClientHello has its answer by a handshake, as have those for other listeners
+	if err != nil { // a handshake on a Conn answers what is not a ClientHello, and connections for other listeners
 		if !errors.Is(err, tls.ErrNotHello) {
 			c.fail(err)
 			return
@@ -254,7 +254,7 @@ func (c *l4Conn) Hello(b []byte) {
 	c.route(to)
 }
 
-// fail ends a connection that has not begun as TLS does.
+// fail ends a connection that did not begin with a valid ClientHello.
 func (c *l4Conn) fail(cause error) {
 	c.refused, c.cause = observe.ReasonTLSHandshakeFailed, cause
 	c.pair.Fail(tunnel.Client, cause)
@@ -265,7 +265,7 @@ func (c *l4Conn) Ended(e tunnel.End) {
 	if reason, cut := cutReason(e.Err); cut {
 		c.refused = reason
 	}
-	if c.port != nil && e.Failed == tunnel.Client { // its ClientHello has not come
+	if c.port != nil && e.Failed == tunnel.Client { // its ClientHello did not arrive
 		if c.cause == nil {
 			c.cause = e.Err
 			if errors.Is(e.Err, os.ErrDeadlineExceeded) {
@@ -280,8 +280,9 @@ func (c *l4Conn) Ended(e tunnel.End) {
 	c.set.leaveL4(c)
 }
 
-// handOver has a Conn go on with the connection, of which nothing was read. It came to a port without the PROXY protocol, and begins with no header that is
-// believed, whatever the port has now: nobody has looked whether its peer is trusted.
+// handOver moves the connection, of which nothing was read, to a Conn. The connection arrived at a port without the
+// PROXY protocol, so a PROXY header is not accepted even if the port has it now: nothing has checked whether the peer
+// is trusted.
 func (c *l4Conn) handOver(fd int) {
 	s := c.set
 	port := s.engine.Snapshot.Load().Port(c.socket)
@@ -292,18 +293,18 @@ func (c *l4Conn) handOver(fd int) {
 		s.leaveL4(c)
 		return
 	}
-	defer func() { // it is among the others by then
+	defer func() { // by then it is among the Conns
 		s.l4.open.Add(-1)
 		s.wakeEmpty()
 	}()
 	conn := newConn(s, c.socket, socket.New(fd, c.peer), port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
-	conn.counts.Store(c.counts.Swap(countsNot)) // end may be called yet, by who has seen c among the others
+	conn.counts.Store(c.counts.Swap(countsNot)) // a goroutine that has seen c in the loop may still call end
 	s.begin(conn, (*Conn).start)
 }
 
-// leaveL4 is remove for a connection of a loop, which it has left.
+// leaveL4 is like remove, for a connection that has left its loop.
 func (s *Set) leaveL4(c *l4Conn) {
 	s.leave(&c.counted)
 	c.socket.Open.Add(-1)
@@ -311,7 +312,7 @@ func (s *Set) leaveL4(c *l4Conn) {
 	s.wakeEmpty()
 }
 
-// end evicts and ends a connection, and reports whether that ends by it.
+// end ends a connection and stops counting it. It reports whether the connection was still open.
 func (c *l4Conn) end() (ends bool) {
 	c.loop.Locked(func() {
 		ends = c.counts.Load() == countsOpen
@@ -326,14 +327,15 @@ func (c *l4Conn) held() (n int) {
 	return n
 }
 
-// used implements moments, with the loop locked.
+// used implements moments. The loop must be locked.
 func (c *l4Conn) used() (ms int64, tunnel bool) { return c.pair.Used() }
 
-// stuck implements moments, with the loop locked.
+// stuck implements moments. The loop must be locked.
 func (c *l4Conn) stuck() (ms int64, stuck bool) { return c.pair.Stuck() }
 
-// endAwaitingHello evicts and ends connections whose ClientHello has been awaited for parkAfter at least, of clients that have more than level, up to so many,
-// and returns how many. It takes them out of counts.
+// endAwaitingHello ends up to most connections whose ClientHello has been awaited for at least parkAfter, of clients
+// that have more than level connections, and returns their number. It stops counting them and subtracts them from
+// counts.
 func (l *l4Loops) endAwaitingHello(counts map[clientKey]int, level, most int, now int64) (ended int) {
 	var due []*l4Conn
 	l.each(func(c *l4Conn) {

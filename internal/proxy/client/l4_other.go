@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// l4Loops are none here: all connections are Conns, see L4InLoops.
+// l4Loops is always empty on this system: all connections are Conns, see L4InLoops.
 type l4Loops struct{}
 
 func (l *l4Loops) close() {}
@@ -23,7 +23,7 @@ func (l *l4Loops) each(func(*l4Conn)) {}
 
 func (l *l4Loops) endAwaitingHello(map[clientKey]int, int, int, int64) int { return 0 }
 
-// l4Conn is a connection of a loop, of which there are none.
+// l4Conn is a connection driven by a loop. There are none on this system.
 type l4Conn struct {
 	counted
 	moments

@@ -10,23 +10,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
-// limit resets a stream whose client does not take a response before a rule's timeout runs out, but
-// only during a write: at other times there is still something better to tell it.
+// limit resets a stream whose client does not take a response before the timeout of its rule expires, but only during a
+// write: at other times the gateway can still send a better answer.
 type limit struct {
-	stream *http2.Stream // whose it is at the moment
+	stream *http2.Stream // the stream that the limit is for now
 	engine *exchange.Engine
-	set    bool   // there is a limit; the stream's goroutine alone uses it
-	expire func() // expired, made once
+	set    bool   // there is a limit; used only by the stream's goroutine
+	expire func() // the method expired, bound once
 
 	mu      sync.Mutex
-	by      time.Time // zero is never
+	by      time.Time // zero means no limit
 	timer   *time.Timer
 	writing bool
 
-	late atomic.Bool // the stream was reset for it
+	late atomic.Bool // the stream was reset because of the limit
 }
 
-// writeBy sets the limit; zero is none.
+// writeBy sets the limit. The zero time means no limit.
 func (l *limit) writeBy(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *limit) writeBy(t time.Time) {
 	}
 }
 
-// suspend gives up the timer until resume. No write may come between them.
+// suspend releases the timer until resume. There must be no write between the two.
 func (l *limit) suspend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *limit) resume() {
 	}
 }
 
-// begin comes before a write.
+// begin must be called before a write.
 func (l *limit) begin() error {
 	if !l.set {
 		return nil
@@ -72,7 +72,7 @@ func (l *limit) begin() error {
 	return nil
 }
 
-// end comes after a write, with what it returned.
+// end must be called after a write with the error that the write returned, and returns the error to report.
 func (l *limit) end(err error) error {
 	if !l.set {
 		return err
@@ -87,14 +87,14 @@ func (l *limit) end(err error) error {
 }
 
 func (l *limit) expired() {
-	defer func() { // the timer's goroutine is nobody else's
+	defer func() { // nothing else recovers panics on the timer's goroutine
 		if v := recover(); v != nil {
 			l.engine.Observer.Panicked("http2", v)
 		}
 	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The timer may be late, and the stream another.
+	// The timer may be late, and the stream may be another one by now.
 	if l.writing && !l.by.IsZero() && !time.Now().Before(l.by) {
 		l.late.Store(true)
 		l.stream.Reset(http2.Cancel)

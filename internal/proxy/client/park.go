@@ -5,15 +5,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
-// A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the idle poller
-// watches it. What comes next (bytes, the end of its idle time, a cut) claims it, which only one
-// can, and goes on with it on a new goroutine.
+// An idle connection is parked: it returns its pooled memory, its goroutine ends, and the idle poller watches it. To
+// handle the next event (bytes arrive, the idle time ends, a cut), a goroutine claims the connection, which only one
+// can, and continues with it on a new goroutine.
 
-// parked instead of a head's length says that nothing has come for a while, and nothing is unread.
+// parked, in place of a head's length, means that nothing has arrived for a while and nothing is unread.
 const parked = -2
 
-// retire parks the connection. False means that this could not be done, and it goes on as it was; true
-// that it belongs to somebody else by now.
+// retire parks the connection. It returns false if that is not possible, and the connection continues as it was. After
+// it has returned true, another goroutine may own the connection.
 func (c *Conn) retire() bool {
 	l := c.set.openIdlePoller()
 	if l == nil || l.admit(c) != nil {
@@ -32,7 +32,7 @@ func (c *Conn) retire() bool {
 	return false
 }
 
-// retireHTTP2 is retire for a connection of HTTP/2 that rests.
+// retireHTTP2 is like retire, for an HTTP/2 connection without streams.
 func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 	left := h.IdleLeft()
 	c.until = c.set.engine.Now() + left.Milliseconds()
@@ -40,7 +40,7 @@ func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 	if !c.retire() {
 		return false
 	}
-	if h.Woken() && c.claim() { // who told it to end could not claim it before
+	if h.Woken() && c.claim() { // whatever woke it could not claim it before
 		c.unpark()
 		return false
 	}
@@ -53,7 +53,7 @@ func (c *Conn) parkAgain() {
 	c.retireAgain()
 }
 
-// retireAgain parks a connection again that has had no request since it was parked before.
+// retireAgain parks a connection again that has had no request since it was last parked.
 func (c *Conn) retireAgain() {
 	c.disordered = true
 	if !c.retire() {
@@ -69,19 +69,20 @@ func (s *Set) idleEnded(until int64, t *Timeouts, now int64) bool {
 	return now >= until || s.engine.Draining.Load() && now >= since+drainIdle.Milliseconds()
 }
 
-// claim takes a parked connection over; false where it is not parked, or somebody else was first.
+// claim takes over a parked connection. It returns false if the connection is not parked or was claimed by another
+// goroutine.
 func (c *Conn) claim() bool {
 	kind, _, seen := c.wait.get()
 	return kind == waitParked && c.wait.v.CompareAndSwap(seen, 0)
 }
 
-// unpark follows a claim.
+// unpark must be called after a claim. It takes the connection out of the parked ones.
 func (c *Conn) unpark() {
 	c.shard.unpark(c)
 	c.set.idlePoller.Load().forget(c)
 }
 
-// resume goes on with a connection that was claimed because of what the client did.
+// resume continues a connection that was claimed because of an event from the client.
 func (c *Conn) resume() {
 	defer c.recovered()
 	c.unpark()
@@ -89,11 +90,11 @@ func (c *Conn) resume() {
 		c.runHTTP2(nil)
 		return
 	}
-	c.disordered = true // should nothing have come
+	c.disordered = true // in case nothing has arrived
 	c.serve()
 }
 
-// goOn runs a connection of HTTP/1 that waits for a request.
+// goOn runs an HTTP/1 connection that waits for a request.
 func (c *Conn) goOn() {
 	defer c.recovered()
 	c.serve()
@@ -107,10 +108,10 @@ func (c *Conn) expireParked() {
 		if c.set.engine.Draining.Load() {
 			h.Drain()
 		}
-		c.runHTTP2(nil) // which knows how to end it
+		c.runHTTP2(nil) // this ends the connection
 		return
 	}
-	if listen.Readable(c.raw) { // a request has come before the connection was claimed
+	if listen.Readable(c.raw) { // a request arrived before the connection was claimed
 		c.set.readmit(&c.counted)
 		c.disordered = true
 		c.serve()

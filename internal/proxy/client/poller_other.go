@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// poller is not there on this system: idle connections keep their goroutines.
+// poller does not exist on this system: idle connections keep their goroutines.
 type poller struct{}
 
 func openPoller(func(*Conn)) (*poller, error) { return nil, errors.ErrUnsupported }

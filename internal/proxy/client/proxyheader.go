@@ -11,12 +11,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// acceptProxied reads the PROXY header that a connection of a trusted proxy begins with. From then on the connection is that of the client in it; where it
-// names none, the proxy is the client. It reports whether the connection goes on, with what follows the header unread.
+// acceptProxied reads the PROXY header with which a connection of a trusted proxy begins. Afterwards the connection
+// counts as that of the client named in it, or as the proxy's own if it names none. It reports whether the connection
+// continues, with the bytes after the header unread.
 func (c *Conn) acceptProxied() bool {
 	client, err := c.awaitProxyHeader(c.handshakeEnd())
 	if err != nil {
-		if err != io.EOF { // else nothing was sent, as by who only looks whether the port is open
+		if err != io.EOF { // otherwise nothing was sent, as by a port probe
 			c.set.proxyHeaderFailed(c.side.Socket, c.side.Peer, c.side.Mode, err)
 		}
 		return false
@@ -35,7 +36,7 @@ func (c *Conn) acceptProxied() bool {
 
 var errProxyHeaderTimeout = errors.New("the PROXY header did not arrive in time")
 
-// awaitProxyHeader waits until the header is there or by has come, by the coarse clock.
+// awaitProxyHeader waits for the PROXY header until by, a time of the coarse clock.
 func (c *Conn) awaitProxyHeader(by int64) (client netip.AddrPort, err error) {
 	c.wait.set(waitHandshake, by)
 	client, err = c.readProxyHeader()
@@ -45,7 +46,7 @@ func (c *Conn) awaitProxyHeader(by int64) (client netip.AddrPort, err error) {
 	return client, err
 }
 
-// readProxyHeader reads until the header is there. What follows it stands at in[:w] then.
+// readProxyHeader reads until the header is complete. The bytes after it are then at in[:w].
 func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
 	for {
 		c.makeRoom()
@@ -71,10 +72,10 @@ func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
 	}
 }
 
-// errUntrusted is why connections of anybody else are closed.
+// errUntrusted is why connections from other peers are closed.
 var errUntrusted = errors.New("the connection is not from one of the trustedProxies")
 
-// proxyHeaderFailed counts and logs a connection to a port of a mode that ended without a valid PROXY header.
+// proxyHeaderFailed counts and logs a connection that ended without a valid PROXY header. mode is that of its port.
 func (s *Set) proxyHeaderFailed(socket *snapshot.Socket, from netip.AddrPort, mode snapshot.Mode, cause error) {
 	s.engine.Observer.Finish(&observe.Record{
 		StartUnixNano: time.Now().UnixNano(),

@@ -14,39 +14,39 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
-// rawIO tells that connections without TLS can be run by runRaw.
+// rawIO reports that connections can be run by runRaw on this system.
 const rawIO = true
 
 // rawLoop is the state of runRaw.
 type rawLoop struct {
-	step    func(fd uintptr) bool // made once per connection
+	step    func(fd uintptr) bool // rawStep, bound once per connection
 	waiting bool                  // the last step ended with a wait
-	expired bool                  // the sweeper interrupted it
-	inside  bool                  // a step is under way, on fd
+	expired bool                  // the sweeper has interrupted the wait
+	inside  bool                  // a step is running, on fd
 	fd      uintptr
-	drained bool // wire.Read took all there was since the step began
-	short   bool // drained is known by a short read, behind which the end of the stream may stand
+	drained bool // wire.Read took all that had arrived since the step began
+	short   bool // drained is known from a short read, after which the end of the stream may still follow
 	records records
-	ended   bool // wire.Read has met the end of what the client sends
-	apart   bool // TLS writes outside of steps only, see writingApart
-	head    int  // what runRaw returns
+	ended   bool // wire.Read has reached the end of the client's stream
+	apart   bool // TLS writes only outside of steps, see writingApart
+	head    int  // result of runRaw
 	err     error
 	upload  upload
 }
 
-// upload is the state of readSocket and readRecords, which is the uploading goroutine's.
+// upload is the state of readSocket and readRecords. It belongs to the uploading goroutine.
 type upload struct {
-	step, ofTunnel func(fd uintptr) bool // of readSocket and readRecords, made once per connection: one may have uploads and then a tunnel
+	step, ofTunnel func(fd uintptr) bool // of readSocket and readRecords, bound once per connection: it may have uploads and then become a tunnel
 	into           exchange.Buffer
 	n              int
-	err            error         // of readSocket
-	errno          syscall.Errno // of readRecords
-	// looking tells wire.Read that a step is under way, on fd.
+	err            error         // result of readSocket
+	errno          syscall.Errno // result of readRecords
+	// looking shows wire.Read that a step is running, on fd.
 	looking bool
 	fd      uintptr
 }
 
-// readSocket reads what follows of a body, outside of a step of runRaw. It holds no memory while it waits, over TLS neither.
+// readSocket reads more of a body, outside of a step of runRaw. It holds no buffer while it waits, with or without TLS.
 func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	u := &c.loop.upload
 	if u.step == nil {
@@ -68,7 +68,7 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	return u.n, u.err
 }
 
-// readUpload reads what has come already; errNothingYet is that nothing has.
+// readUpload reads what has already arrived, or returns errNothingYet.
 func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
 	if c.nc == net.Conn(c.tcp) {
 		return receive(fd, into)
@@ -79,11 +79,11 @@ func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
 	return c.nc.Read(into)
 }
 
-// runRaw is nextHead without net.Conn: the connection's life between two requests that need
-// more is one RawConn.Read. Inside it the poller stays armed, so that a read that took all there
-// was need not be repeated in vain before the wait, and the calls are raw, because the socket
-// does not block. Within a step nothing may read from or close the connection by way of net.Conn:
-// once the poller knows it, its lock is held. So requests whose body is not all there are returned to be run outside.
+// runRaw is nextHead without net.Conn: one RawConn.Read lasts until a request needs to be run outside of it. Within it
+// the poller stays armed, so that a read that took everything need not be repeated before the wait, and the system
+// calls are raw because the socket does not block. Within a step nothing may read from or close the connection through
+// net.Conn, because the poller's lock is held. So a request whose body has not arrived completely is returned to be run
+// outside.
 func (c *Conn) runRaw() (int, error) {
 	l := &c.loop
 	if l.step == nil {
@@ -93,7 +93,7 @@ func (c *Conn) runRaw() (int, error) {
 	for {
 		l.waiting, l.expired, l.head, l.err = false, false, 0, nil
 		err := c.raw.Read(l.step)
-		if l.waiting { // the wait itself failed: by a deadline, or because the connection was cut
+		if l.waiting { // the wait failed: a deadline passed, or the connection was cut
 			l.expired = !c.leave(&c.wait)
 		}
 		switch {
@@ -109,7 +109,7 @@ func (c *Conn) runRaw() (int, error) {
 	}
 }
 
-// rawStep runs requests until there is nothing to read; false waits for more.
+// rawStep runs requests until there is nothing to read. It returns false to wait for more.
 func (c *Conn) rawStep(fd uintptr) bool {
 	l := &c.loop
 	l.inside, l.fd, l.drained = true, fd, false
@@ -141,12 +141,12 @@ func (c *Conn) rawStep(fd uintptr) bool {
 				return true
 			}
 		}
-		// A short read took all there was, and the poller tells of what comes next. It may have
-		// told of the end of the stream already: within a head and behind the first request, whose
-		// client may have no other, another read looks for that, later the idle poller.
+		// A short read took everything, and the poller reports what arrives next. It may already have reported the end
+		// of the stream. So within a head, and after the first request, whose client may have no other, another read
+		// looks for the end; later the idle poller finds it.
 		again := c.headDeadline != 0 || first
 		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp) && !(l.drained && l.records.usedUp())) {
-			l.drained = l.drained && !again // TLS may hold more itself
+			l.drained = l.drained && !again // TLS itself may hold more
 			continue
 		}
 		if c.r == c.w {
@@ -160,7 +160,7 @@ func (c *Conn) rawStep(fd uintptr) bool {
 	}
 }
 
-// runBuffered runs the requests that are there as a whole. True ends the step: l says why.
+// runBuffered runs the requests that have arrived completely. It returns true to end the step, with the reason in l.
 func (c *Conn) runBuffered() bool {
 	l := &c.loop
 	for {
@@ -181,7 +181,7 @@ func (c *Conn) runBuffered() bool {
 	}
 }
 
-// readStep reads within a step, from TLS or the socket; EAGAIN is that nothing is there.
+// readStep reads within a step, from TLS or the socket. EAGAIN means that nothing has arrived.
 func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 	if c.nc == net.Conn(c.tcp) {
 		return socket.Receive(c.loop.fd, into)
@@ -200,18 +200,17 @@ func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 	return 0, unix.EIO
 }
 
-// wire is what TLS reads from and writes to: the socket itself, and within a step the
-// socket without waiting.
+// wire is the connection below TLS: the socket itself, or within a step the socket without waiting.
 type wire struct {
 	*socket.Conn
 	c        *Conn
-	demanded *tls.Clients // by the listener of the handshake, of the client's certificate
+	demanded *tls.Clients // client certificate settings of the listener that the handshake chose
 }
 
 // Demand implements tls.Demander.
 func (w *wire) Demand(clients *tls.Clients) { w.demanded = clients }
 
-// nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
+// nothingYet is a temporary error, so that crypto/tls keeps the part of a record that it has and can be called again.
 type nothingYet struct{ error }
 
 func (nothingYet) Timeout() bool   { return true }
@@ -260,7 +259,7 @@ func (w *wire) look(b []byte) (int, error) {
 	return n, err
 }
 
-// receive reads what has come already; errNothingYet is that nothing has.
+// receive reads what has already arrived, or returns errNothingYet.
 func receive(fd uintptr, into []byte) (int, error) {
 	switch n, errno := socket.Receive(fd, into); {
 	case errno == unix.EAGAIN:
@@ -274,13 +273,14 @@ func receive(fd uintptr, into []byte) (int, error) {
 	}
 }
 
-// wireEnded reports whether TLS has met the end of what the client sends.
+// wireEnded reports whether TLS has reached the end of the client's stream.
 func (c *Conn) wireEnded() bool { return c.loop.ended }
 
-// fed notes what crypto/tls was given of what was read before.
+// fed records that crypto/tls was given bytes that had been read before.
 func (c *Conn) fed(b []byte) { c.loop.records.feed(b) }
 
-// writingApart has what TLS writes from now on not be a part of the step that is under way, and returns the connection to be used. It is for HTTP/2 and tunnels: others than who reads
+// writingApart makes TLS write outside of steps from now on, and returns the connection to use. It is for HTTP/2 and
+// tunnels, where other goroutines than the reading one write.
 // write there.
 func (c *Conn) writingApart() net.Conn {
 	c.loop.apart = true
@@ -299,8 +299,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b) - len(rest) + n, err
 }
 
-// writeRaw writes what the socket takes at once, within a step, and returns the rest. last has the connection's end sent with b. An error
-// comes again with the next write.
+// writeRaw writes what the socket takes at once, within a step, and returns the rest. last means that the end of the
+// stream is sent with b. An error is returned again by the next write.
 func (c *Conn) writeRaw(b []byte, last bool) []byte {
 	l := &c.loop
 	if !l.inside {

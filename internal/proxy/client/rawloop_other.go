@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
-// rawIO tells that connections without TLS can be run by runRaw.
+// rawIO reports that connections can be run by runRaw on this system.
 const rawIO = false
 
 // rawLoop has no state on this system.
@@ -28,11 +28,11 @@ func (c *Conn) wireEnded() bool { return true }
 
 func (c *Conn) fed([]byte) {}
 
-// wire is what TLS reads from and writes to.
+// wire is the connection below TLS.
 type wire struct {
 	*socket.Conn
 	c        *Conn
-	demanded *tls.Clients // by the listener of the handshake, of the client's certificate
+	demanded *tls.Clients // client certificate settings of the listener that the handshake chose
 }
 
 // Demand implements tls.Demander.

@@ -1,21 +1,21 @@
 package client
 
-// records follows the framing of TLS (RFC 8446 section 5.1) in what is handed to crypto/tls, to know
-// without asking it when it has nothing more to give: asking costs locks and an error. It counts
-// whole records that crypto/tls may not have used up, and never too few: of one that carries no data (an
-// alert, a new key) it learns only when crypto/tls wants to read on. Part of a record gives
-// nothing, so it does not count. The zero value is the beginning of a stream.
+// records follows the TLS record framing (RFC 8446 section 5.1) of the bytes given to crypto/tls, to know without
+// calling it when it has no more data: the call would cost locks and an error. It counts whole records that crypto/tls
+// may not have used up, and never too few: that a record carries no data (an alert, a key update) it learns only when
+// crypto/tls wants to read on. A partial record yields no data, so it does not count. The zero value is the beginning
+// of a stream.
 type records struct {
-	whole int // at their end, and maybe not used up
-	left  int // bytes that the present record still has; 0 within its header
-	size  int // of the present record, as far as its header has come
-	have  int // bytes of its header
+	whole int // complete records, perhaps not used up
+	left  int // bytes left of the current record; 0 within its header
+	size  int // length of the current record, as far as its header has arrived
+	have  int // bytes of its header that have arrived
 }
 
 // recordHeader is the size of a record's header in bytes: type, version, length.
 const recordHeader = 5
 
-// feed takes in what crypto/tls was given.
+// feed accounts for bytes given to crypto/tls.
 func (r *records) feed(b []byte) {
 	for len(b) > 0 {
 		if r.left == 0 {
@@ -36,16 +36,16 @@ func (r *records) feed(b []byte) {
 	}
 }
 
-// took notes that crypto/tls gave less data than there was room for: since it last did so it
-// has used up a record at least, and it keeps no part of its data.
+// took records that crypto/tls returned less data than there was room for. Since the last such read it has used up at
+// least one record, and it keeps no part of its data.
 func (r *records) took() {
 	if r.whole > 0 {
 		r.whole--
 	}
 }
 
-// drained notes that crypto/tls wanted to read on: it has used up all whole records.
+// drained records that crypto/tls wanted to read on, so it has used up all whole records.
 func (r *records) drained() { r.whole = 0 }
 
-// usedUp tells that crypto/tls has nothing to give before it is given more.
+// usedUp reports that crypto/tls has no data until it is given more.
 func (r *records) usedUp() bool { return r.whole == 0 }

@@ -17,41 +17,41 @@ import (
 
 // Timing of the sweeper.
 const (
-	// goneAfter is how long a request must have waited for its backend before its client's hang-up
-	// ends it. It spares short requests the system call that has hang-ups reported, and
-	// gives the answer to clients that half-close right after they asked.
+	// goneAfter is how long a request must have waited for its backend before its client's hang-up ends it. Short
+	// requests are spared the system call that watches for hang-ups, and clients that half-close right after the
+	// request still get the response.
 	goneAfter = 500 * time.Millisecond
-	// watchEach is for how many connections of a shard one Sweep makes that system call, so that a crowd of
-	// requests does not hold up the clock.
+	// watchEach is the largest number of connections of a shard for which one Sweep makes that system call, so that
+	// many requests do not delay the clock.
 	watchEach = 128
-	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
-	// more often pays nothing for being parked.
+	// parkAfter is how long a connection may be idle with a goroutine and pooled memory. A connection that is used more
+	// often is never parked.
 	parkAfter = time.Second
-	// dormantAfter is how long a connection idles before it becomes dormant, and dormantEach how many of a shard do so in one Sweep.
+	// dormantAfter is how long a connection is idle before it becomes dormant, and dormantEach how many connections of
+	// a shard may do so in one Sweep.
 	dormantAfter = 5 * time.Second
 	dormantEach  = 32
-	// suspendAfter is how long nothing must have moved through a tunnel before it gives up its goroutines.
+	// suspendAfter is how long a tunnel must have moved nothing before it releases its goroutines.
 	suspendAfter = time.Second
-	// drainIdle is how long a connection idles during a drain before it is closed. A
-	// client that uses it often gets its Connection: close with a response instead and
-	// never meets a closing connection with a request.
+	// drainIdle is how long a connection is idle during a drain before it is closed. A client that uses it more often
+	// gets Connection: close with a response, so it does not send a request on a connection that is just being closed.
 	drainIdle = 2 * time.Second
 )
 
-// Timeouts bounds how long a client may keep the proxy waiting. Zero fields take the
-// default; they are precise to a quarter of a second.
+// Timeouts bounds how long a client may make the proxy wait. A zero field takes the default. Timeouts are precise to a
+// quarter of a second.
 type Timeouts struct {
 	Handshake time.Duration // the whole TLS handshake; default 10 s
 	Idle      time.Duration // between requests of a connection; default 75 s
 	Head      time.Duration // from the first byte of a request head to its last; default 15 s
 	BodyIdle  time.Duration // without a byte of the request body; default 60 s
-	WriteIdle time.Duration // for one write to the client, of up to 78 KiB, to be taken; default 60 s
-	Tunnel    time.Duration // without a byte in either direction, where HTTP was left; default 1 h
-	// TunnelWrite is how long an end of a tunnel may leave one write to it untaken, of up to 78 KiB, or of 256 KiB between sockets: so long the memory is
-	// held that it stands in; default 10 min.
+	WriteIdle time.Duration // for the client to take one write of up to 78 KiB; default 60 s
+	Tunnel    time.Duration // without a byte in either direction of a tunnel; default 1 h
+	// TunnelWrite is how long an end of a tunnel may leave one write untaken, of up to 78 KiB, or of 256 KiB between
+	// sockets. The memory of the write is held until then. Default 10 min.
 	TunnelWrite time.Duration
-	// Linger is how long bytes of a client that was already answered are thrown away so
-	// that the answer is not lost with a reset (RFC 9112 section 9.6); default 2 s.
+	// Linger is how long bytes of a client that has already been answered are discarded so that the response is not
+	// lost to a reset (RFC 9112 section 9.6); default 2 s.
 	Linger time.Duration
 }
 
@@ -76,7 +76,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	return t
 }
 
-// of returns the timeouts with those of a port in their place; t itself where it has none.
+// of returns t with the timeouts of a port in place of its own; t itself if the port has none.
 func (t *Timeouts) of(port *snapshot.Connections) *Timeouts {
 	if port.Idle == 0 && port.Head == 0 && port.BodyIdle == 0 {
 		return t
@@ -86,30 +86,30 @@ func (t *Timeouts) of(port *snapshot.Connections) *Timeouts {
 	return &own
 }
 
-// Set holds all client connections. One touches a part of it when it is accepted, parked and ends.
+// Set holds all client connections. A connection locks a part of it when it is accepted, is parked and ends.
 type Set struct {
 	engine     *exchange.Engine
 	timeouts   Timeouts
 	plainIO    bool
-	rest       time.Duration // how long HTTP/2 without streams has a goroutine; 0 is to its end
+	rest       time.Duration // how long HTTP/2 without streams keeps a goroutine; 0 means until its end
 	logger     *slog.Logger
-	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
-	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
+	idlePoller atomic.Pointer[poller] // nil before the first connection is idle, and if there can be none
+	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and if there can be none
 	shards     [shards]shard
-	l4         l4Loops  // connections that have no Conn
-	dormants   dormants // idle ones, which have no Conn either
+	l4         l4Loops  // connections without a Conn that loops drive
+	dormants   dormants // idle connections without a Conn
 
 	admission admission
 
 	mu        sync.Mutex
-	noPoller  bool          // there is no idlePoller and will be none
-	noHangUps bool          // there is no hangUps and will be none
-	done      chan struct{} // closed when the set is empty; nil while nobody waits
+	noPoller  bool          // there will be no idlePoller
+	noHangUps bool          // there will be no hangUps
+	done      chan struct{} // closed when the set is empty; nil while nothing waits for that
 	awaited   atomic.Bool   // done is not nil
 }
 
-// NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
-// goroutine each. Close must be called in the end.
+// NewSet creates an empty Set. plainIO makes connections be read through net.Conn even on Linux, on a goroutine each.
+// Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
 	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
 	if !s.noPoller {
@@ -118,13 +118,13 @@ func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
 	return s
 }
 
-// Limit sets how many connections there may be. Those that are refused are logged now and then. It must be called
-// before Serve.
+// Limit sets how many connections there may be. Refused connections are logged to logger from time to time. It must be
+// called before Serve.
 func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
 	s.admission.limits, s.logger = l, logger
 }
 
-// Close ends what runs beside the connections. The set must be empty, and remain so.
+// Close ends the pollers and loops. The set must be empty, and remain so.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.noPoller = true
@@ -141,7 +141,7 @@ func (s *Set) Close() {
 	s.engine.HangUps.Close()
 }
 
-// openIdlePoller returns idlePoller, made if need be; nil where there can be none.
+// openIdlePoller returns idlePoller, which it creates if necessary; nil if there can be none.
 func (s *Set) openIdlePoller() *poller {
 	if l := s.idlePoller.Load(); l != nil {
 		return l
@@ -166,7 +166,7 @@ func (s *Set) openIdlePoller() *poller {
 	return l
 }
 
-// openHangUps returns hangUps, made if need be; nil where there can be none.
+// openHangUps returns hangUps, which it creates if necessary; nil if there can be none.
 func (s *Set) openHangUps() *poller {
 	if l := s.hangUps.Load(); l != nil {
 		return l
@@ -178,7 +178,7 @@ func (s *Set) openHangUps() *poller {
 	}
 	l, err := openPoller(func(c *Conn) {
 		defer s.recovered()
-		if c.peerGone() { // the event may be of an earlier connection with the same descriptor
+		if c.peerGone() { // the event may be about an earlier connection with the same descriptor
 			c.hungUp.Store(true)
 		}
 	})
@@ -190,8 +190,8 @@ func (s *Set) openHangUps() *poller {
 	return l
 }
 
-// peerGone reports whether the client has left. One that only half-closes a connection of a layer-4 route has said all that it has to say, and wants
-// the answer.
+// peerGone reports whether the client has left. A client that only half-closes a connection of a layer-4 route has sent
+// all its data, and still wants the answer.
 func (c *Conn) peerGone() bool {
 	if c.side.Mode.L4() {
 		return listen.PeerReset(c.raw)
@@ -199,8 +199,8 @@ func (c *Conn) peerGone() bool {
 	return listen.PeerGone(c.raw)
 }
 
-// Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty
-// sees the connection.
+// Serve runs a connection on a new goroutine, or closes it if there are too many. When Serve returns, Empty takes the
+// connection into account.
 func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Port) {
 	peer := tcp.Peer()
 	client, proxied := peer.Addr(), port.Connections.ProxyProtocol
@@ -211,7 +211,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Po
 	}
 	key, ok := s.enter(socket, client, port)
 	if !ok {
-		tcp.ResetOnClose() // so that the kernel keeps nothing of it either
+		tcp.ResetOnClose() // so that the kernel keeps no state for it either
 		tcp.Close()
 		return
 	}
@@ -221,7 +221,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Po
 	s.begin(c, (*Conn).start)
 }
 
-// enter counts a connection that was accepted; false is that there are too many.
+// enter counts an accepted connection. It returns false if there are too many.
 func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.Port) (key clientKey, ok bool) {
 	key = keyOf(client)
 	limit := observe.LimitMemory
@@ -239,23 +239,23 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	return key, ok
 }
 
-// begin adds a connection to the Set, and has run carry it on.
+// begin adds a connection to the Set and calls run for it on a new goroutine.
 func (s *Set) begin(c *Conn, run func(*Conn)) {
-	// The port is what differs most; connect takes the even ones first.
+	// The port differs most between connections; connect(2) prefers even ports.
 	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
 	c.shard.add(c)
 	go run(c)
 }
 
-// Each calls f for all connections that have a Conn; f must not block nor end one.
+// Each calls f for all connections that have a Conn. f must not block and must not end any.
 func (s *Set) Each(f func(*Conn)) {
 	for i := range s.shards {
 		s.shards[i].each(f)
 	}
 }
 
-// Sweep interrupts what has waited too long. It is called a few times a second, instead of a
-// timer for each request; now is the coarse clock. Parked connections cost it nothing.
+// Sweep interrupts what has waited too long. It is called a few times a second, instead of a timer for each request.
+// now is the coarse clock. Parked connections cost it nothing.
 func (s *Set) Sweep(now int64) {
 	t := sweepTimes{now: now, idleEnd: now}
 	if s.engine.Draining.Load() {
@@ -276,7 +276,7 @@ func (s *Set) Sweep(now int64) {
 			}
 		}
 		for _, c := range due.dormant {
-			if t.idledSince == 0 { // one of the same shard has failed
+			if t.idledSince == 0 { // another connection of the shard has failed
 				c.parkAgain()
 			} else if !c.goDormant() {
 				s.dormants.notBefore.Store(now + dormantAfter.Milliseconds())
@@ -286,14 +286,14 @@ func (s *Set) Sweep(now int64) {
 	}
 }
 
-// Cut ends all connections, whatever they do: the drain has lasted too long.
+// Cut ends all connections, even if they are in use. It is called when a drain has lasted too long.
 func (s *Set) Cut() {
-	s.l4.cut(observe.ReasonShuttingDown) // before the others, which one may become
-	s.dormants.cut(s)                    // likewise
+	s.l4.cut(observe.ReasonShuttingDown) // before the others, because one of these may become one of them
+	s.dormants.cut(s)                    // for the same reason
 	s.Each(func(c *Conn) { c.cut(observe.ReasonShuttingDown) })
 }
 
-// Empty is closed as soon as there is no connection.
+// Empty returns a channel that is closed as soon as there is no connection.
 func (s *Set) Empty() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,13 +301,13 @@ func (s *Set) Empty() <-chan struct{} {
 	if done == nil {
 		done = make(chan struct{})
 		s.done = done
-		s.awaited.Store(true) // before the look: who removes the last one looks too
+		s.awaited.Store(true) // before the check, because the goroutine that removes the last connection checks too
 	}
 	s.signalEmpty()
 	return done
 }
 
-// signalEmpty closes done where the set is empty; mu is held.
+// signalEmpty closes done if the set is empty. mu must be held.
 func (s *Set) signalEmpty() {
 	if !s.l4.empty() { // before the others, as in Cut
 		return
@@ -334,7 +334,7 @@ func (s *Set) remove(c *Conn) {
 	s.wakeEmpty()
 }
 
-// wakeEmpty follows the end of a connection.
+// wakeEmpty must be called after a connection has ended. It closes done if the set is empty and Empty was called.
 func (s *Set) wakeEmpty() {
 	if !s.awaited.Load() {
 		return
@@ -346,11 +346,11 @@ func (s *Set) wakeEmpty() {
 	}
 }
 
-// sweep looks at one connection, and reports whether its hang-up must be watched for: nobody else may find out that the
-// client of a request has left while its backend is waited for.
+// sweep checks the timeouts of one connection. It reports whether its hang-up must be watched for: while a request
+// waits for its backend, nothing else would notice that the client has left.
 func (c *Conn) sweep(now int64) (watch bool) {
 	c.sweepWire(now)
-	if h := c.http2.Load(); h != nil { // which looks after its timeouts itself
+	if h := c.http2.Load(); h != nil { // HTTP/2 checks its timeouts itself
 		if c.set.engine.Draining.Load() {
 			h.Drain()
 		}
@@ -396,17 +396,18 @@ func (c *Conn) sweepWire(now int64) {
 	switch kind, at, seen := c.wireWait.get(); {
 	case (kind == waitWrite || kind == waitTunnelWrite) && now >= at:
 		c.interrupt(&c.wireWait, seen, func() {})
-	case kind == waitExpired: // still: a deadline that was set in the same moment has undone it
+	case kind == waitExpired: // still blocked: a deadline set at the same moment has undone the interruption
 		c.tcp.SetWriteDeadline(longAgo)
 	}
 }
 
-// expire interrupts a wait on the client unless it ended meanwhile.
+// expire interrupts a wait for the client unless it has ended meanwhile.
 func (c *Conn) expire(s *waitState, seen uint64, idled bool) {
 	c.interrupt(s, seen, func() { c.idled = idled })
 }
 
-// interrupt is expire, and reports whether it did; note is called before anybody can see that, with mu held.
+// interrupt interrupts a wait and reports whether it did so. It calls note with mu held, before other goroutines can
+// see the interruption.
 func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -425,16 +426,17 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	return true
 }
 
-// cut ends a connection whatever it does; the reason is that of its requests.
+// cut ends a connection even if it is in use. Its requests end with the reason.
 func (c *Conn) cut(reason observe.Reason) {
 	c.watch.Cut(reason)
 	_, tunnel := c.tunnel().used()
 	if _, writing := c.WritingSince(); tunnel || writing {
-		// Nobody must take this for the end of a body without a length or of what the other side of a tunnel has sent, and the kernel need not keep the rest.
+		// A reset, so that the peer does not take this for the end of a body without a length or of a tunnel's stream,
+		// and the kernel need not keep unsent data.
 		c.tcp.ResetOnClose()
 	}
 	go func() {
-		c.tcp.Close() // from then on it cannot be parked, and what waits for the client ends
+		c.tcp.Close() // from then on it cannot be parked, and whatever waits for the client returns
 		if c.claim() {
 			c.unpark()
 			c.end()

@@ -2,36 +2,36 @@ package client
 
 import "sync"
 
-// shards is how many parts a Set has: so many that cores which accept and end connections seldom
-// meet at a lock, and the sweeper's walk over one holds it briefly.
+// shards is the number of parts of a Set: enough that cores which accept and end connections rarely contend for a lock,
+// and that the sweeper holds each lock only briefly.
 const shards = 64
 
-// shard is a part of a Set.
+// shard is a part of a Set with its own lock.
 type shard struct {
 	mu   sync.Mutex
 	busy connList
-	// parked is in the order in which the connections were parked, which is that in which their idle
-	// times end but for the sweeper's precision.
+	// parked is sorted by when the connections were parked, which is when their idle times end, up to the sweeper's
+	// precision.
 	parked connList
-	// parkedPlain is parked, of those that can become dormant.
+	// parkedPlain is like parked, for connections that can become dormant.
 	parkedPlain connList
-	// parkedOwn holds those with timeouts of their own, and those of HTTP/2 that are disordered, in no order.
+	// parkedOwn holds connections with timeouts of their own and disordered HTTP/2 connections, in no order.
 	parkedOwn connList
-	_         [128 - 72]byte // a shard's lock shares no cache line with another's
+	_         [128 - 72]byte // padding: the locks of two shards share no cache line
 }
 
-// list is doubly linked.
+// list is a doubly linked list.
 type list[T any, P linked[T]] struct{ first, last *T }
 
 type connList = list[Conn, *Conn]
 
-// linked is what can be in one list at a time.
+// linked is an element that can be in one list at a time.
 type linked[T any] interface {
 	*T
 	links() *link[T]
 }
 
-// link is a place in a list.
+// link holds the neighbours of an element in a list.
 type link[T any] struct{ before, after *T }
 
 func (l *link[T]) links() *link[T] { return l }
@@ -82,7 +82,7 @@ func (s *shard) unpark(c *Conn) {
 	s.mu.Unlock()
 }
 
-// parkedOf is the list of parked connections that the connection belongs to, the same as long as it is parked.
+// parkedOf returns the list for a parked connection. It is the same as long as the connection is parked.
 func (s *shard) parkedOf(c *Conn) *connList {
 	switch {
 	case c.timeouts != &c.set.timeouts || c.disordered:
@@ -93,20 +93,20 @@ func (s *shard) parkedOf(c *Conn) *connList {
 	return &s.parked
 }
 
-// lists are all, first those of parked connections.
+// lists returns all lists, those of parked connections first.
 func (s *shard) lists() [4]*connList {
 	return [...]*connList{&s.parkedPlain, &s.parked, &s.parkedOwn, &s.busy}
 }
 
-// remove takes out a connection that is not parked.
+// remove removes a connection that is not parked.
 func (s *shard) remove(c *Conn) {
 	s.mu.Lock()
 	s.busy.remove(c)
 	s.mu.Unlock()
 }
 
-// end calls end for connections until it has reported true so often as most says, and returns how often it has: first for those that
-// are parked, in their order. end must not block.
+// end calls end for connections, the parked ones first and in order, until it has returned true most times. It returns
+// how many times it did. end must not block.
 func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
 	if most <= 0 {
 		return 0
@@ -144,20 +144,20 @@ func (s *shard) each(f func(*Conn)) {
 	}
 }
 
-// found is what the sweeper deals with after it has released the shard's lock, up to the capacity of each.
+// found collects what the sweeper handles after it has released the shard's lock, up to the capacity of each slice.
 type found struct {
-	waiting []*Conn // whose hang-up must be watched for
-	dormant []*Conn // claimed, to become dormant
+	waiting []*Conn // connections whose hang-up must be watched for
+	dormant []*Conn // claimed connections that are to become dormant
 }
 
-// sweepTimes are moments by the coarse clock.
+// sweepTimes are times of the coarse clock.
 type sweepTimes struct {
 	now        int64
-	idleEnd    int64 // parked connections with the Set's timeouts are at their end whose idle time ends then or before
-	idledSince int64 // connections that have idled since then or longer become dormant; 0 is that none does
+	idleEnd    int64 // parked connections with the Set's timeouts end if their idle time ends at or before this
+	idledSince int64 // connections that have been idle since then or longer become dormant; 0 means none
 }
 
-// sweep looks at the connections.
+// sweep checks the connections.
 func (s *shard) sweep(t sweepTimes, due *found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 	}
 }
 
-// isDormantDue reports whether a parked connection has idled for so long that it is to become dormant.
+// isDormantDue reports whether a parked connection has been idle long enough to become dormant.
 func (c *Conn) isDormantDue(t sweepTimes) bool {
 	return c.until-c.timeouts.Idle.Milliseconds() <= t.idledSince
 }

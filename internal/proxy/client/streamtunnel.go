@@ -17,13 +17,13 @@ var (
 	webSocketKeyName = []byte("Sec-WebSocket-Key")
 )
 
-// streamTunnel is what a stream has beside what all have when it is to become a tunnel.
+// streamTunnel is what a stream needs in addition if it may become a tunnel.
 type streamTunnel struct {
 	place counted
-	key   [24]byte // the value of Sec-WebSocket-Key: 16 random bytes in base64 (RFC 6455 section 4.1)
+	key   [24]byte // value of Sec-WebSocket-Key: 16 random bytes in base64 (RFC 6455 section 4.1)
 }
 
-// beginTunnel has what follows the head be the tunnel's, and no body.
+// beginTunnel makes what follows the head belong to the tunnel: the request has no body.
 func (d *stream) beginTunnel() {
 	x := d.ex
 	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
@@ -31,8 +31,8 @@ func (d *stream) beginTunnel() {
 	d.side.Switcher = d
 }
 
-// extend makes of an extended CONNECT (RFC 8441) the request of HTTP/1.1 that it stands for. For a WebSocket that has a key of our own, since a client
-// of HTTP/2 has none, or one that means nothing.
+// extend turns an extended CONNECT (RFC 8441) into the HTTP/1.1 request that it stands for. A WebSocket gets a new
+// Sec-WebSocket-Key, since an HTTP/2 client sends none, or a meaningless one.
 func (d *stream) extend() {
 	x := d.ex
 	x.Extended, x.Upgrade = true, d.s.Head.Protocol
@@ -47,8 +47,8 @@ func (d *stream) extend() {
 	x.Header.Set(webSocketKeyName, d.own.key[:])
 }
 
-// takePlace counts what may become a tunnel as a connection of its client: it may stay as long, and has a connection to a backend of its own. False is that
-// there are too many.
+// takePlace counts a stream that may become a tunnel as a connection of its client: it may last as long, and has its
+// own connection to a backend. It returns false if there are too many.
 func (d *stream) takePlace() bool {
 	s, k := d.c.set, d.c.key
 	limit, ok := s.admit(k, false)
@@ -64,14 +64,14 @@ func (d *stream) takePlace() bool {
 	return true
 }
 
-// leavePlace undoes takePlace, and does nothing where that has not been called, or has refused.
+// leavePlace undoes takePlace. It does nothing if takePlace was not called or returned false.
 func (d *stream) leavePlace() {
 	if d.own != nil {
 		d.c.set.leave(&d.own.place)
 	}
 }
 
-// Switch is exchange.Switcher's.
+// Switch implements exchange.Switcher.
 func (d *stream) Switch(resp *message.Response, _ []byte) error {
 	if err := d.limit.begin(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (d *stream) Switch(resp *message.Response, _ []byte) error {
 	return d.limit.end(err)
 }
 
-// Duplex is exchange.Switcher's.
+// Duplex implements exchange.Switcher.
 func (d *stream) Duplex() tunnel.Duplex {
 	d.s.SetReadDeadline(never)
 	d.s.SetWriteTimeout(d.c.timeouts.TunnelWrite)
@@ -92,13 +92,14 @@ func (d *stream) Duplex() tunnel.Duplex {
 	return streamDuplex{d}
 }
 
-// Moved is exchange.Switcher's.
+// Moved implements exchange.Switcher.
 func (d *stream) Moved(to tunnel.Side, writing bool) { d.tunnel().moved(to, writing) }
 
-// tunnel is the stream as a tunnel, if it is one.
+// tunnel returns the wait states of the stream as a tunnel. They are meaningful only if it is one.
 func (d *stream) tunnel() tunnelWaits { return tunnelWaits{d.c.set, &d.toClient, &d.toBackend} }
 
-// streamDuplex is a stream as the end of a tunnel: END_STREAM stands for the FIN of TCP, RST_STREAM for RST (RFC 8441 section 5).
+// streamDuplex is a stream as the end of a tunnel: END_STREAM corresponds to the FIN of TCP, RST_STREAM to RST (RFC
+// 8441 section 5).
 type streamDuplex struct{ d *stream }
 
 // ReadInto implements tunnel.Duplex.
@@ -109,7 +110,7 @@ func (e streamDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 	return e.d.s.Read(b.Take())
 }
 
-// WasReset implements tunnel.Duplex: a read tells of RST_STREAM, whatever was written.
+// WasReset implements tunnel.Duplex. A read reports RST_STREAM, whatever was written.
 func (e streamDuplex) WasReset() bool { return false }
 
 // Write implements tunnel.Duplex.
@@ -123,13 +124,13 @@ func (e streamDuplex) Write(b []byte) (int, error) {
 // CloseWrite implements tunnel.Duplex.
 func (e streamDuplex) CloseWrite() error { return e.d.s.Write(nil, true) }
 
-// Interrupt implements tunnel.Duplex. It may be called while the connection's lock is held, see gone.
+// Interrupt implements tunnel.Duplex. It may be called with the connection's lock held, see gone.
 func (e streamDuplex) Interrupt() { e.d.s.Interrupt() }
 
 // streamTunnels are the streams of a connection that are tunnels. The zero value has none.
 type streamTunnels struct {
 	mu   sync.Mutex
-	open map[*stream]struct{} // nil before the first
+	open map[*stream]struct{} // nil before the first tunnel
 }
 
 func (t *streamTunnels) add(d *stream) {
@@ -141,7 +142,8 @@ func (t *streamTunnels) add(d *stream) {
 	t.open[d] = struct{}{}
 }
 
-// remove reports whether the stream was a tunnel. Nobody interrupts it any more when it returns.
+// remove removes the stream and reports whether it was a tunnel. After it returns, the stream is not interrupted any
+// more.
 func (t *streamTunnels) remove(d *stream) (was bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +154,7 @@ func (t *streamTunnels) remove(d *stream) (was bool) {
 	return was
 }
 
-// each calls f for all tunnels; f must not block, nor call anything of t.
+// each calls f for all tunnels. f must not block, and must not call methods of t.
 func (t *streamTunnels) each(f func(*stream)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +163,7 @@ func (t *streamTunnels) each(f func(*stream)) {
 	}
 }
 
-// expire ends tunnels through which nothing moves.
+// expire ends tunnels that have moved nothing for too long.
 func (t *streamTunnels) expire(now int64) {
 	t.each(func(d *stream) {
 		if d.tunnel().expired(now) {
@@ -170,7 +172,7 @@ func (t *streamTunnels) expire(now int64) {
 	})
 }
 
-// end evicts and ends a tunnel, and reports whether that is open and does not end already.
+// end ends a tunnel and stops counting it. It reports whether the tunnel was open and not ending already.
 func (t *streamTunnels) end(d *stream) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

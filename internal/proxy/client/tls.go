@@ -11,8 +11,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
-// writeWire writes for TLS, by way of w, one piece at a time. TLS writes by itself too, in a read: an answer to a KeyUpdate (RFC 8446 section 4.6.3), or an alert.
-// A client need not take that, and what bounds the read does not end it. Others who write have bounds of their own, which are no later than this one.
+// writeWire writes one piece for TLS to w. TLS also writes by itself during a read: the answer to a KeyUpdate (RFC 8446
+// section 4.6.3), or an alert. The client need not take that, and the read's own timeout does not end it. Other writers
+// have timeouts of their own, which are no later than this one.
 func (c *Conn) writeWire(w io.Writer, b []byte) (int, error) {
 	state, limit := waitWrite, c.timeouts.WriteIdle
 	if _, tunnel := c.tunnel().used(); tunnel {
@@ -23,13 +24,13 @@ func (c *Conn) writeWire(w io.Writer, b []byte) (int, error) {
 	if !c.leave(&c.wireWait) {
 		c.wireWait.set(waitNothing, 0)
 		if err == nil {
-			err = os.ErrDeadlineExceeded // and so would be the next
+			err = os.ErrDeadlineExceeded // the next write would fail with it too
 		}
 	}
 	return n, err
 }
 
-// acceptTLS runs a connection to a port with listeners of protocol TLS, all of which terminate it.
+// acceptTLS runs a connection to a port whose TLS listeners all terminate TLS.
 func (c *Conn) acceptTLS() {
 	if !c.handshake(c.handshakeEnd()) {
 		c.end()
@@ -38,7 +39,8 @@ func (c *Conn) acceptTLS() {
 	c.afterHandshake()
 }
 
-// afterHandshake runs a connection as the listener has it that the server name has chosen, maybe beside others of HTTPS.
+// afterHandshake runs a connection by the mode of the listener that the server name selected. The port may also have
+// HTTPS listeners.
 func (c *Conn) afterHandshake() {
 	if l := c.listener(); l != nil && l.Mode == snapshot.HTTPS {
 		c.side.Mode = snapshot.HTTPS
@@ -49,13 +51,14 @@ func (c *Conn) afterHandshake() {
 	c.join("TLS")
 }
 
-// acceptPassthrough runs a connection to a port with a listener that does not terminate TLS. The server name that the connection begins with tells whether
-// it is for that listener; if not, the handshake begins with what was read, and what it finds counts.
+// acceptPassthrough runs a connection to a port with a listener that passes TLS through. The server name in the
+// ClientHello shows whether the connection is for that listener. If not, the handshake begins with the bytes read, and
+// its result counts.
 func (c *Conn) acceptPassthrough() {
 	by := c.handshakeEnd()
 	name, err := c.peekServerName(by)
 	switch {
-	case errors.Is(err, tls.ErrNotHello): // which crypto/tls finds too, and tells the client
+	case errors.Is(err, tls.ErrNotHello): // crypto/tls finds that too, and sends an alert
 	case err != nil:
 		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, "", err)
 		c.end()
@@ -74,7 +77,7 @@ func (c *Conn) acceptPassthrough() {
 	c.afterHandshake()
 }
 
-// listener is the one of now that has the server name, nil for none.
+// listener returns the listener in the current configuration that has the server name, or nil.
 func (c *Conn) listener() *snapshot.Listener { return c.set.listener(c.side.Socket, c.side.ServerName) }
 
 func (s *Set) listener(socket *snapshot.Socket, serverName []byte) *snapshot.Listener {
@@ -86,8 +89,8 @@ func (s *Set) listener(socket *snapshot.Socket, serverName []byte) *snapshot.Lis
 	return l
 }
 
-// peekServerName waits until the ClientHello is there or by has come, by the coarse clock, and returns the server name in it. What it has read remains
-// unread.
+// peekServerName waits for the ClientHello until by, a time of the coarse clock, and returns the server name in it.
+// What it has read remains unread.
 func (c *Conn) peekServerName(by int64) (name []byte, err error) {
 	c.wait.set(waitHandshake, by)
 	name, err = c.readHello()
@@ -121,13 +124,13 @@ func (c *Conn) readHello() ([]byte, error) {
 	}
 }
 
-// replay is a wire from which comes first what was read already.
+// replay is a wire that first returns bytes that were already read.
 type replay struct {
 	*wire
 	early []byte
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (r *replay) Read(b []byte) (int, error) {
 	if len(r.early) == 0 {
 		return r.wire.Read(b)

@@ -14,12 +14,13 @@ import (
 
 // duplex is a connection as the end of a tunnel.
 type duplex struct {
-	net.Conn // what is written to
+	net.Conn // written to
 	c        *Conn
-	early    []byte // what was read already, as much as a Buffer takes at most, see tunnel.Socket
+	early    []byte // bytes already read, at most as many as a Buffer holds, see tunnel.Socket
 }
 
-// newDuplex makes the connection the end of a tunnel, which gives back what it has read to. It must not be called within a step.
+// newDuplex makes the connection the end of a tunnel, and returns its read buffer to the pool. It must not be called
+// within a step.
 func newDuplex(c *Conn) *duplex {
 	c.tunnel().begin()
 	d := &duplex{c.writingApart(), c, bytes.Clone(c.in[c.r:c.w])}
@@ -27,13 +28,13 @@ func newDuplex(c *Conn) *duplex {
 	return d
 }
 
-// tunnelWaits is what both directions of a tunnel wait for: bytes for a side, or that side to take them.
+// tunnelWaits are the wait states of both directions of a tunnel: for bytes for a side, or for that side to take them.
 type tunnelWaits struct {
 	set                 *Set
 	toClient, toBackend *waitState
 }
 
-// tunnel is the connection as a tunnel, if it is one.
+// tunnel returns the wait states of the connection as a tunnel. They are meaningful only if it is one.
 func (c *Conn) tunnel() tunnelWaits { return tunnelWaits{c.set, &c.wait, &c.bodyWait} }
 
 func (t tunnelWaits) begin() {
@@ -41,7 +42,7 @@ func (t tunnelWaits) begin() {
 	t.moved(tunnel.Backend, false)
 }
 
-// moved notes that bytes have moved towards an end of the tunnel, and whether they are being written to it.
+// moved records that bytes have moved towards a side of the tunnel, and whether they are being written to it.
 func (t tunnelWaits) moved(to tunnel.Side, writing bool) {
 	wait, state, limit := t.toClient, waitTunnel, t.set.timeouts.Tunnel
 	if to == tunnel.Backend {
@@ -53,7 +54,8 @@ func (t tunnelWaits) moved(to tunnel.Side, writing bool) {
 	wait.set(state, t.set.engine.Now()+limit.Milliseconds())
 }
 
-// expired reports whether the tunnel is to end: one of both ends does not take what it is sent, or nothing comes from either.
+// expired reports whether the tunnel is to end: one side does not take what it is sent, or nothing comes from either
+// side.
 func (t tunnelWaits) expired(now int64) bool {
 	idle := true
 	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
@@ -67,7 +69,7 @@ func (t tunnelWaits) expired(now int64) bool {
 	return idle
 }
 
-// used returns when bytes have last moved through the tunnel, by the coarse clock; false where it is none.
+// used returns when bytes last moved through the tunnel, by the coarse clock. It returns false if there is no tunnel.
 func (t tunnelWaits) used() (ms int64, tunnel bool) {
 	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		switch waits, at, _ := w.get(); waits {
@@ -82,13 +84,14 @@ func (t tunnelWaits) used() (ms int64, tunnel bool) {
 	return ms, true
 }
 
-// rests reports whether nothing has moved for so long that the tunnel should be suspended.
+// rests reports whether nothing has moved for long enough to suspend the tunnel.
 func (t tunnelWaits) rests(now int64) bool {
 	ms, ok := t.used()
 	return ok && now >= ms+suspendAfter.Milliseconds() && t.held() == 0
 }
 
-// stuck returns since when a side of the tunnel has been sent what it has not taken yet, by the coarse clock; false where none has.
+// stuck returns since when a side of the tunnel has not taken what it was sent, by the coarse clock. It returns false
+// if both sides have taken everything.
 func (t tunnelWaits) stuck() (ms int64, stuck bool) {
 	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		if waits, at, _ := w.get(); waits == waitTunnelWrite {
@@ -100,7 +103,8 @@ func (t tunnelWaits) stuck() (ms int64, stuck bool) {
 	return ms, stuck
 }
 
-// held is how many bytes the tunnel holds, or may hold: a buffer for each side that has not taken yet what it was sent.
+// held returns an upper bound of the bytes that the tunnel holds: a buffer for each side that has not taken what it was
+// sent.
 func (t tunnelWaits) held() (bytes int) {
 	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		if waits, _, _ := w.get(); waits == waitTunnelWrite {
@@ -125,10 +129,11 @@ func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 // WasReset implements tunnel.Duplex.
 func (d *duplex) WasReset() bool { return d.c.readToEnd() && listen.WasReset(d.c.raw) }
 
-// readToEnd reports, of a connection whose stream has ended, whether its socket was read to the end, and not to a close_notify alone.
+// readToEnd reports whether the socket of a connection whose stream has ended was read to the end, not only to a
+// close_notify.
 func (c *Conn) readToEnd() bool { return c.nc == net.Conn(c.tcp) || c.wireEnded() }
 
-// readAny reads from a connection in the clear or over TLS.
+// readAny reads from a connection with or without TLS.
 func (c *Conn) readAny(b tunnel.Buffer) (int, error) {
 	switch {
 	case c.nc == net.Conn(c.tcp):
@@ -139,7 +144,7 @@ func (c *Conn) readAny(b tunnel.Buffer) (int, error) {
 	return c.readRecords(b)
 }
 
-// readPlain reads from a connection in the clear.
+// readPlain reads from a connection without TLS.
 func (c *Conn) readPlain(b tunnel.Buffer) (int, error) {
 	if c.set.plainIO {
 		return c.tcp.Read(b.Take())
@@ -147,7 +152,8 @@ func (c *Conn) readPlain(b tunnel.Buffer) (int, error) {
 	return c.readSocket(b)
 }
 
-// CloseWrite implements tunnel.Duplex. Over TLS that takes bytes, for which it waits until there is room: crypto/tls would give up after 5 s.
+// CloseWrite implements tunnel.Duplex. With TLS this sends bytes, so it waits until there is room: crypto/tls would
+// give up after 5 s.
 func (d *duplex) CloseWrite() error {
 	if d.c.nc != net.Conn(d.c.tcp) {
 		if err := listen.AwaitWritable(d.c.raw); err != nil {
@@ -160,10 +166,10 @@ func (d *duplex) CloseWrite() error {
 // Interrupt implements tunnel.Duplex.
 func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }
 
-// acceptTCP runs a connection to a listener of protocol TCP.
+// acceptTCP runs a connection to a TCP listener.
 func (c *Conn) acceptTCP() { c.join("TCP") }
 
-// join runs a connection of a layer-4 route to its end; the protocol is what the access log has.
+// join runs a connection of a layer-4 route to its end. protocol is for the access log.
 func (c *Conn) join(protocol string) {
 	c.side.Protocol = protocol
 	c.joined(c.http1State().ex.Join(c.tcp.Peer(), c.tcp.Local()))
@@ -176,26 +182,27 @@ func (c *Conn) joined(o exchange.Outcome) {
 		return
 	}
 	if !o.Complete {
-		c.tcp.ResetOnClose() // no end of the stream that was not the backend's
+		c.tcp.ResetOnClose() // a reset, because the backend did not end the stream
 	}
 	c.end()
 }
 
-// unlessSuspended returns the outcome of an exchange, unless its tunnel is suspended: away is that the connection belongs to whoever is woken.
+// unlessSuspended returns the outcome of an exchange, or away if its tunnel is suspended: then the goroutine that is
+// woken owns the connection.
 func (c *Conn) unlessSuspended(o exchange.Outcome) (_ exchange.Outcome, away bool) {
 	for o.Suspended {
 		c.rests.Store(true)
 		if c.h1.ex.Await(c.wakeTunnel) {
 			return o, true
 		}
-		o = c.h1.ex.Resume() // it ends, or cannot be watched and shall not be suspended again
+		o = c.h1.ex.Resume() // it has ended, or cannot be watched and is not suspended again
 	}
 	return o, false
 }
 
 func (c *Conn) wakeTunnel() { go c.resumeTunnel() }
 
-// resumeTunnel goes on with a connection whose tunnel was suspended.
+// resumeTunnel continues with a connection whose tunnel was suspended.
 func (c *Conn) resumeTunnel() {
 	defer c.recovered()
 	c.rests.Store(false)
@@ -207,16 +214,16 @@ func (c *Conn) resumeTunnel() {
 	}
 }
 
-// Switch is exchange.Switcher's.
+// Switch implements exchange.Switcher.
 func (s http1Side) Switch(resp *message.Response, protocol []byte) error {
 	st := s.c.h1
-	st.framing, st.keep = http1.UntilClose, false // what breaks off is reset
+	st.framing, st.keep = http1.UntilClose, false // a tunnel that breaks off is reset
 	st.out = http1.AppendResponseHead(st.out[:0], resp, http1.NoBody, -1, http1.Hop{Upgrade: protocol})
 	return s.c.write(st.out, false)
 }
 
-// Duplex is exchange.Switcher's.
+// Duplex implements exchange.Switcher.
 func (s http1Side) Duplex() tunnel.Duplex { return newDuplex(s.c) }
 
-// Moved is exchange.Switcher's.
+// Moved implements exchange.Switcher.
 func (s http1Side) Moved(to tunnel.Side, writing bool) { s.c.tunnel().moved(to, writing) }

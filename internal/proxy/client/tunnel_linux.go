@@ -18,7 +18,8 @@ func (d *duplex) Raw() syscall.RawConn {
 	return d.c.raw
 }
 
-// readRecords reads from TLS outside of the loop, and holds no memory while it waits. What is written meanwhile must leave by a sender.
+// readRecords reads from TLS outside of the loop, and holds no buffer while it waits. What TLS writes meanwhile must be
+// sent by a sender.
 func (c *Conn) readRecords(b exchange.Buffer) (int, error) {
 	u, l := &c.loop.upload, &c.loop
 	if u.ofTunnel == nil {
