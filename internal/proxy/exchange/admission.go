@@ -11,10 +11,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// clockBegan is when the clock began that windows of admission control have.
+// clockBegan is the origin of the times that admission control uses.
 var clockBegan = time.Now()
 
-// admitted reports whether the request may go on, by what became of those before it. What becomes of it itself is recorded once, by one of the functions below.
+// admitted reports whether the request may go on, given the outcomes of earlier requests. Its own outcome is recorded
+// once, by one of the functions below.
 func (x *Exchange) admitted(c *admission.Control) bool {
 	if !c.Admits(time.Since(clockBegan), upstream.Random(&x.fx.Seed)) {
 		return false
@@ -24,14 +25,14 @@ func (x *Exchange) admitted(c *admission.Control) bool {
 	return true
 }
 
-// noteSent follows an attempt: sent is that its backend was sent all of the request, or could have been.
+// noteSent records whether the backend of an attempt was sent all of the request, or could have been.
 func (x *Exchange) noteSent(sent bool) {
 	if sent && x.seldom != nil {
 		x.seldom.sent = true
 	}
 }
 
-// takeAdmission returns where the request is to be recorded, nil where it was or is not to be.
+// takeAdmission returns where the request is to be recorded; nil if it is not to be, or already was.
 func (x *Exchange) takeAdmission() (c *admission.Control) {
 	if x.seldom != nil {
 		c, x.seldom.admission = x.seldom.admission, nil
@@ -39,7 +40,8 @@ func (x *Exchange) takeAdmission() (c *admission.Control) {
 	return c
 }
 
-// recordHead follows the head of the response in x.resp. The status of a gRPC call may come behind its body, see recordTrailer.
+// recordHead records the response by the head in x.resp. The status of a gRPC call may follow after the body, see
+// recordTrailer.
 func (x *Exchange) recordHead() {
 	if x.seldom == nil || x.seldom.admission == nil {
 		return
@@ -53,7 +55,7 @@ func (x *Exchange) recordHead() {
 	x.takeAdmission().RecordHTTP(time.Since(clockBegan), x.resp.Status)
 }
 
-// recordTrailer is for the grpc-status of a call.
+// recordTrailer records the grpc-status of a call.
 func (x *Exchange) recordTrailer(value []byte) {
 	c := x.takeAdmission()
 	if c == nil {
@@ -66,7 +68,8 @@ func (x *Exchange) recordTrailer(value []byte) {
 	c.RecordGRPC(time.Since(clockBegan), code)
 }
 
-// endAdmission records a request that had no response of a backend, or a call of gRPC without a status, unless that says nothing of the backend.
+// endAdmission records a request without a response from a backend, or a gRPC call without a status, unless the backend
+// cannot have caused that.
 func (x *Exchange) endAdmission() {
 	c := x.takeAdmission()
 	switch {
@@ -78,8 +81,8 @@ func (x *Exchange) endAdmission() {
 	}
 }
 
-// failedByBackend reports whether it may be the backend by which a request has failed that has ended. What its client can bring about is not: else it would turn away the
-// requests of others.
+// failedByBackend reports whether the backend may have caused the failure of a request that has ended. Failures that a
+// client can cause do not count, because they would make the gateway reject other clients' requests.
 func (x *Exchange) failedByBackend() bool {
 	attempts := x.rec.Attempts
 	switch x.rec.Reason {
@@ -88,7 +91,7 @@ func (x *Exchange) failedByBackend() bool {
 	case observe.ReasonRequestTimeout, observe.ReasonBackendTimeout, observe.ReasonUpstreamReset:
 		return attempts > 0 && x.seldom.sent
 	case observe.ReasonCircuitBreakerOpen:
-		attempts-- // the last one was not made
+		attempts-- // the last attempt was not made
 	}
 	return attempts > 0 && x.rec.Reason.Source() != observe.SourceClient
 }

@@ -12,19 +12,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// balancing is what the load balancer of the backend is told of the present request. It is the same in all attempts.
+// balancing is what the load balancer of the backend gets to know of the current request. It is the same for all
+// attempts.
 type balancing struct {
-	settings *upstream.Balancing // nil: there is nothing to tell
+	settings *upstream.Balancing // nil if the load balancer needs nothing
 	info     upstream.PickInfo
-	// cookie is the value of the cookie that the client is given, where it has brought none: fresh tells that.
+	// cookie is the value of the cookie that the client is given. fresh means that the client had sent none.
 	cookie [hashCookieSize]byte
 	fresh  bool
 }
 
-// hashCookieSize is that of 128 random bits in base64.
+// hashCookieSize is the size of 128 random bits in base64.
 const hashCookieSize = 22
 
-// beginBalancing reads what the load balancer of the backend wants to know of the request. The backend is chosen already, and filters have run.
+// beginBalancing collects what the load balancer of the backend uses of the request. It must be called after the
+// backend is chosen and the filters have run.
 func (x *Exchange) beginBalancing() {
 	settings := x.backend.Balancing()
 	if settings == nil || settings.Hash == nil && len(settings.OverrideHeaders) == 0 {
@@ -48,7 +50,7 @@ func (x *Exchange) beginBalancing() {
 	}
 }
 
-// describe tells a load balancer of the present request.
+// describe fills in what the load balancer gets to know of the current request.
 func (x *Exchange) describe(settings *upstream.Balancing, info *upstream.PickInfo) {
 	*info = upstream.PickInfo{}
 	for _, name := range settings.OverrideHeaders {
@@ -68,7 +70,7 @@ func (x *Exchange) describe(settings *upstream.Balancing, info *upstream.PickInf
 	}
 }
 
-// requestHash returns the hash of a request; ok is false where it has nothing of what is hashed.
+// requestHash returns the hash of a request. ok is false if the request has none of the hashed values.
 func (x *Exchange) requestHash(c *config.ConsistentHash) (sum uint64, ok bool) {
 	if c.SourceIp {
 		return x.sourceHash(), true
@@ -84,9 +86,9 @@ func (x *Exchange) requestHash(c *config.ConsistentHash) (sum uint64, ok bool) {
 				h, ok = h.Add(f.Value), true
 			}
 		}
-		h = h.Add(nil) // a value of one field is not that of another
+		h = h.Add(nil) // so that a value of one field hashes differently from the same value of another
 	}
-	var room [128]byte // longer values that are encoded cost an allocation
+	var room [128]byte // longer encoded values cost an allocation
 	for _, name := range c.QueryParams {
 		if value, found := match.QueryValue(x.Query, name, room[:]); found {
 			h, ok = h.Add(value), true
@@ -96,13 +98,14 @@ func (x *Exchange) requestHash(c *config.ConsistentHash) (sum uint64, ok bool) {
 	return h.Sum(), ok
 }
 
-// sourceHash is the hash of the client's address, which a trusted proxy may have told.
+// sourceHash returns the hash of the client's address, which may come from a trusted proxy.
 func (x *Exchange) sourceHash() uint64 {
 	ip := x.rec.ClientAddr.Addr().As16()
 	return upstream.Hash(0).Add(ip[:]).Sum()
 }
 
-// balancedL4 is what a load balancer is told of a connection that is no request, nil where it wants to know nothing: of what is hashed it has an address alone.
+// balancedL4 returns what a load balancer gets to know of a layer-4 connection: only the hash of the client's address.
+// It is nil if the load balancer needs nothing.
 func (x *Exchange) balancedL4() *upstream.PickInfo {
 	settings := x.backend.Balancing()
 	if settings == nil || !settings.Hash.GetSourceIp() {
@@ -111,7 +114,7 @@ func (x *Exchange) balancedL4() *upstream.PickInfo {
 	return &upstream.PickInfo{Hash: x.sourceHash(), Hashed: true}
 }
 
-// balancing returns what there is to tell a load balancer, nil for nothing.
+// balancing returns what the load balancer gets to know; nil if it needs nothing.
 func (x *Exchange) balancing() *balancing {
 	if x.seldom == nil || x.seldom.balancing == nil || x.seldom.balancing.settings == nil {
 		return nil
@@ -126,7 +129,7 @@ var (
 	setCookieField = []byte("Set-Cookie")
 )
 
-// cookieValue returns the value of a cookie, whose opening is "<name>="; an empty one is none.
+// cookieValue returns the value of a cookie. opening is "<name>=". ok is false if there is no cookie, or it is empty.
 func cookieValue(h *message.Fields, opening []byte) (value []byte, ok bool) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -145,8 +148,8 @@ func cookieValue(h *message.Fields, opening []byte) (value []byte, ok bool) {
 	return nil, false
 }
 
-// giveHashCookie puts the cookie that is hashed into the head of a backend's response, where the client has brought none. Where the backend itself sets a cookie
-// of the name, the cookie is the backend's.
+// giveHashCookie adds the hashed cookie to the head of a backend's response if the client has sent none. If the backend
+// itself sets a cookie of that name, the backend's cookie is kept.
 func (x *Exchange) giveHashCookie() {
 	b := x.balancing()
 	if b == nil || !b.fresh {
@@ -163,7 +166,8 @@ func (x *Exchange) giveHashCookie() {
 	x.resp.Header.Add(setCookieField, x.fx.Made(start))
 }
 
-// takeLoadReport takes in the load report of a response's header or trailer section, which is taken out unless clients get it.
+// takeLoadReport reads the load report in a response's header or trailer section, and removes it unless clients are to
+// receive it.
 func (x *Exchange) takeLoadReport(h *message.Fields) {
 	settings := x.backend.Balancing()
 	if settings == nil || !settings.ByReports() {

@@ -16,49 +16,52 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// maxPause is how long one wait is at most: the sweeper looks after each anew.
+// maxPause is the longest single wait, so that the sweeper checks each wait separately.
 const maxPause = 5 * time.Second
 
-// pacing is what an exchange needs to hold its bodies up. It is kept for later exchanges.
+// pacing is what an exchange needs to limit the bandwidth of its bodies. It is kept for later exchanges.
 type pacing struct {
-	timer *time.Timer // stopped while nothing is waited for
-	// woken has something where the wait for the time of a part is to end early.
+	timer *time.Timer // stopped while there is no wait
+	// woken receives a value when the wait for a part should end early.
 	woken chan struct{}
-	// inTurn and inTurnUp are the places of the response and of the request among those that wait.
+	// inTurn and inTurnUp are the places of the response and the request in the queues of their limiters.
 	inTurn, inTurnUp bandwidth.Waiter
 
-	counted bool // among Engine.paced
-	// holds is how many bytes the response holds a part of which waits in a buffer; 0 while the backend or the client is waited for.
+	counted bool // in Engine.paced
+	// holds is how many bytes the response holds while a part of it waits in a buffer; 0 while it waits for the backend
+	// or the client.
 	holds atomic.Uint64
-	ended atomic.Bool // the response is to end, as memory is scarce
+	ended atomic.Bool // the response must end, because memory is scarce
 
-	trailer message.Fields // made here, where the backend's response has none
+	trailer message.Fields // created here if the backend's response has none
 	values  [len(snapshot.DelayTrailers)][20]byte
 	delays
 }
 
-// delays are how long bodies of the present exchange took, and by how much of that they were held up.
+// delays are how long the bodies of the current exchange took, and for how much of that they were held up.
 type delays struct {
 	responseBegun          time.Duration // by BandwidthNow; 0 before the first part
 	response, responseHeld time.Duration
 	requestBegun           time.Duration
-	request, requestHeld   time.Duration // mu of the body is held
+	request, requestHeld   time.Duration // guarded by mu of the body
 }
 
 // errScarce ends a response that is held up while memory is scarce.
 var errScarce = errors.New("a response that is held up ends for its memory")
 
-// pacedResponses are the responses that were held up and have not ended. Each of them has a buffer with what waits for its time.
+// pacedResponses are the responses that have been held up and have not ended. Each of them may have a buffer with data
+// that waits.
 type pacedResponses struct {
 	mu    sync.Mutex
-	since map[*pacing]time.Duration // when each was held up first, by BandwidthNow
+	since map[*pacing]time.Duration // when each was first held up, by BandwidthNow
 }
 
-// pacedFor is for how long a response was held up at least that EndPaced ends.
+// pacedFor is how long a response must have been held up before EndPaced may end it.
 const pacedFor = 5 * time.Second
 
-// EndPaced ends responses that are held up, those first that are for longest, until they have had so many bytes of memory together, and returns how many, and what they have held. Those that
-// wait for their backend hold no buffer, so that ending them would free nothing; for those that wait for their client see client.Set.EndStuckResponses.
+// EndPaced ends responses that are held up, the longest held up first, until the ended ones have held that many bytes
+// together. It returns their number and the bytes they held. Responses that wait for their backend hold no buffer, so
+// ending them would free nothing. For those that wait for their client see client.Set.EndStuckResponses.
 func (e *Engine) EndPaced(bytes uint64) (ended int, freed uint64) {
 	r := &e.paced
 	r.mu.Lock()
@@ -82,7 +85,7 @@ func (e *Engine) EndPaced(bytes uint64) (ended int, freed uint64) {
 	return ended, freed
 }
 
-// countPaced notes that the response is held up, until endPacing.
+// countPaced records that the response is held up, until endPacing.
 func (x *Exchange) countPaced(p *pacing) {
 	if p.counted {
 		return
@@ -97,7 +100,7 @@ func (x *Exchange) countPaced(p *pacing) {
 	r.since[p] = snapshot.BandwidthNow()
 }
 
-// endPacing comes before the end of the exchange.
+// endPacing must be called before the end of the exchange.
 func (x *Exchange) endPacing() {
 	if x.seldom == nil || x.seldom.pacing == nil || !x.seldom.pacing.counted {
 		return
@@ -118,19 +121,19 @@ func (p *pacing) interrupt() {
 	}
 }
 
-// paces returns what the exchange needs to hold bodies up.
+// paces returns the exchange's pacing, which it creates if necessary.
 func (x *Exchange) paces() *pacing {
 	s := x.mayNeed()
 	if s.pacing == nil {
 		p := &pacing{woken: make(chan struct{}, 1)}
 		p.inTurn.Wake = p.interrupt
-		p.inTurnUp.Wake = func() { go x.body.wake() } // who calls it may hold the lock of another body
+		p.inTurnUp.Wake = func() { go x.body.wake() } // the caller may hold the lock of another body
 		s.pacing = p
 	}
 	return s.pacing
 }
 
-// beginPacing comes before any attempt of a request whose rule limits bandwidth.
+// beginPacing must be called before any attempt of a request whose rule limits bandwidth.
 func (x *Exchange) beginPacing(b *snapshot.BandwidthLimit) {
 	x.paces().delays = delays{}
 	if b.Request != nil && len(x.Whole) > 0 {
@@ -138,7 +141,7 @@ func (x *Exchange) beginPacing(b *snapshot.BandwidthLimit) {
 	}
 }
 
-// responseLimiter is what holds the response up, nil where nothing does.
+// responseLimiter returns the limiter of the response, nil if there is none.
 func (x *Exchange) responseLimiter() *bandwidth.Limiter {
 	if x.rule == nil || x.rule.Bandwidth == nil {
 		return nil
@@ -146,7 +149,7 @@ func (x *Exchange) responseLimiter() *bandwidth.Limiter {
 	return x.rule.Bandwidth.Response
 }
 
-// requestLimiter is what holds the request up, nil where nothing does.
+// requestLimiter returns the limiter of the request, nil if there is none.
 func (x *Exchange) requestLimiter() *bandwidth.Limiter {
 	if x.rule == nil || x.rule.Bandwidth == nil {
 		return nil
@@ -154,7 +157,8 @@ func (x *Exchange) requestLimiter() *bandwidth.Limiter {
 	return x.rule.Bandwidth.Request
 }
 
-// sendPart sends a part of the body of a response, behind its head. Where it is held up it goes in smaller ones, each when its time has come.
+// sendPart sends a part of the body of a response, after its head. If a limiter holds it up, it is sent in smaller
+// parts, each when the limiter allows it.
 func (x *Exchange) sendPart(a *attempt, part Part) error {
 	l := x.responseLimiter()
 	if l == nil || part.At == part.End {
@@ -168,7 +172,7 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 		if err := x.pace(a, l, n, Holds(part.IsLittle())); err != nil {
 			return err
 		}
-		p := Part{Buf: part.Buf[:at+n], At: at, End: at + n} // without room behind it, as that has the next one
+		p := Part{Buf: part.Buf[:at+n], At: at, End: at + n} // without room after it, where the next part is
 		if at += n; at == end {
 			if p.Last, p.Trailer = part.Last, part.Trailer; p.Last {
 				x.tellDelays(&p)
@@ -182,7 +186,8 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 	}
 }
 
-// pace waits until n bytes of the response may pass, which stand in a buffer for which it holds so much. It fails where the attempt would fail to read, and with errScarce.
+// pace waits until n bytes of the response may be sent. They are in a buffer of holds bytes. It fails with the error
+// that reading from the attempt would fail with, or with errScarce.
 func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int, holds uint64) error {
 	p, now := x.paces(), snapshot.BandwidthNow()
 	if p.responseBegun == 0 {
@@ -217,7 +222,7 @@ func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int, holds uint64) e
 		}
 	}
 	p.responseHeld += snapshot.BandwidthNow() - now
-	w.begin(a) // which is interrupted where the client has left, or a limit has run out
+	w.begin(a) // a is interrupted if the client has left or a limit has expired
 	if p.ended.Load() {
 		return errScarce
 	}
@@ -227,7 +232,7 @@ func (x *Exchange) pace(a *attempt, l *bandwidth.Limiter, n int, holds uint64) e
 	return nil
 }
 
-// rest waits for so long, or until something is to end that. The sweeper looks meanwhile whether the client has left.
+// rest waits for d, or until it is woken. Meanwhile the sweeper checks whether the client has left.
 func (x *Exchange) rest(p *pacing, d time.Duration) {
 	if p.timer == nil {
 		p.timer = time.NewTimer(d)
@@ -243,7 +248,7 @@ func (x *Exchange) rest(p *pacing, d time.Duration) {
 	p.timer.Stop()
 }
 
-// tellDelays adds fields to the trailer section of a response, if the rule wants that.
+// tellDelays adds the delays to the trailer section of a response, if the rule requires it.
 func (x *Exchange) tellDelays(part *Part) {
 	names := x.rule.Bandwidth.Trailers
 	p := x.paces()
@@ -263,7 +268,7 @@ func (x *Exchange) tellDelays(part *Part) {
 	}
 }
 
-// takeWhole makes a body that came with its head one that is sent as its parts may pass.
+// takeWhole makes a body that arrived with its head one that is sent in parts as the limiter allows.
 func (b *requestBody) takeWhole() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -280,7 +285,7 @@ func (b *requestBody) takeWhole() {
 	}
 }
 
-// trailer is the trailer section of the body.
+// trailer returns the trailer section of the body.
 func (b *requestBody) trailer() *message.Fields {
 	if b.inMemory {
 		return nil
@@ -288,14 +293,15 @@ func (b *requestBody) trailer() *message.Fields {
 	return b.x.Client.Body.Trailer()
 }
 
-// stop has the client send no more of it.
+// stop makes the client send no more of the body.
 func (b *requestBody) stop() {
 	if !b.inMemory {
 		b.x.Client.Body.Stop()
 	}
 }
 
-// pace waits until a part of data, which next has returned, may pass, and returns the part. ok is false where nothing is to be sent any more.
+// pace waits until a part of data, which next has returned, may be sent, and returns the part. ok is false if nothing
+// is to be sent any more.
 func (b *requestBody) pace(l *bandwidth.Limiter, number int, data []byte, last bool) (part []byte, ends, ok bool) {
 	n := min(l.Part(), len(data))
 	if n == 0 {
@@ -340,7 +346,7 @@ func (b *requestBody) pace(l *bandwidth.Limiter, number int, data []byte, last b
 	return nil, false, false
 }
 
-// wake has all that wait for a change of the body look again.
+// wake makes all goroutines that wait for a change of the body check again.
 func (b *requestBody) wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

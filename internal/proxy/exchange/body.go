@@ -12,60 +12,61 @@ import (
 )
 
 const (
-	// uploadGrace is how long an upload may go on after its response is complete.
+	// uploadGrace is how long an upload may continue after its response is complete.
 	uploadGrace = time.Second
-	// replayable is how many bytes of a streamed request body are kept where the rule says nothing of it, so that the request can be sent again when
-	// a backend has not processed it (RFC 9113 section 8.7).
+	// replayable is how many bytes of a streamed request body are kept if the rule does not configure it, so that the
+	// request can be sent again if a backend has not processed it (RFC 9113 section 8.7).
 	replayable = 64 << 10
 )
 
-// requestBody is the body of an exchange's request. Where it did not come whole with its head, it is read once from the
-// client, by whichever goroutine needs more of it, and each attempt sends it from its first byte on, through a cursor. What was
-// read is kept until no attempt can need it: bytes that are forgotten end the way for further attempts, so
-// that no backend is sent a body without its beginning. All of its state is bodyState, which is new for each
+// requestBody is the body of an exchange's request. If it did not arrive completely with its head, it is read from the
+// client once, by whichever goroutine needs more of it. Each attempt sends it from its first byte on, through a cursor.
+// What was read is kept until no attempt can need it. After bytes were discarded no further attempt is possible, so
+// that no backend is sent a body without its beginning. bodyState holds all of its state, and is reset for each
 // exchange.
 type requestBody struct {
 	x    *Exchange
 	mu   sync.Mutex
-	cond sync.Cond // of mu: something of bodyState has changed
+	cond sync.Cond // of mu: a part of bodyState has changed
 	bodyState
 }
 
-// bodyState is guarded by mu, but for in, continued and whole.
+// bodyState is guarded by mu, except for in, continued and whole.
 type bodyState struct {
-	first, last *piece // what is at hand of the body, up to end
-	from, end   int64  // where in the body that begins, and how much was read
-	err         error  // what was wrong with the client: a timeout, an *http1.Error or the end of the stream
-	complete    bool   // the body has been read to its end
-	inMemory    bool   // it came with its head, and nothing of it is the client's any more
+	first, last *piece // the part of the body that is available, up to end
+	from, end   int64  // the offset in the body at which that part begins, and the number of bytes read
+	err         error  // what went wrong with the client: a timeout, an *http1.Error or the end of the stream
+	complete    bool   // the body was read to its end
+	inMemory    bool   // it arrived with its head, and is not read from the client any more
 	reading     bool   // a goroutine waits for the client
-	stopped     bool   // nobody wants more
-	settled     bool   // no other attempt will come
-	pinned      bool   // another attempt will come: nothing is forgotten before it
-	filling     bool   // all of it is waited for before any attempt is made
-	heldBack    bool   // that has ended because memory is scarce
+	stopped     bool   // no more of the body is needed
+	settled     bool   // no other attempt follows
+	pinned      bool   // another attempt follows, so nothing is discarded before it
+	filling     bool   // all of it is awaited before any attempt is made
+	heldBack    bool   // filling was ended because memory is scarce
 	senders     int32  // goroutines that have not ended
-	// continued tells that a 100 was relayed; main goroutine only.
+	// continued means that a 100 was relayed. It belongs to the main goroutine.
 	continued bool
 
 	cursor cursor
 
-	in    buffer.Lender // what is read to; the reading goroutine's
-	whole *piece        // what Request.Whole stands in, where Exchange.Hold has made it; main goroutine only
-	kept  *keptBody     // nil as long as it needed no more than any body
+	in    buffer.Lender // memory to read into; belongs to the reading goroutine
+	whole *piece        // the memory of Request.Whole, if Exchange.Hold has made it; belongs to the main goroutine
+	kept  *keptBody     // nil until the body needs more than any body may keep
 }
 
-// cursor is how far the present attempt has come with the body.
+// cursor is the position of the current attempt in the body.
 type cursor struct {
-	number  int   // counts the attempts; a sender of an earlier one sends nothing more
-	at      int64 // what was sent
+	number  int   // number of the attempt; a sender of an earlier one sends no more
+	at      int64 // bytes sent
 	sending bool  // the sender is writing to the attempt's connection
 	done    bool  // the last byte was sent
-	// piece is one that begins at or before at, or nil where that is the first, so that nobody looks through those before it.
+	// piece is a piece that begins at or before at, to avoid a search through the earlier ones; nil means the first.
 	piece *piece
 }
 
-// Hold returns memory for a body of n bytes, buffer.Size at most, that is there as a whole. It is the exchange's.
+// Hold returns memory for a body of n bytes, at most buffer.Size, that has arrived completely. It belongs to the
+// exchange.
 func (x *Exchange) Hold(n int) []byte {
 	p := takePiece(n)
 	if p.large != nil {
@@ -75,8 +76,8 @@ func (x *Exchange) Hold(n int) []byte {
 	return p.bytes[:n]
 }
 
-// begin takes what is there of a streamed body, without waiting. It fails where the client does. It follows the filters, which may have read all of the body before they
-// decided on fields of the trailer section.
+// begin takes what has arrived of a streamed body, without waiting. It returns the client's error. It must be called
+// after the filters, which may have read all of the body before they decided on fields of the trailer section.
 func (b *requestBody) begin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +89,7 @@ func (b *requestBody) begin() error {
 	return b.err
 }
 
-// joined returns a body of which all is at hand and nothing was sent, for as long as that is so.
+// joined returns a body of which all is available and nothing was sent. The bytes are valid as long as that is so.
 func (b *requestBody) joined() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +103,7 @@ func (b *requestBody) joined() []byte {
 	return all
 }
 
-// each calls f with all that is at hand of a body of which nothing was sent.
+// each calls f with all available parts of a body of which nothing was sent.
 func (b *requestBody) each(f func([]byte)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +112,8 @@ func (b *requestBody) each(f func([]byte)) {
 	}
 }
 
-// unread reports whether a response of the gateway's own leaves something of the request unread, or may do so: a filter may have read all of it, and once an
-// attempt was made its sender may be stopped.
+// unread reports whether a response of the gateway leaves a part of the request unread, or may do so. A filter may have
+// read all of it, and once an attempt was made its sender may be stopped.
 func (b *requestBody) unread() bool {
 	if !b.x.Streamed {
 		return false
@@ -122,7 +123,7 @@ func (b *requestBody) unread() bool {
 	return !b.complete || b.err != nil || b.cursor.number > 0 && !b.inMemory
 }
 
-// read reads the next part from the client. mu is held, but not meanwhile.
+// read reads the next part from the client. mu must be held; it is released while reading.
 func (b *requestBody) read(wait bool) {
 	b.reading = true
 	var data []byte
@@ -147,26 +148,26 @@ func (b *requestBody) read(wait bool) {
 			b.dropTrailers()
 		}
 		b.add(data)
-	case !b.stopped: // else it is our own doing
+	case !b.stopped: // otherwise the gateway itself has stopped it
 		b.err = err
 	}
 	b.in.Give()
 }
 
-// errBodyTooLarge is that a body whose length was not known beforehand has more bytes than the listener allows.
+// errBodyTooLarge means that a body of unknown length has more bytes than the listener allows.
 var errBodyTooLarge = errors.New("the request body is longer than the listener allows")
 
-// exceedsBody reports whether a request body of so many bytes is longer than the listener allows.
+// exceedsBody reports whether a request body of that many bytes is longer than the listener allows.
 func (x *Exchange) exceedsBody(bytes int64) bool {
 	if x.listener == nil {
-		return false // before that is known
+		return false // the listener is not known yet
 	}
 	most := x.listener.Config.MaxRequestBodyBytes
 	return most > 0 && bytes > most
 }
 
-// dropTrailers takes fields that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two. They are ids, and
-// what filters have decided on.
+// dropTrailers removes fields from the trailer section that are only allowed in the header section, before anything
+// sends it: servers may merge the two. These are request ids, and fields that filters have decided on.
 func (b *requestBody) dropTrailers() {
 	t := b.trailer()
 	if t == nil || t.Len() == 0 {
@@ -175,18 +176,18 @@ func (b *requestBody) dropTrailers() {
 	t.RemoveIf(func(f *message.Field) bool { return message.ClaimsRequestID(f) || b.x.fx.Decided(f.Name) })
 }
 
-// unlocked calls f without mu, which is held again when it returns, also by a panic.
+// unlocked calls f without mu, which is held again when unlocked returns or panics.
 func (b *requestBody) unlocked(f func()) {
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	f()
 }
 
-// growth bounds the size of pieces that are larger than what is put in them.
+// growth is the largest size of pieces that are larger than their contents.
 const growth = 16 << 10
 
-// add takes in what was read; mu is held. What does not fill most of the buffer that it stands in is copied, to what is free of the last
-// piece first, so that the memory held is about as much as the bytes.
+// add stores what was read. mu must be held. Data that does not fill most of its buffer is copied, first to the free
+// part of the last piece, so that the memory held is about as large as the data.
 func (b *requestBody) add(data []byte) {
 	defer b.count()
 	if len(data) > classes[largest-1] {
@@ -199,7 +200,7 @@ func (b *requestBody) add(data []byte) {
 	for len(data) > 0 {
 		p := b.last
 		if p == nil || len(p.bytes) == cap(p.bytes) || p.large != nil {
-			// It grows with the body, so that many small parts need few pieces.
+			// Pieces grow with the body, so that many small parts need few pieces.
 			p = takePiece(max(len(data), min(int(b.end-b.from), growth)))
 			b.append(p)
 		}
@@ -210,7 +211,7 @@ func (b *requestBody) add(data []byte) {
 	}
 }
 
-// append adds a piece behind what was read; mu is held.
+// append adds a piece at the end. mu must be held.
 func (b *requestBody) append(p *piece) {
 	p.at = b.end
 	if b.last == nil {
@@ -221,8 +222,8 @@ func (b *requestBody) append(p *piece) {
 	b.last = p
 }
 
-// forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu
-// is held.
+// forget discards what the current attempt has sent, if no other attempt can follow or if it is too much to keep. mu
+// must be held.
 func (b *requestBody) forget() {
 	if !b.settled && (b.pinned || b.inMemory || b.end <= b.x.replayable()) {
 		return
@@ -241,13 +242,13 @@ func (b *requestBody) forget() {
 	b.count()
 }
 
-// replayable is how many bytes of a streamed body are kept, so that the request can be sent again.
+// replayable returns how many bytes of a streamed body are kept so that the request can be sent again.
 func (x *Exchange) replayable() int64 {
 	if x.rule == nil {
 		return replayable
 	}
 	limit := x.rule.BufferLimit
-	if x.rule.RequestBuffer > replayable { // it was kept anyway
+	if x.rule.RequestBuffer > replayable { // that much was kept anyway
 		limit = max(limit, x.rule.RequestBuffer)
 	}
 	switch e := x.Client.Engine; {
@@ -259,7 +260,7 @@ func (x *Exchange) replayable() int64 {
 	return limit
 }
 
-// atHand reports whether the request could be sent from its first byte on.
+// atHand reports whether the request could be sent again from its first byte.
 func (b *requestBody) atHand() bool {
 	if !b.x.Streamed {
 		return true
@@ -269,7 +270,7 @@ func (b *requestBody) atHand() bool {
 	return b.from == 0 && b.err == nil
 }
 
-// pin is atHand, and keeps it so until the next attempt begins, or there is to be none.
+// pin is like atHand, and keeps the body until the next attempt begins, or until there is to be none.
 func (b *requestBody) pin() bool {
 	if !b.x.Streamed {
 		return true
@@ -280,7 +281,7 @@ func (b *requestBody) pin() bool {
 	return b.pinned
 }
 
-// allAtHand reports whether that needs no more of the client.
+// allAtHand reports whether the whole request could be sent without reading more from the client.
 func (b *requestBody) allAtHand() bool {
 	if !b.x.Streamed {
 		return true
@@ -290,19 +291,20 @@ func (b *requestBody) allAtHand() bool {
 	return b.from == 0 && b.err == nil && b.complete
 }
 
-// keepsBackendWaiting reports whether the backend may have to wait for what is to be sent: the client has not sent it yet, or bandwidth holds it up.
+// keepsBackendWaiting reports whether the backend may have to wait for the body, because the client has not sent it yet
+// or a bandwidth limit holds it up.
 func (b *requestBody) keepsBackendWaiting() bool {
 	return b.x.requestLimiter() != nil || !b.allAtHand()
 }
 
-// allRead reports whether nothing more of the body is to come from the client.
+// allRead reports whether no more of the body is to come from the client.
 func (b *requestBody) allRead() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.complete && b.err == nil
 }
 
-// wholeSent reports whether the present attempt has sent all of the body.
+// wholeSent reports whether the current attempt has sent all of the body.
 func (b *requestBody) wholeSent(a *attempt) bool {
 	if a.whole {
 		return true
@@ -312,7 +314,7 @@ func (b *requestBody) wholeSent(a *attempt) bool {
 	return b.cursor.done
 }
 
-// starved reports whether the present attempt has sent all that the client has sent of a body that is not complete.
+// starved reports whether the current attempt has sent everything that arrived of a body that is not complete.
 func (b *requestBody) starved(a *attempt) bool {
 	if a.whole {
 		return false
@@ -322,7 +324,7 @@ func (b *requestBody) starved(a *attempt) bool {
 	return !b.complete && !b.cursor.done && b.cursor.at == b.end
 }
 
-// failed is what was wrong with the client, nil where nothing was.
+// failed returns what went wrong with the client, nil if nothing did.
 func (b *requestBody) failed() error {
 	if !b.x.Streamed {
 		return nil
@@ -337,7 +339,7 @@ var errPanicked = errors.New("a panic ended the upload")
 
 var errForgotten = errors.New("the beginning of the request body is not at hand any more")
 
-// rewind puts the cursor of a new attempt before the first byte. The attempt before must have been detached.
+// rewind moves the cursor to the first byte for a new attempt. The previous attempt must have been detached.
 func (b *requestBody) rewind() (number int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -351,10 +353,11 @@ func (b *requestBody) rewind() (number int, err error) {
 	return b.cursor.number, nil
 }
 
-// upcoming is what is at hand at the cursor, as far as it stands in one piece, and whether it is the last of the body; mu is held.
+// upcoming returns the bytes at the cursor that are available in one piece, and whether they are the last of the body.
+// mu must be held.
 func (b *requestBody) upcoming() (data []byte, last bool) {
 	at, p := b.cursor.at, cmp.Or(b.cursor.piece, b.first)
-	for p != nil && at >= p.end() && p.next != nil { // the last one may grow
+	for p != nil && at >= p.end() && p.next != nil { // the last piece may grow
 		p = p.next
 	}
 	if b.cursor.piece = p; p != nil && at < p.end() {
@@ -363,13 +366,13 @@ func (b *requestBody) upcoming() (data []byte, last bool) {
 	return data, b.complete && at+int64(len(data)) == b.end
 }
 
-// opening is what a stream is opened with: what is at hand of the body, as far as it stands in one piece. last reports whether it is
-// all of the request.
+// opening returns the part of the body with which a stream is opened: the bytes available in one piece. last reports
+// whether they are all of the request.
 func (b *requestBody) opening() (data []byte, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if data, last = b.upcoming(); len(data) > 0 && b.x.requestLimiter() != nil {
-		return nil, false // each part has its time
+		return nil, false // the limiter decides when each part is sent
 	}
 	if last {
 		t := b.trailer()
@@ -378,8 +381,8 @@ func (b *requestBody) opening() (data []byte, last bool) {
 	return data, last
 }
 
-// next returns what the attempt sends next: with wait at least one byte unless last is set. ok is false where there is nothing to
-// be sent any more. Until sent is called the bytes stay where they are.
+// next returns what the attempt sends next: with wait, at least one byte unless last is set. ok is false if nothing is
+// to be sent any more. The bytes stay valid until sent is called.
 func (b *requestBody) next(number int, wait bool) (data []byte, last, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -396,13 +399,13 @@ func (b *requestBody) next(number int, wait bool) (data []byte, last, ok bool) {
 			b.cond.Wait()
 		default:
 			if b.read(true); b.err != nil {
-				b.unlocked(b.x.Client.Watch.Fail) // who waits for the backend finds the cause in err
+				b.unlocked(b.x.Client.Watch.Fail) // forward finds the cause in err
 			}
 		}
 	}
 }
 
-// sent notes how many bytes of next's were sent, and reports whether there is more to do.
+// sent records how many bytes returned by next were sent, and reports whether there is more to do.
 func (b *requestBody) sent(number, n int, last bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -423,12 +426,12 @@ func (b *requestBody) sent(number, n int, last bool, err error) bool {
 	return !last
 }
 
-// start has the body sent on the attempt by a goroutine of its own, so that a response which starts meanwhile is relayed (full
-// duplex). opened bytes of it were given to the transport when it was opened.
+// start sends the body on the attempt on a new goroutine, so that a response which begins meanwhile is relayed (full
+// duplex). The first opened bytes were passed to the transport when it was opened.
 func (b *requestBody) start(a *attempt, number, opened int) {
 	b.mu.Lock()
 	b.senders++
-	b.cursor.sending = a.headSent || b.x.requestLimiter() != nil // then the head is sent at once
+	b.cursor.sending = a.headSent || b.x.requestLimiter() != nil // the head is sent at once then
 	b.mu.Unlock()
 	go b.send(a.transport, a.headSent, number, opened)
 }
@@ -449,10 +452,10 @@ func (b *requestBody) send(to requestWriter, headSent bool, number, opened int) 
 		b.cond.Broadcast()
 	}()
 	l := b.x.requestLimiter()
-	if l != nil { // the head does not wait for the time of the body
+	if l != nil { // the head does not wait for the limiter of the body
 		headSent = true
 	}
-	if headSent && !b.sent(number, opened, false, to.write(nil, false, nil)) { // once flow control has let that through
+	if headSent && !b.sent(number, opened, false, to.write(nil, false, nil)) { // it returns once flow control has let them through
 		return
 	}
 	for wait := headSent; ; wait = true { // a head that was not sent does not wait for the body
@@ -475,7 +478,7 @@ func (b *requestBody) send(to requestWriter, headSent bool, number, opened int) 
 	}
 }
 
-// detach ends what is under way on the attempt, on which nothing is sent after that.
+// detach ends what is in progress on the attempt. Nothing is sent on it afterwards.
 func (b *requestBody) detach(a *attempt) {
 	if !b.x.Streamed {
 		return
@@ -493,15 +496,15 @@ func (b *requestBody) detach(a *attempt) {
 	}
 }
 
-// settle says that there will be no other attempt: the response has begun. Nothing of the body is kept from now on but what has not
-// been sent.
+// settle records that the response has begun, so that no other attempt follows. From now on only the part of the body
+// that has not been sent is kept.
 func (b *requestBody) settle(a *attempt) {
 	if b.whole == nil && !b.x.Streamed {
 		return
 	}
 	a.unsent = a.whole && !a.transport.releaseBody()
 	if a.unsent {
-		return // and asked again, as nobody tells
+		return // settle is called again, since nothing reports when the transport is done
 	}
 	if b.whole != nil {
 		b.drop()
@@ -516,15 +519,15 @@ func (b *requestBody) settle(a *attempt) {
 	b.forget()
 }
 
-// drop gives up a body that is there as a whole.
+// drop releases a body that arrived completely.
 func (b *requestBody) drop() {
 	b.x.Whole = nil
 	b.whole.free()
 	b.whole = nil
 }
 
-// finish waits for the senders and reports whether all of the body was sent. Where the response is complete they get a moment to end
-// by themselves; else they are interrupted.
+// finish waits for the senders and reports whether all of the body was sent. If the response is complete, they have
+// uploadGrace to end by themselves; otherwise they are interrupted at once.
 func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 	x := b.x
 	if !x.Streamed {
@@ -553,7 +556,7 @@ func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 	return b.cursor.done || a.whole
 }
 
-// waitFor waits for the senders, so long at most; mu is held, but not meanwhile.
+// waitFor waits for the senders, at most for d. mu must be held; it is released while waiting.
 func (b *requestBody) waitFor(d time.Duration) {
 	if b.senders == 0 {
 		return
@@ -571,7 +574,7 @@ func (b *requestBody) waitFor(d time.Duration) {
 	t.Stop()
 }
 
-// release gives all memory back. No attempt is under way.
+// release releases all memory. No attempt may be in progress.
 func (b *requestBody) release() {
 	if b.whole != nil {
 		b.drop()
@@ -579,7 +582,7 @@ func (b *requestBody) release() {
 	if b.kept == nil && b.first == nil {
 		return
 	}
-	b.mu.Lock() // whoever has it forget what it keeps may be at work
+	b.mu.Lock() // Engine.ForgetBodies may be running
 	for p := b.first; p != nil; {
 		next := p.next
 		p.free()
@@ -591,7 +594,7 @@ func (b *requestBody) release() {
 	b.endKept()
 }
 
-// neverComes reports whether the client was promised a 100 that did not come: it will not send its body.
+// neverComes reports whether the client awaits a 100 that was not sent, so that it will not send its body.
 func (b *requestBody) neverComes() bool {
 	if !b.x.Streamed {
 		return false

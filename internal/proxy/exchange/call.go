@@ -8,17 +8,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// call is a request of the gateway's own to a backend, by the connections and transports that requests of clients use. It is
-// used by one goroutine.
+// call is a request of the gateway itself to a backend, over the connections and transports that clients' requests use.
+// It belongs to one goroutine.
 type call struct {
 	attempt attempt
-	// stop keeps the end of the context from interrupting the transport any more, and waits where it is doing that.
+	// stop makes the end of the context no longer interrupt the transport, and waits if it is just doing so.
 	stop func()
 }
 
-// call connects to the endpoint and begins the request, as transport.open does. It fails by the deadline, and when ctx ends, and so does
-// what follows. The endpoint must have been begun by the caller; from is whom
-// the connection is for.
+// call connects to the endpoint and begins the request, as transport.open does. It fails at the deadline and when ctx
+// ends; so do the methods of the call. The caller must have called Begin on the endpoint. from is the client that the
+// connection is for.
 func (e *Engine) call(ctx context.Context, ep *upstream.Endpoint, from upstream.For, deadline time.Time, r *Request, body []byte, last bool) (*call, error) {
 	if ep.DiffersByClient() {
 		ep = ep.At(from)
@@ -52,7 +52,7 @@ func (e *Engine) call(ctx context.Context, ep *upstream.Endpoint, from upstream.
 	return c, nil
 }
 
-// connected finds an idle connection or a place on a shared one, or makes one.
+// connected finds an idle connection or a place on a shared one, or makes a connection.
 func connected(ctx context.Context, ep *upstream.Endpoint, deadline time.Time) (*upstream.Conn, *upstream.Shared, error) {
 	for u := ep.Idle(); u != nil; u = ep.Idle() {
 		if u.Alive() {
@@ -79,14 +79,14 @@ func (c *call) readHead(method []byte, resp *message.Response) error {
 			return err
 		case resp.Status >= 200:
 			return nil
-		case resp.Status == 101: // nobody asked for it
+		case resp.Status == 101: // the request did not ask for it
 			return errInterim
 		}
 	}
 	return errInterim
 }
 
-// discard reads the body to its end, so that the connection can be used again.
+// discard reads the body to its end, so that the connection can be reused.
 func (c *call) discard() error {
 	p, err := c.attempt.transport.readPart(false)
 	for err == nil && !p.Last {
@@ -95,7 +95,7 @@ func (c *call) discard() error {
 	return err
 }
 
-// end ends the call; complete reports that request and response were transferred completely. A second end does nothing.
+// end ends the call. complete means that request and response were transferred completely. A second end does nothing.
 func (c *call) end(complete bool) {
 	if c.attempt.transport == nil {
 		return

@@ -10,27 +10,29 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// slowPart is how many milliseconds lie between parts of a response that keeps no encoder between them, if its encoding permits.
+// slowPart is the time in milliseconds between two parts of a response above which it keeps no encoder between them, if
+// its encoding permits.
 const slowPart = 1000
 
-// recorded are encodings as they are logged.
+// recorded are the encodings as values of the access log.
 var recorded = [...]observe.ContentEncoding{compression.Gzip: observe.ContentEncodingGzip, compression.Brotli: observe.ContentEncodingBrotli, compression.Zstd: observe.ContentEncodingZstd}
 
 // compressing is what an exchange needs to compress a response. It is kept for later exchanges.
 type compressing struct {
 	x        *Exchange
-	accepted compression.Accepted // by the client of the present request
-	stream   compression.Stream   // of the present response; active between its head and its end
+	accepted compression.Accepted // by the client of the current request
+	stream   compression.Stream   // of the current response; active between its head and its end
 
-	buf *buffer.Buffer // nil while nothing is to be sent
-	end int            // buf.Bytes()[buffer.Headroom:end] is
+	buf *buffer.Buffer // nil while there is nothing to send
+	end int            // buf.Bytes()[buffer.Headroom:end] is to be sent
 
 	head    Head // of the response
-	started bool // the head is sent
+	started bool // the head was sent
 	at      int64
 }
 
-// negotiate keeps what the client accepts. Its backend does not hear of it, so that it compresses nothing itself.
+// negotiate records which encodings the client accepts. The backend does not receive the field, so that it does not
+// compress the response itself.
 func (x *Exchange) negotiate() {
 	s := x.mayNeed()
 	if s.compressing == nil {
@@ -40,7 +42,7 @@ func (x *Exchange) negotiate() {
 	compression.RemoveAccepted(&x.Header)
 }
 
-// compressing returns what compresses the present response, nil where nothing does.
+// compressing returns what compresses the current response, nil if it is not compressed.
 func (x *Exchange) compressing() *compressing {
 	if x.rule == nil || x.rule.Compression == nil || !x.seldom.compressing.stream.Active() {
 		return nil
@@ -48,12 +50,13 @@ func (x *Exchange) compressing() *compressing {
 	return x.seldom.compressing
 }
 
-// beginCompression decides whether the response in x.resp is compressed, of whose body part is the first, and has its head say so. The rule has a policy for it.
+// beginCompression decides whether the response in x.resp, whose body begins with part, is compressed, and changes its
+// head accordingly. The rule must have a policy for it.
 func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
 	c, policy, h := x.seldom.compressing, x.rule.Compression, &x.resp.Header
 	if x.resp.Status == http.StatusNotModified {
 		x.fx.Scratch = compression.NotModified(&x.Header, h, x.fx.Scratch)
-		head.Length = -1 // which may not be that of the response to GET, see below (RFC 9110 section 8.6)
+		head.Length = -1 // it may differ from the length of the response to GET, see below (RFC 9110 section 8.6)
 		return nil
 	}
 	length, isHead := head.Length, head.Framing == http1.NoBody
@@ -73,7 +76,7 @@ func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
 		if !ok || length >= 0 && length < offer.MinLength {
 			return nil
 		}
-		if isHead { // as the response to GET, whose length is not known without its body (RFC 9110 section 9.3.2)
+		if isHead { // like the response to GET, whose length is unknown without its body (RFC 9110 section 9.3.2)
 			x.fx.Scratch = compression.Encode(h, offer.Encoding, x.fx.Scratch)
 			head.Length = -1
 			return nil
@@ -91,11 +94,11 @@ func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
 	return c
 }
 
-// start sends the head, and as much of the first part of the body as one write has.
+// start sends the head, with as much of the first part of the body as one write holds.
 func (c *compressing) start(part Part) error {
 	x := c.x
 	err := c.pass(part)
-	if err == nil && !c.started { // nothing of the body has come
+	if err == nil && !c.started { // there is no body data yet
 		err = c.send(false, nil)
 	}
 	c.head = Head{}
@@ -106,7 +109,8 @@ func (c *compressing) start(part Part) error {
 	return err
 }
 
-// pass compresses a part of the body and sends what comes of it. Nothing of it is held back, so that a client gets what a backend sends in pieces with each of them.
+// pass compresses a part of the body and sends the result. It holds nothing back, so that the client receives each
+// piece when the backend sends it.
 func (c *compressing) pass(part Part) error {
 	now := c.x.Client.Engine.Now()
 	if now-c.at > slowPart || c.x.Client.Engine.Overloaded.Load() {
@@ -156,7 +160,7 @@ func (c *compressing) Room(n int) error {
 	return nil
 }
 
-// send sends what is in the buffer, behind the head where that is to be sent.
+// send sends the contents of the buffer, after the head if that has not been sent.
 func (c *compressing) send(last bool, trailer *message.Fields) error {
 	x := c.x
 	p := Part{Last: last, Trailer: trailer}
@@ -175,13 +179,13 @@ func (c *compressing) send(last bool, trailer *message.Fields) error {
 	if x.responseLimiter() == nil || p.At == p.End {
 		return x.sent(p, x.startResponse(c.head, p))
 	}
-	if err := x.sent(Part{}, x.startResponse(c.head, Part{})); err != nil { // the head does not wait for the time of the body
+	if err := x.sent(Part{}, x.startResponse(c.head, Part{})); err != nil { // the head does not wait for the limiter of the body
 		return err
 	}
 	return x.sendPart(&x.attempt, p)
 }
 
-// giveBuffer gives the buffer back, if there is one.
+// giveBuffer releases the buffer, if there is one.
 func (c *compressing) giveBuffer() {
 	if c.buf != nil {
 		buffer.Give(c.buf)
@@ -189,7 +193,8 @@ func (c *compressing) giveBuffer() {
 	}
 }
 
-// compressReply is the body of a response that is made here, as its client gets it: compressed where that makes it shorter, which the head in x.resp says then.
+// compressReply returns the body of a response of the gateway as it is to be sent: compressed if that makes it shorter.
+// It changes the head in x.resp accordingly.
 func (x *Exchange) compressReply(status int, body []byte) []byte {
 	c, policy, h := x.seldom.compressing, x.rule.Compression, &x.resp.Header
 	x.resp.Status = status
@@ -210,14 +215,14 @@ func (x *Exchange) compressReply(status int, body []byte) []byte {
 	return encoded
 }
 
-// restCompression follows a part of a response after which nothing has come for long.
+// restCompression must be called after a part of a response that is followed by a long pause.
 func (x *Exchange) restCompression() {
 	if c := x.compressing(); c != nil {
 		c.stream.Slow()
 	}
 }
 
-// endCompression follows the relay of a response, however it has ended.
+// endCompression must be called after the relay of a response, however it has ended.
 func (x *Exchange) endCompression() {
 	if x.seldom != nil && x.seldom.compressing != nil {
 		c := x.seldom.compressing

@@ -14,21 +14,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// This file is for the method CONNECT (RFC 9110 section 9.3.6), which rules take that say so. Where the tunnel leads is for the rule's backendRefs to say,
-// and not for the request: its authority is matched as any Host is.
+// This file handles the method CONNECT (RFC 9110 section 9.3.6), for rules that accept it. The rule's backendRefs
+// decide where the tunnel leads, not the request: its authority is matched like any Host.
 
 var (
 	rootPath = []byte("/")
 	reasonOK = []byte("OK")
 )
 
-// takeConnect judges a CONNECT that the rule has matched.
+// takeConnect decides whether a CONNECT that the rule has matched can be served.
 func (x *Exchange) takeConnect(r *snapshot.Rule) observe.Reason {
 	connect := r.Connect()
 	switch {
 	case connect == snapshot.RefuseConnect || x.Client.Switcher == nil:
 		return observe.ReasonNotImplemented
-	case x.Streamed || len(x.Whole) > 0: // is it a body, or the tunnel's beginning?
+	case x.Streamed || len(x.Whole) > 0: // it could be a body or the beginning of the tunnel
 		return observe.ReasonBadRequest
 	}
 	x.connects = connect
@@ -48,7 +48,7 @@ func (x *Exchange) leaves(backend *upstream.Backend) bool {
 	return get && backend.Upgrades(x.Upgrade)
 }
 
-// setConnectTarget gives a CONNECT that is forwarded the form in which it came, a host and a port, whatever filters have made of them.
+// setConnectTarget restores the form of a CONNECT that is forwarded, a host and a port, whatever filters have changed.
 func (x *Exchange) setConnectTarget() {
 	x.Path, x.Query, x.HasQuery = nil, nil, false
 	if !hasPort(x.Host) {
@@ -62,21 +62,22 @@ func hasPort(host []byte) bool {
 	return bytes.LastIndexByte(host, ':') > bytes.LastIndexByte(host, ']')
 }
 
-// wantsTunnel reports whether the request is a CONNECT, extended or not, so that any 2xx tells its client that the tunnel is open (RFC 9110 section 9.3.6,
-// RFC 8441 section 5).
+// wantsTunnel reports whether the request is a CONNECT, extended or not, so that any 2xx means to its client that the
+// tunnel is open (RFC 9110 section 9.3.6, RFC 8441 section 5).
 func (x *Exchange) wantsTunnel() bool { return x.Extended || string(x.Method) == http.MethodConnect }
 
-// opensTunnel reports whether bytes follow the response head, in both directions, and no HTTP.
+// opensTunnel reports whether the response head is followed by a tunnel instead of HTTP.
 func (x *Exchange) opensTunnel() bool {
 	return x.resp.Status == http.StatusSwitchingProtocols || x.connects != snapshot.RefuseConnect && x.resp.Status < 300
 }
 
-// needsOwn reports whether the attempt needs a connection that was made for it: no HTTP is to be spoken, or HTTP/1.1 where those of the endpoint may be by HTTP/2.
+// needsOwn reports whether the attempt needs a connection of its own: it does not use HTTP, or it needs HTTP/1.1 and
+// the connections of the endpoint may use HTTP/2.
 func (x *Exchange) needsOwn(ep *upstream.Endpoint) bool {
 	return x.connects == snapshot.TerminateConnect || x.Upgrade != nil && ep.PrefersHTTP2()
 }
 
-// connectOwn makes such a connection, and begins the request on it.
+// connectOwn makes a connection of its own for the attempt, and begins the request on it.
 func (x *Exchange) connectOwn(ep *upstream.Endpoint, a *attempt) failure {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -101,8 +102,8 @@ func (x *Exchange) connectOwn(ep *upstream.Endpoint, a *attempt) failure {
 	return failure{}
 }
 
-// rawTransport is the transport of a CONNECT that ends here. The backend hears nothing of the request, and the response is the gateway's: it has succeeded with the
-// connection.
+// rawTransport is the transport of a CONNECT that ends at the gateway. The backend does not receive the request. The
+// response is the gateway's: the CONNECT succeeds when the connection is made.
 type rawTransport struct {
 	a *attempt
 	u *upstream.Conn

@@ -16,12 +16,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Exchange is one request and its response. It is reused for all requests of a
-// connection, and for other connections after that; its memory grows to what they need and stays.
-// The client's side fills in the request before Run.
+// Exchange is one request and its response. It is reused for all requests of a connection, and for other connections
+// afterwards. Its memory grows to what they need and is kept. The client's side fills in the request before Run.
 type Exchange struct {
 	Request
-	Client *Client // whose it is at the moment
+	Client *Client // of the current request
 
 	rec observe.Record
 	fx  filter.Exchange
@@ -32,67 +31,74 @@ type Exchange struct {
 	listener *snapshot.Listener
 	rule     *snapshot.Rule
 	ref      *snapshot.BackendRef // of rule, once it is chosen
-	backend  *upstream.Backend    // that of ref as the listener's Gateway reaches it
-	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
+	backend  *upstream.Backend    // of ref, as the listener's Gateway connects to it
+	// deadline is when timeouts.request or the timeout of a gRPC call expires; the zero time means never.
+	// deadlineReason is the reason then.
 	deadline time.Time
-	// callTime is how long after start the time is over that a gRPC call gives itself, to the letter; zero is never.
+	// callTime is the timeout that a gRPC call sets, exactly as received, counted from start; 0 means none.
 	callTime time.Duration
-	attempt  attempt            // the present one
-	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
+	attempt  attempt            // the current one
+	endpoint *upstream.Endpoint // of the current attempt, which it counts; nil if there is none
 	retry    retryState
-	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
+	// tryAt is when the request of the current attempt was begun, counted from start; set only if it is logged.
 	tryAt time.Duration
 
 	body   requestBody
-	seldom *seldom // nil as long as no request needed it
+	seldom *seldom // nil until a request needs it
 
-	requestID      [requestIDSize]byte // the one that we made, if we did
+	requestID      [requestIDSize]byte // the id generated here, if any
 	deadlineReason observe.Reason
-	ending         observe.Reason // of a response that is relayed to its end
-	// closing tells that the client's connection should take no further requests.
+	ending         observe.Reason // the reason of a response that is relayed to its end
+	// closing means that the client's connection should take no further requests.
 	closing bool
-	// complete tells that the whole response was sent.
+	// complete means that the whole response was sent.
 	complete bool
-	// grpc tells that the client understands gRPC's answers.
+	// grpc means that the request is a gRPC call, whose client understands gRPC responses.
 	grpc bool
-	// statusAwaited tells that the head of the response has no status of a gRPC call, by which endpoints are judged.
+	// statusAwaited means that the response head lacks the status of a gRPC call, which the health of endpoints depends
+	// on.
 	statusAwaited bool
-	// unasked tells that the client wanted another protocol, which its backend was not asked for.
+	// unasked means that the client asked for another protocol but the backend was not asked for it.
 	unasked bool
-	// connects is what becomes of the request where its method is CONNECT and its rule takes that, else RefuseConnect.
+	// connects is how a CONNECT is handled if its rule accepts it; RefuseConnect for all other requests.
 	connects snapshot.Connect
-	// suspended tells that Run or Join has returned before the end.
+	// suspended means that Run or Join has returned before the end.
 	suspended bool
-	joined    *joined // nil but in Join, and where the request has left its protocol
+	joined    *joined // nil except in Join and after a request has changed its protocol
 }
 
-// seldom is what most exchanges do without.
+// seldom holds what most exchanges do not need.
 type seldom struct {
-	copies []*mirrored // of the present request, that its body is copied to as it comes
+	copies []*mirrored // copies of the current request that receive its body part by part
 	span   tracing.Span
-	// session is that of a request that has one. Without settings it is none.
+	// session is the persistent session of the current request. It has no settings if there is none.
 	session clientSession
-	// admitted counts the present attempt, and retry the last one that the rule's retry has allowed; nil where nothing does.
+	// admitted counts the current attempt, and retry the last one that the rule's retry has allowed; nil if nothing is
+	// counted.
 	admitted, retry *upstream.Breaker
-	limited         ratelimit.Decision // set anew where the rule of the present request has rate limits
-	limits          *streamLimits      // nil: the rule of the present request has none
-	// admission is where the present request is recorded when it is known what becomes of it; nil where it is not, or was.
+	limited         ratelimit.Decision // valid if the rule of the current request has rate limits
+	limits          *streamLimits      // nil if the rule of the current request has none
+	// admission is where the outcome of the current request is to be recorded; nil if nothing is to be recorded, or it
+	// already was.
 	admission *admission.Control
-	// sent is that a backend was sent all of the present request, or that nothing but the backend has kept it from that; meaningful with admission only.
+	// sent means that a backend was sent all of the current request, or that only the backend prevented it; used only
+	// with admission
 	sent   bool
-	pacing *pacing    // nil before a request whose rule limits bandwidth
-	target sentTarget // set anew where ResponseOverrides.Target is set
-	// contentType is what filters of the response must not change, since values of the request were escaped for it; nil for none.
+	pacing *pacing    // nil before the first request whose rule limits bandwidth
+	target sentTarget // valid if ResponseOverrides.Target is set
+	// contentType is the content type that response filters must not change, because values of the request were escaped
+	// for it; nil if there is none.
 	contentType []byte
-	// compressing is nil before a request whose rule has responses compressed, and for the present one set where its rule has.
+	// compressing is nil before the first request whose rule compresses responses. It is valid if the rule of the
+	// current request does.
 	compressing *compressing
-	// balancing is nil before a request to a backend whose load balancer wants to know something of it.
+	// balancing is nil before the first request to a backend whose load balancer uses properties of the request.
 	balancing *balancing
-	// logged is nil where the access log shows no headers.
+	// logged is nil if the access log shows no headers.
 	logged *loggedHeaders
 }
 
-// mayNeed makes seldom where it is not there yet.
+// mayNeed returns seldom, which it creates if necessary.
 func (x *Exchange) mayNeed() *seldom {
 	if x.seldom == nil {
 		x.seldom = &seldom{}
@@ -100,43 +106,43 @@ func (x *Exchange) mayNeed() *seldom {
 	return x.seldom
 }
 
-// Request is a request as the client's side hands it over. All of it is set anew for each
-// request; its bytes are valid until Run returns, or Client.Switcher gives a Duplex.
+// Request is a request as the client's side passes it. All of it is set again for each request. Its bytes are valid
+// until Run returns or Client.Switcher returns a Duplex.
 type Request struct {
 	message.Request
-	// Target is the request target as received; wanted where Engine.Logging is set only.
+	// Target is the request target as received. It is needed only if Engine.Logging is set.
 	Target []byte
-	// Length is that of the body, -1 where it is unknown.
+	// Length is the length of the body in bytes, -1 if unknown.
 	Length int64
-	// Whole is the body where all of it came with the head. Else Streamed is set, and
-	// Client.Body has it.
+	// Whole is the body if all of it arrived with the head. Otherwise Streamed is set, and Client.Body reads the body.
 	Whole    []byte
 	Streamed bool
-	// Framing is how the backend is told the length of the body: NoBody, Length or Chunked.
+	// Framing is how the length of the body is sent to the backend: NoBody, Length or Chunked.
 	Framing http1.Framing
-	// ExpectContinue: the client waits for 100 before it sends the body.
+	// ExpectContinue means that the client waits for a 100 before it sends the body.
 	ExpectContinue bool
-	TETrailers     bool // TE: trailers
-	// Extended: the client has sent an extended CONNECT (RFC 8441), for which this request stands. It is nothing without Upgrade, and the
-	// response that it waits for is 200, not 101.
+	TETrailers     bool // the request has TE: trailers
+	// Extended means that the request stands for an extended CONNECT (RFC 8441). It is only valid with Upgrade. Its
+	// client expects the status 200 instead of 101.
 	Extended bool
-	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend. The request has
-	// no body then.
+	// Upgrade is the protocol that the client wants to switch to; nil if none, or if the backend is not to be asked for
+	// it. The request has no body then.
 	Upgrade []byte
 }
 
-// Outcome is what an exchange leaves behind.
+// Outcome is the result of an exchange.
 type Outcome struct {
-	// Complete: the whole response was sent. Else the client must be shown that it is not.
+	// Complete means that the whole response was sent. Otherwise the client must be able to see that it is not
+	// complete.
 	Complete bool
-	// Read: the whole request was read.
+	// Read means that the whole request was read.
 	Read bool
-	// Suspended: the exchange has not ended, and waits for its backend without a goroutine. The above is not known yet. What follows is
-	// Await, and then Resume.
+	// Suspended means that the exchange has not ended, but waits for its backend without a goroutine. The fields above
+	// are not valid yet. Await and then Resume must be called.
 	Suspended bool
 }
 
-// New makes an Exchange.
+// New creates an Exchange.
 func New() *Exchange {
 	x := &Exchange{}
 	x.fx.Seed = rand.Uint64()
@@ -146,12 +152,12 @@ func New() *Exchange {
 	return x
 }
 
-// Begin notes that the first byte of a request came.
+// Begin records that the first byte of a request has arrived.
 func (x *Exchange) Begin() { x.start = time.Now() }
 
 // Run carries out the request.
 func (x *Exchange) Run() Outcome {
-	if x.start.IsZero() { // the head came behind the request before
+	if x.start.IsZero() { // the head arrived together with the previous request
 		x.Begin()
 	}
 	x.reset()
@@ -160,18 +166,18 @@ func (x *Exchange) Run() Outcome {
 	return x.end(x.handle())
 }
 
-// end follows handle, unless the exchange is suspended.
+// end completes the exchange after handle, unless it is suspended.
 func (x *Exchange) end(read bool) Outcome {
 	if x.suspended {
 		return Outcome{Suspended: true}
 	}
-	x.endMirrors(false) // of a body that no attempt was made with
-	if x.Streamed {     // a filter may have read it, and answered
+	x.endMirrors(false) // of a body for which no attempt was made
+	if x.Streamed {     // a filter may have read it and answered
 		x.rec.BytesReceived = max(x.rec.BytesReceived, x.body.end)
 	}
 	x.body.release()
 	if x.body.inMemory {
-		x.Streamed = false // as the client's side has it
+		x.Streamed = false // as the client's side had set it
 	}
 	x.endRetry()
 	x.endLimits()
@@ -181,8 +187,8 @@ func (x *Exchange) end(read bool) Outcome {
 	return Outcome{Complete: x.complete, Read: read}
 }
 
-// Refuse ends a request whose head is no head: it answers with the status, or with nothing where
-// that is 0, and tells whether the answer was sent. The connection is to be closed.
+// Refuse ends a request whose head could not be parsed. It sends a response with the status, or none if status is 0,
+// and reports whether the response was sent completely. The connection must be closed afterwards.
 func (x *Exchange) Refuse(status int, reason observe.Reason) (complete bool) {
 	if x.start.IsZero() {
 		x.Begin()
@@ -190,7 +196,7 @@ func (x *Exchange) Refuse(status int, reason observe.Reason) (complete bool) {
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
-	x.closing = true // what follows is not understood
+	x.closing = true // the following bytes cannot be parsed
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
 	if status != 0 {
 		x.failWith(status, reason)
@@ -207,7 +213,7 @@ func (x *Exchange) reset() {
 	x.fx.Reset()
 	x.fx.Seed = seed
 	c := x.Client
-	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
+	x.rec = observe.Record{} // a literal with values would be built elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
 	x.deadline, x.callTime = time.Time{}, 0
@@ -217,7 +223,7 @@ func (x *Exchange) reset() {
 	c.Watch.start()
 }
 
-// note keeps what only the access log shows, before filters change it.
+// note records what only the access log shows, before filters change it.
 func (x *Exchange) note() {
 	x.rec.BytesReceived = int64(len(x.Whole))
 	x.rec.Method, x.rec.Host = x.Method, x.Host
@@ -231,12 +237,11 @@ func (x *Exchange) note() {
 	}
 }
 
-// handle is the request's way from its head to its response. It tells whether the request was
-// read to its end.
+// handle takes the request from its head to its response. It reports whether the request was read completely.
 func (x *Exchange) handle() (read bool) {
 	connect := string(x.Method) == http.MethodConnect
 	if connect {
-		x.Path = rootPath // for matches and filters; it has none
+		x.Path = rootPath // for matches and filters; a CONNECT has no path
 	}
 	if reason := x.findListener(); reason != observe.ReasonOK {
 		return x.fail(reason)
@@ -345,9 +350,9 @@ func (x *Exchange) handle() (read bool) {
 	if b.Failure != nil {
 		return x.failWith(b.Failure.Status, b.Failure.Reason)
 	}
-	copied := &x.Request.Request // by the rule's mirrors, as the rule's filters have left it
+	copied := &x.Request.Request // copied by the rule's mirrors, after the rule's filters
 	if mirrors := x.rule.Filters.Mirrors; len(mirrors) > 0 && b.Filters.Authorizes {
-		head := cloneHead(copied) // they wait for leave
+		head := cloneHead(copied) // the mirrors wait until the request is authorized
 		copied = &head
 	} else {
 		x.startMirrors(mirrors, copied)
@@ -362,8 +367,8 @@ func (x *Exchange) handle() (read bool) {
 	return x.forward(b)
 }
 
-// answerPreflight has a CORS filter of a backendRef answer a preflight request that the rule has matched only because of such filters. No backend
-// sees it, nor a mirror, whatever the rule's other filters have made of it.
+// answerPreflight lets the CORS filter of a backendRef answer a preflight request that the rule matched only because of
+// such filters. Neither a backend nor a mirror receives the request, whatever the rule's other filters do.
 func (x *Exchange) answerPreflight() (read bool) {
 	if ref, ok := x.rule.ChooseForPreflight(&x.fx.Seed); ok {
 		x.rec.Backend = int32(ref + 1)
@@ -375,15 +380,15 @@ func (x *Exchange) answerPreflight() (read bool) {
 	return x.fail(observe.ReasonPreflightRefused)
 }
 
-// findListener chooses the listener by Host; on TLS connections it must be the one that
-// the server name chose (Gateway API, GatewayHTTPSListenerDetectMisdirectedRequests). A Host that no listener has is not misdirected: there is no connection on which
-// it would be answered.
+// findListener chooses the listener by Host. On a TLS connection it must be the listener that the server name chose
+// (Gateway API, GatewayHTTPSListenerDetectMisdirectedRequests). A Host without a listener does not count as
+// misdirected, since no other connection would serve it.
 func (x *Exchange) findListener() observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
 	if p == nil || !p.Mode.Shares(c.Mode) {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
-		x.closing = true // no listener uses the port any more, or this protocol on it
+		x.closing = true // no listener uses the port, or this protocol on it, any more
 		return observe.ReasonRouteNotFound
 	}
 	l, ok := p.Listeners.Find(x.MatchHost)
@@ -397,7 +402,7 @@ func (x *Exchange) findListener() observe.Reason {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		return observe.ReasonRouteNotFound
 	}
-	if l.Mode != c.Mode { // another one than when the connection began
+	if l.Mode != c.Mode { // not the mode with which the connection began
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		x.closing = true
 		return observe.ReasonMisdirected
@@ -405,13 +410,13 @@ func (x *Exchange) findListener() observe.Reason {
 	x.listener = l
 	x.rec.Stats = l.Stats.Unrouted()
 	if !c.TLSPeer.Satisfies(l.Clients) {
-		x.closing = true // another connection may do
+		x.closing = true // another connection may satisfy them
 		return observe.ReasonMisdirected
 	}
 	return observe.ReasonOK
 }
 
-// finish is the one place where a request ends.
+// finish is the only place where a request ends. It logs and counts the request.
 func (x *Exchange) finish() {
 	x.rec.StartUnixNano = x.start.UnixNano()
 	x.rec.DurationNano = int64(time.Since(x.start))
@@ -435,7 +440,7 @@ func (x *Exchange) finish() {
 func (x *Exchange) beginSpan() {
 	span := &x.mayNeed().span
 	span.Begin(x.listener.Tracer, &x.Request.Request, &x.fx.Seed, x.start, uint16(x.listener.Config.Port))
-	if x.listener.Tracer != nil { // the rule may have it recorded, behind the listener's filters
+	if x.listener.Tracer != nil { // the rule may enable recording later, after the listener's filters
 		x.rec.UserAgent, _ = x.Header.Get("user-agent")
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// injectFault delays the request, or answers it, as its rule draws. answered reports whether nothing follows, and read is as that of handle.
+// injectFault delays or answers the request, as its rule randomly decides. answered means that the request has ended;
+// read is the result of handle then.
 func (x *Exchange) injectFault(f *snapshot.FaultInjection) (answered, read bool) {
 	if f.Delays(&x.fx.Seed) {
 		begun := time.Now()
@@ -32,12 +33,12 @@ func (x *Exchange) injectFault(f *snapshot.FaultInjection) (answered, read bool)
 	case x.grpc:
 		return true, x.failGRPCWith(f.GRPCStatus, HTTPStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
 	}
-	// It means nothing to other clients, and they must not take the fault for a success.
+	// grpc-status means nothing to other clients, which must not take the fault for a success.
 	return true, x.failWith(HTTPStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
 }
 
-// await waits, before any backend is asked. It returns ReasonOK when the time is over, and earlier the reason for which the request ends: the client has left, or a limit on the
-// request's time has run out.
+// await waits before any backend is asked. It returns ReasonOK when d has passed, or earlier the reason for which the
+// request ends: the client has left, or a limit on the request's time has expired.
 func (x *Exchange) await(d time.Duration) observe.Reason {
 	atDeadline := false
 	if !x.deadline.IsZero() {
@@ -51,7 +52,7 @@ func (x *Exchange) await(d time.Duration) observe.Reason {
 	defer timer.Stop()
 	w := x.Client.Watch
 	w.begin(interrupterFunc(cancel))
-	w.waits(x.Client.Engine.Now()) // so that the sweeper looks whether the client has left
+	w.waits(x.Client.Engine.Now()) // so that the sweeper checks whether the client has left
 	select {
 	case <-timer.C:
 	case <-ctx.Done():

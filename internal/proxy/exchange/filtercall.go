@@ -14,15 +14,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// What filters ask of their exchange (filter.Engine): calls of their own, and the whole of the request's body.
+// This file implements filter.Engine: calls that filters make, and access to the whole body of a request.
 
 // Bounds of the calls of filters.
 const (
-	callTimeout     = 5 * time.Second // for a call from its start to the end of its response, all attempts included
+	callTimeout     = 5 * time.Second // from the start of a call to the end of its response, over all attempts
 	maxCallAttempts = 3
 	maxCallContent  = 256 << 10 // bytes of a response's body
-	// maxCallPasses is how many proxies of Moongate a request may have passed, this one included, for which filters make calls: a few Gateways in a row may each ask
-	// a server. Where calls lead back, each pass doubles them, or worse.
+	// maxCallPasses is the largest number of Moongate proxies that a request may have passed, including this one, for
+	// filters to make calls: a few Gateways in sequence may each call a server. If calls lead back to the gateway, each
+	// pass at least doubles them.
 	maxCallPasses = 3
 )
 
@@ -32,8 +33,8 @@ var (
 	errCallContent    = errors.New("the response's body is too long")
 )
 
-// Call implements filter.Engine. Where no response has begun, and it is not for want of time, other endpoints are asked; a backend is asked again what it may
-// have been asked already, since the question changes nothing.
+// Call implements filter.Engine. If no response has begun and there is time left, other endpoints are asked. A backend
+// may be asked again even if it may have received the call, since the call changes nothing.
 func (x *Exchange) Call(c *filter.Call) error {
 	if message.Passes(&x.Header) > maxCallPasses {
 		return filter.ErrLoop
@@ -44,7 +45,7 @@ func (x *Exchange) Call(c *filter.Call) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if copied := int64(len(c.Body)); copied > uncounted { // beside the request's own body
+	if copied := int64(len(c.Body)); copied > uncounted { // in addition to the request's own body
 		kept := &x.Client.Engine.keptBodies.bytes
 		kept.Add(copied)
 		defer kept.Add(-copied)
@@ -60,7 +61,7 @@ func (x *Exchange) Call(c *filter.Call) error {
 	return x.Client.Engine.carryOut(ctx, x.listener.Identity, &x.fx.Seed, deadline, c)
 }
 
-// Send makes a call that is no exchange's, for listeners with the identity.
+// Send makes a call without an exchange, for listeners with the identity.
 func (e *Engine) Send(ctx context.Context, identity *upstream.Identity, c *filter.Call) error {
 	seed := rand.Uint64()
 	return e.carryOut(ctx, identity, &seed, time.Now().Add(callTimeout), c)
@@ -72,7 +73,7 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 	if backend == nil {
 		return errCallNoEndpoint
 	}
-	if !time.Now().Before(deadline) { // the client has taken all of the request's time, which is no endpoint's fault
+	if !time.Now().Before(deadline) { // the client has used up the request's time, which is not the endpoint's fault
 		return os.ErrDeadlineExceeded
 	}
 	var tried upstream.Tried
@@ -92,7 +93,7 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 	}
 }
 
-// callAt is one of the attempts; answered tells that a response has begun.
+// callAt makes one attempt. answered means that a response has begun.
 func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, c *filter.Call) (answered bool, err error) {
 	admitted, ok := ep.Backend().Admit()
 	if !ok {
@@ -109,7 +110,7 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 		return false, err
 	}
 	complete := false
-	defer func() { made.end(complete) }() // also where a panic passes through
+	defer func() { made.end(complete) }() // also if it panics
 	var head message.Response
 	if err := made.readHead(r.Method, &head); err != nil {
 		switch {
@@ -132,7 +133,7 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 	return true, nil
 }
 
-// readAll reads the body of a response and its trailer section into c.
+// readAll reads the body and trailer section of a response into c.
 func (m *call) readAll(c *filter.Call) error {
 	c.Content = c.Content[:0]
 	c.Trailer.Reset()
@@ -154,7 +155,7 @@ func (m *call) readAll(c *filter.Call) error {
 	}
 }
 
-// ReadBody implements filter.Engine. Its bounds are those of bufferRequest.
+// ReadBody implements filter.Engine. Its limits are those of bufferRequest.
 func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 	limit = min(limit, x.Client.Engine.mostKept())
 	if max(x.Length, int64(len(x.Whole))) > limit {
@@ -178,7 +179,8 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 	return nil, err
 }
 
-// continueBody has a client send its body that waits to be told to; the backend's own 100 comes too late for that.
+// continueBody sends a 100 to a client that waits for it before it sends its body. The backend's own 100 would come too
+// late.
 func (x *Exchange) continueBody() {
 	if !x.body.awaited() {
 		return
@@ -186,7 +188,7 @@ func (x *Exchange) continueBody() {
 	x.resp.Reset()
 	x.resp.Status, x.resp.Reason = 100, continueReason
 	x.body.continued, x.ExpectContinue = true, false
-	x.Client.Response.Interim(&x.resp) //nolint:errcheck // a client that is gone shows when its body is read
+	x.Client.Response.Interim(&x.resp) //nolint:errcheck // if the client has left, reading its body fails
 }
 
 var continueReason = []byte("Continue")

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxInterim bounds the 1xx responses before a final one.
+	// maxInterim is the largest number of 1xx responses before a final one.
 	maxInterim = 64
-	// copyLimit is up to which size in bytes a request body is copied behind its head for one
-	// write; above it, writing two pieces with one system call is cheaper.
+	// copyLimit is the largest size in bytes at which a request body is copied after its head for a single write. Above
+	// it, one system call with two pieces is cheaper.
 	copyLimit = 4 << 10
 )
 
-// forward sends the request to an endpoint of the backend and its response to the client. What follows an attempt that
-// brought none is judged in retry.go.
+// forward sends the request to an endpoint of the backend and the response to the client. What follows an attempt
+// without a response is decided in retry.go.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	backend := b.Backend.As(x.listener.Identity)
 	if backend == nil {
@@ -33,14 +33,14 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	x.backend = backend
 	leaves := x.Upgrade != nil && x.leaves(backend)
 	if x.Extended && !leaves {
-		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 has it for a protocol that is not known
+		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 requires for an unknown protocol
 	}
 	if limit := x.rule.RequestBuffer; limit > 0 {
 		if ok, read := x.bufferRequest(limit); !ok {
 			return read
 		}
 	}
-	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
+	if x.Streamed && x.body.begin() != nil { // before anything is sent to a backend
 		return x.bodyFailed()
 	}
 	if x.Upgrade != nil && !leaves {
@@ -62,7 +62,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	x.beginBalancing()
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
-		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // in filters, or while the body came
+		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // filters or the wait for the body took that long
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
@@ -119,7 +119,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	return x.fail(f.reason)
 }
 
-// endEndpoint follows the present attempt.
+// endEndpoint ends the current attempt at its endpoint.
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
@@ -129,7 +129,7 @@ func (x *Exchange) endEndpoint() {
 	}
 }
 
-// admit counts an attempt at the backend; false is that there are too many.
+// admit counts an attempt at the backend. It returns false if there are too many.
 func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
 	k, ok := backend.Admit()
 	if k != nil {
@@ -138,7 +138,7 @@ func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
 	return ok
 }
 
-// endRetry follows the attempt that the rule's retry has allowed last.
+// endRetry ends the attempt that the rule's retry allowed last.
 func (x *Exchange) endRetry() {
 	if s := x.seldom; s != nil && s.retry != nil {
 		s.retry.RetryDone()
@@ -146,19 +146,20 @@ func (x *Exchange) endRetry() {
 	}
 }
 
-// attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
+// attemptAt makes an attempt at an endpoint. If it fails, v is what follows.
 func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v verdict) {
 	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
-		x.noteSent(x.body.allAtHand()) // else the client may have held it up
+		x.noteSent(x.body.allAtHand()) // otherwise the client may have delayed the attempt
 		f, v = x.judged(f)
 		return false, f, v
 	}
 	return x.try(&x.attempt)
 }
 
-// try waits for the response to a request that was begun, and relays it. Nothing follows where anything of it was sent to the client.
+// try waits for the response to a request that was begun, and relays it. If any of the response was sent to the client,
+// no other attempt follows.
 func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
-	if x.Client.Engine.Logging { // nothing else shows it
+	if x.Client.Engine.Logging { // only the access log shows it
 		x.tryAt = time.Since(x.start)
 	}
 	if !x.deadline.IsZero() {
@@ -168,11 +169,11 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	defer x.endTry(a)
 	err := x.readHead(a)
 	lost := x.Client.Watch.settle()
-	if lost && err == nil { // it came this moment, and the transport is interrupted
+	if lost && err == nil { // the response arrived just when the transport was interrupted
 		err = os.ErrDeadlineExceeded
 	}
 	if err != nil {
-		if x.Client.Watch.goneNow() || isTimeout(err) { // nobody may have looked
+		if x.Client.Watch.goneNow() || isTimeout(err) { // the sweeper may not have checked yet
 			a.suspect()
 		}
 		sent, starved := x.body.wholeSent(a), x.body.starved(a)
@@ -182,7 +183,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		f = x.failureOf(a, err, gone, lost)
 		x.reportFailure(f, err, sent, starved)
 		switch f.kind {
-		case failedUnprocessed, failedUnsent: // whatever the client has sent
+		case failedUnprocessed, failedUnsent: // however much the client has sent
 			sent = true
 		case failedByReset:
 			sent = sent || !starved
@@ -200,7 +201,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.reportStatus()
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(&x.resp, x.grpc) {
-		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
+		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // the reason if no endpoint is left for another attempt
 		if f, v = x.judged(f); v.again || v.refused {
 			x.discard(a)
 			return false, f, v
@@ -208,10 +209,10 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
-	x.endRetry() // none follows, and what is relayed may last for hours
+	x.endRetry() // no retry follows, and relaying may take hours
 	tunnel := x.opensTunnel()
 	x.recordHead()
-	x.body.settle(a) // before that, so that it does not start any more
+	x.body.settle(a) // before endPerTryTimeout, so that the sender does not start the timeout again
 	x.endPerTryTimeout(a)
 	if x.rule.ResponseOverrides != nil {
 		if read, answered := x.overrideBackend(a); answered {
@@ -229,7 +230,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	return x.relayed(a, x.relay(a)), failure{}, verdict{}
 }
 
-// relayed follows the relay of a response, unless it is suspended.
+// relayed completes the attempt after its response was relayed, unless the exchange is suspended.
 func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 	if x.suspended {
 		return false
@@ -242,7 +243,7 @@ func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 		x.rec.Reason = x.ending
 	}
 	x.endSession(complete)
-	x.complete = complete || x.complete // where the gateway has answered itself
+	x.complete = complete || x.complete // complete is already set if the gateway itself has answered
 	return uploaded || x.body.allRead()
 }
 
@@ -254,7 +255,7 @@ func (x *Exchange) endTry(a *attempt) {
 	a.Give()
 	x.endCompression()
 	if !x.deadline.IsZero() || x.limits() != nil {
-		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
+		x.Client.Limiter.WriteBy(time.Time{}) // the limit may have passed, and the client must still get an answer
 	}
 	if x.Client.Engine.Logging {
 		x.rec.UpstreamDurationNano = int64(time.Since(x.start) - x.tryAt)
@@ -262,7 +263,7 @@ func (x *Exchange) endTry(a *attempt) {
 }
 
 func (x *Exchange) attemptDeadline() time.Time {
-	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 && !(x.attempt.uploads && x.body.keepsBackendWaiting()) { // one of them is 0
+	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 && !(x.attempt.uploads && x.body.keepsBackendWaiting()) { // at least one of the two timeouts is 0
 		d := time.Now().Add(t)
 		if x.deadline.IsZero() || d.Before(x.deadline) {
 			return d
@@ -271,18 +272,22 @@ func (x *Exchange) attemptDeadline() time.Time {
 	return x.deadline
 }
 
-// startPerTryTimeout begins a try's timeout anew, which is for the backend, and not for what sends the request. It follows the last byte of a body, and each part of one that
-// is all there: who takes none for so long is as one who does not answer. requestBody.mu is held, and the attempt not detached.
+// startPerTryTimeout restarts the timeout of a try, which bounds the time that the backend takes, not the time for
+// which the client sends the request. It is called after the last byte of a body, and after each part of a body that
+// has arrived completely: a backend that takes no part for that long is treated like one that does not answer.
+// requestBody.mu must be held, and the attempt must not be detached.
 func (x *Exchange) startPerTryTimeout() {
 	if x.attempt.uploads {
 		x.setPerTryTimeout(time.Now().Add(x.rule.PerTryTimeout))
 	}
 }
 
-// stopPerTryTimeout is for the time that the present attempt is not sent anything in, as bandwidth has it; startPerTryTimeout follows. requestBody.mu is held.
+// stopPerTryTimeout stops the timeout of a try while a bandwidth limit holds up the body of the current attempt.
+// startPerTryTimeout must be called afterwards. requestBody.mu must be held.
 func (x *Exchange) stopPerTryTimeout() { x.setPerTryTimeout(x.deadline) }
 
-// setPerTryTimeout is startPerTryTimeout, at d; zero is never.
+// setPerTryTimeout sets the time at which the try expires to d; the zero time means never. requestBody.mu must be held,
+// and the attempt must not be detached.
 func (x *Exchange) setPerTryTimeout(d time.Time) {
 	a := &x.attempt
 	if !a.uploads || x.body.settled {
@@ -301,19 +306,21 @@ func (x *Exchange) setPerTryTimeout(d time.Time) {
 	}
 }
 
-// endPerTryTimeout follows the head of a response that is relayed: the rest has the time of the request.
+// endPerTryTimeout ends the timeout of a try once the head of the response to relay has arrived. The rest of the
+// response is bounded by the timeout of the request.
 func (x *Exchange) endPerTryTimeout(a *attempt) {
 	if x.rule.PerTryTimeout == 0 || a.deadline.Equal(x.deadline) {
 		return
 	}
 	a.deadline = x.deadline
 	a.transport.setDeadline(x.deadline)
-	if w := x.Client.Watch; w.goneNow() || w.lapsed.Load() { // its interruption may have been undone
+	if w := x.Client.Watch; w.goneNow() || w.lapsed.Load() { // setDeadline may have undone its interruption
 		a.interrupt()
 	}
 }
 
-// connect finds an idle connection or a place on a shared one, unless a new one is needed, or makes one, and begins the request on it.
+// connect finds an idle connection or a place on a shared one, or makes a new connection, and begins the request on it.
+// It uses only a new connection if one is needed.
 func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 	if ep.DiffersByClient() {
 		ep = ep.At(x.connectionFor())
@@ -332,9 +339,8 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 		if u == nil {
 			break
 		}
-		// What came in while the connection idled would be taken for the response to this request:
-		// the body of one to HEAD, a 408 of a server that closes, or a smuggler's.
-		// WriteRead looks for itself.
+		// What arrived while the connection was idle would be taken for the response to this request: the body of a
+		// response to HEAD, a 408 of a server that closes, or a smuggled response. WriteRead checks that itself.
 		if x.Streamed && !u.Alive() {
 			u.Close()
 			continue
@@ -347,7 +353,7 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 			return f
 		}
 	}
-	for range maxConnects { // a connection may be used up before our stream is opened
+	for range maxConnects { // a connection may be used up before the stream is opened
 		u, place, err := x.dial(ep, a)
 		if err != nil {
 			return x.dialFailure(err)
@@ -359,12 +365,12 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}
 }
 
-// connectionFor is whom connections to backends are for that tell clients apart.
+// connectionFor returns the client for whom the connection is made, for endpoints whose connections differ by client.
 func (x *Exchange) connectionFor() upstream.For {
 	return upstream.For{Client: x.rec.ClientAddr, Listener: x.local(), HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
 }
 
-// local is where the client has connected to; the zero value where that is not known any more.
+// local returns the address to which the client has connected; the zero value if it is no longer known.
 func (x *Exchange) local() netip.AddrPort {
 	at, ok := x.Client.Response.(located)
 	if !ok {
@@ -373,7 +379,8 @@ func (x *Exchange) local() netip.AddrPort {
 	return at.Local()
 }
 
-// opened begins the request on a connection, or on a place where that is nil. another reports that another one is needed.
+// opened begins the request on the connection u, or on place if u is nil. another means that the connection takes no
+// request and another one is needed.
 func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) (f failure, another bool) {
 	if u != nil {
 		a.useHTTP1(u)
@@ -387,8 +394,8 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 	a.end(false)
 	switch {
 	case x.body.failed() != nil:
-		return failure{kind: failedFinally}, false // forward asks the body why
-	case err == errForgotten && x.body.kept != nil: // since the attempt was decided on
+		return failure{kind: failedFinally}, false // forward takes the reason from the body
+	case err == errForgotten && x.body.kept != nil: // it was discarded after the attempt was decided on
 		return failure{kind: failedFinally, reason: observe.ReasonOverloaded}, false
 	case errors.Is(err, http2.ErrHeadTooLarge):
 		return failure{kind: failedFinally, reason: observe.ReasonHeadTooLarge}, false
@@ -399,7 +406,7 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 // open begins the request.
 func (x *Exchange) open(a *attempt) error {
 	if x.connects != snapshot.RefuseConnect {
-		a.whole = true // nothing follows, until there is a tunnel: a stream must not have ended then
+		a.whole = true // nothing follows until the tunnel is open: the stream must not end before
 		return a.transport.open(&x.Request, nil, !a.headSent)
 	}
 	number, first, last := 0, x.Whole, true
@@ -444,10 +451,11 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	return u, place, err
 }
 
-// connectsPatiently reports whether a connect that takes long is not given up for another endpoint: the request is not to be moved.
+// connectsPatiently reports whether a slow connect is continued rather than given up for another endpoint, because the
+// request must not move to another one.
 func (x *Exchange) connectsPatiently() bool { return x.inSession() || x.rule.Retry.Disabled() }
 
-// dialFailure is why there is no connection.
+// dialFailure returns the failure for a connection that could not be made.
 func (x *Exchange) dialFailure(err error) failure {
 	var dial *upstream.DialError
 	if !errors.As(err, &dial) {
@@ -465,7 +473,7 @@ func (x *Exchange) dialFailure(err error) failure {
 	return f
 }
 
-// connectFailure is dialFailure for what has no deadline but the connect timeout.
+// connectFailure is like dialFailure, for connections that are bounded only by the connect timeout.
 func connectFailure(dial *upstream.DialError) failure {
 	f := failure{kind: failedFinally}
 	if dial.Retryable {
@@ -485,16 +493,16 @@ func connectFailure(dial *upstream.DialError) failure {
 	case upstream.ReasonTLS:
 		f.reason = observe.ReasonUpstreamTLSFailed
 	case upstream.ReasonGone:
-		f.reason, f.kind = observe.ReasonNoEndpoints, failedGone // where no other is left
+		f.reason, f.kind = observe.ReasonNoEndpoints, failedGone // the reason if no other endpoint is left
 	default:
 		f.reason = observe.ReasonConnectFailed
 	}
 	return f
 }
 
-// repeatable tells whether the request may be sent again when a connection that was
-// idle turns out dead, whatever comes of it meanwhile: its method is idempotent (RFC 9110 section 9.2.2) and all of its body at
-// hand.
+// repeatable reports whether the request may be sent again when a connection that was idle turns out to be closed, even
+// if the request has been processed: its method is idempotent (RFC 9110 section 9.2.2) and all of its body is
+// available.
 func (x *Exchange) repeatable() bool { return x.idempotent() && x.body.allAtHand() }
 
 func (x *Exchange) idempotent() bool {
@@ -505,7 +513,7 @@ func (x *Exchange) idempotent() bool {
 	return false
 }
 
-// timeoutReason tells which timeout ran out.
+// timeoutReason returns the reason of the timeout that has expired.
 func (x *Exchange) timeoutReason() observe.Reason {
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return x.deadlineReason
@@ -516,7 +524,7 @@ func (x *Exchange) timeoutReason() observe.Reason {
 	return observe.ReasonBackendTimeout
 }
 
-// bodyFailed answers a request whose body could not be read to its end.
+// bodyFailed answers a request whose body could not be read completely.
 func (x *Exchange) bodyFailed() (read bool) {
 	status, reason := x.bodyFault()
 	if reason == observe.ReasonClientClosed {
@@ -526,7 +534,8 @@ func (x *Exchange) bodyFailed() (read bool) {
 	return x.failWith(status, reason)
 }
 
-// bodyFault is why the client's body, or the client itself, has ended the exchange, and the status for that; the latter is unused where the client is gone.
+// bodyFault returns why the client's body, or the client itself, has ended the exchange, and the status to answer with.
+// The status is unused if the client has left.
 func (x *Exchange) bodyFault() (status int, reason observe.Reason) {
 	var malformed *http1.Error
 	lapse, lapsed := x.lapsed()
@@ -539,7 +548,7 @@ func (x *Exchange) bodyFault() (status int, reason observe.Reason) {
 		reason = observe.ReasonBodyTooLarge
 	case errors.Is(err, errPanicked):
 		reason = observe.ReasonInternal
-	case !x.deadline.IsZero() && !time.Now().Before(x.deadline): // it may be us who have stopped the client, whatever the error says
+	case !x.deadline.IsZero() && !time.Now().Before(x.deadline): // the gateway itself may have stopped reading, whatever the error is
 		reason = x.deadlineReason
 	case lapsed:
 		reason = lapse

@@ -16,10 +16,10 @@ var (
 	schemeHTTPS    = []byte("https")
 )
 
-// setForwarded replaces what the client says of its provenance by what we know. A client's
-// own X-Forwarded-*, Forwarded and X-Real-IP are dropped, since a backend would trust
-// them. Via is passed on and not added to: some servers turn off compression for
-// requests that have it, so countPass has another field. A proxy that the listener trusts is believed what it says.
+// setForwarded replaces the fields that describe where the request comes from. A client's own X-Forwarded-*, Forwarded
+// and X-Real-IP are removed, since a backend would trust them, and new ones are added. Via is passed on unchanged: some
+// servers disable compression for requests that have it, so countPass uses another field. The fields of a trusted proxy
+// are kept.
 func (x *Exchange) setForwarded() {
 	h := &x.Header
 	if x.listener.Trusted.Contains(x.Client.Peer.Addr()) {
@@ -40,7 +40,8 @@ func (x *Exchange) addForwardedProto() {
 	}
 }
 
-// keepForwarded keeps what a trusted proxy says of the request's provenance, and adds the proxy itself. The client is the one that it names.
+// keepForwarded keeps the fields of a trusted proxy and appends the proxy's address. The client is the one that they
+// name.
 func (x *Exchange) keepForwarded() {
 	h := &x.Header
 	h.RemoveIf(message.DisguisesProvenance)
@@ -55,7 +56,7 @@ func (x *Exchange) keepForwarded() {
 	}
 	x.fx.Scratch = append(x.fx.Scratch, x.Client.PeerText...)
 	h.RemoveIf(isForwardedFor)
-	h.Add(forwardedFor, x.fx.Made(start)) // one line, since servers may look at the first one alone
+	h.Add(forwardedFor, x.fx.Made(start)) // one line, since servers may read only the first one
 	if _, ok := h.Get("x-forwarded-proto"); !ok {
 		x.addForwardedProto()
 	}
@@ -64,12 +65,13 @@ func (x *Exchange) keepForwarded() {
 	}
 }
 
-// maxForwarded bounds how many addresses of X-Forwarded-For are looked at.
+// maxForwarded is the largest number of addresses of X-Forwarded-For that are read.
 const maxForwarded = 64
 
-// forwardedClient returns the client in what X-Forwarded-For has: the last address that is not a trusted proxy's, since those before it
-// may be the client's own invention. Where all are trusted it is the first one; an entry that is no address ends the search, and so
-// does the bound. The port is 0 where the entry has none. ok is false where there is no address.
+// forwardedClient returns the client named in X-Forwarded-For: the last address that is not a trusted proxy's, since
+// the client itself may have invented those before it. If all are trusted, it is the first one. An entry that is not an
+// address ends the search, and so does maxForwarded. The port is 0 if the entry has none. ok is false if there is no
+// address.
 func forwardedClient(list []byte, trusted snapshot.Networks) (client netip.AddrPort, ok bool) {
 	for range maxForwarded {
 		list = bytes.TrimRight(list, ", \t")
@@ -92,7 +94,7 @@ func forwardedClient(list []byte, trusted snapshot.Networks) (client netip.AddrP
 // longestAddr is the length of the longest address with a port: "[" 39 characters "]:65535".
 const longestAddr = 47
 
-// forwardedAddr reads an address, maybe with a port, and of IPv6 maybe in brackets.
+// forwardedAddr parses an address, with or without a port; IPv6 addresses may be in brackets.
 func forwardedAddr(b []byte) (netip.AddrPort, bool) {
 	if len(b) > longestAddr {
 		return netip.AddrPort{}, false

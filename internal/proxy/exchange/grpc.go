@@ -29,8 +29,8 @@ const (
 	grpcUnauthenticated  = 16
 )
 
-// isGRPC reports whether the request is a gRPC call: such requests come by HTTP/2, ask for trailers and have a content type of
-// their own (grpc/grpc, doc/PROTOCOL-HTTP2.md). Other requests are told apart without a look at their fields.
+// isGRPC reports whether the request is a gRPC call: it uses HTTP/2, has TE: trailers and a gRPC content type
+// (grpc/grpc, doc/PROTOCOL-HTTP2.md). For most other requests this is decided without reading their fields.
 func (x *Exchange) isGRPC() bool {
 	if !x.TETrailers || x.Client.Protocol != "HTTP/2.0" || string(x.Method) != "POST" {
 		return false
@@ -40,11 +40,11 @@ func (x *Exchange) isGRPC() bool {
 	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';')
 }
 
-// minGRPCTimeout is the least that the time of a gRPC call may be. Honest clients have reset a call before that; others could have requests to backends
-// begun and cut off as fast as they can write, and are not charged for the resets.
+// minGRPCTimeout is the least time that a gRPC call gets. Clients usually reset a call before that. Others could begin
+// and abort requests to backends as fast as they can write, without the resets that are counted against a client.
 const minGRPCTimeout = time.Second
 
-// limitByGRPC lets the exchange end when the client has given the call up, by its field grpc-timeout, but not within minGRPCTimeout.
+// limitByGRPC ends the exchange when the client's grpc-timeout has expired, but not before minGRPCTimeout.
 func (x *Exchange) limitByGRPC() {
 	value, ok := x.Header.Get("grpc-timeout")
 	if !ok {
@@ -52,7 +52,7 @@ func (x *Exchange) limitByGRPC() {
 	}
 	d, ok := parseGRPCTimeout(value)
 	if !ok {
-		return // the backend judges it
+		return // left to the backend
 	}
 	x.callTime = max(d, 1)
 	if at := x.start.Add(max(d, minGRPCTimeout)); x.deadline.IsZero() || at.Before(x.deadline) {
@@ -60,16 +60,18 @@ func (x *Exchange) limitByGRPC() {
 	}
 }
 
-// callIsOver reports whether a response did not come to its end because the backend has given up a gRPC call whose time is over. Its clock started behind ours, and the
-// client's before it, but the client may be the last to notice.
+// callIsOver reports whether a response is incomplete because the backend has ended a gRPC call whose time is over. The
+// backend's clock started after the gateway's, and the client's before it, but the client may be the last to notice.
 func (x *Exchange) callIsOver(err error) bool {
 	return x.grpc && http2.Canceled(err) && x.callTime > 0 && time.Since(x.start) >= x.callTime
 }
 
-// OutOfTime reports whether the request that has ended is a gRPC call that has run out of the time it gives itself, before its response was complete.
+// OutOfTime reports whether the request has ended as a gRPC call that exceeded its own timeout before its response was
+// complete.
 func (x *Exchange) OutOfTime() bool { return !x.complete && x.rec.Reason == observe.ReasonGRPCTimeout }
 
-// parseGRPCTimeout reads a value of grpc-timeout: one to eight digits and a unit. ok is false where it is malformed, or too long to matter.
+// parseGRPCTimeout parses a value of grpc-timeout: one to eight digits and a unit. ok is false if it is malformed, or
+// too long to matter.
 func parseGRPCTimeout(value []byte) (d time.Duration, ok bool) {
 	last := len(value) - 1
 	if last < 1 || last > 8 {
@@ -105,13 +107,13 @@ func parseGRPCTimeout(value []byte) (d time.Duration, ok bool) {
 	return n * unit, true
 }
 
-// failGRPC is failWith for a gRPC call, whose client looks for the outcome in fields that other clients do not know. The response has no
-// body, as that of a backend that fails a call at once (Trailers-Only).
+// failGRPC is like failWith, for a gRPC call, whose client reads the outcome from gRPC fields. The response has no
+// body, like that of a backend that fails a call at once (Trailers-Only).
 func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
 	return x.failGRPCWith(grpcCode(status, reason), status, reason)
 }
 
-// failGRPCWith is failGRPC with a grpc-status.
+// failGRPCWith is like failGRPC, with a given grpc-status.
 func (x *Exchange) failGRPCWith(code, status int, reason observe.Reason) (read bool) {
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(code), 10)
@@ -127,8 +129,9 @@ func (x *Exchange) failGRPCWith(code, status int, reason observe.Reason) (read b
 	return x.replyFramed(http.StatusOK, reason, http1.NoBody, -1, nil)
 }
 
-// grpcCode is what gRPC's clients make of an HTTP status (grpc/grpc, doc/http-grpc-status-mapping.md), but that they may send a call again
-// that is unavailable, and one that has run out of time may have been carried out.
+// grpcCode returns the code to which gRPC clients map an HTTP status (grpc/grpc, doc/http-grpc-status-mapping.md),
+// except that timeouts become DEADLINE_EXCEEDED: clients may resend a call that is UNAVAILABLE, and one that timed out
+// may have been carried out.
 func grpcCode(status int, reason observe.Reason) int {
 	switch reason {
 	case observe.ReasonGRPCTimeout, observe.ReasonRequestTimeout, observe.ReasonBackendTimeout, observe.ReasonStreamIdle, observe.ReasonStreamDurationExceeded:

@@ -20,36 +20,39 @@ type http1Transport struct {
 	a *attempt
 	u *upstream.Conn
 
-	out []byte // what is to be sent next: the head, and behind it a short body; chunk heads
-	// body is the request body that readHead sends behind out.
+	out []byte // bytes to send next: the head with a short body after it, or chunk heads
+	// body is the request body that readHead sends after out.
 	body    []byte
-	chunked bool // the request body
-	// own reports whether the connection was made for this request alone.
+	chunked bool // for the request body
+	// own means that the connection was made for this request only.
 	own bool
-	// expects reports whether the backend was asked to say that it reads the body, and has not: one that does not read it would take it for the next request.
+	// expects means that the backend was asked to send a 100 before the body and has not done so: if it does not read
+	// the body, it would take the body for the next request.
 	expects bool
-	// authenticated reports whether the request may have authenticated the connection to the backend, which must serve no other client then.
+	// authenticated means that the request may have authenticated the connection to the backend, which must then serve
+	// no other client.
 	authenticated bool
-	// sent reports whether the request was sent, or whoever writes its body does that.
+	// sent means that the request was sent, or that the sender of its body does so.
 	sent bool
 	// parts and buffers are for net.Buffers.WriteTo, which would allocate local ones.
 	parts   [2][]byte
 	buffers net.Buffers
 
-	at, limit int   // attempt.buf[at:limit] was read, and not used up
+	at, limit int   // attempt.buf[at:limit] was read but not consumed
 	readErr   error // of the last read
 	head      http1.ResponseHead
 	response  http1.Body
-	nominated []byte // what head points to when the trailer section comes
+	nominated []byte // copies of the fields that head needs when the trailer section arrives
 }
 
-// ampleRead is how many bytes a read has brought behind which more may have come meanwhile. Where a body trickles, each look would be in vain.
+// ampleRead is how many bytes a read must return for more to be likely to have arrived meanwhile. For a body that
+// arrives slowly each further read would be in vain.
 const ampleRead = 16 << 10
 
 // open implements transport.
 func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	if d := t.a.deadline; !d.IsZero() {
-		t.u.SetDeadline(d) //nolint:errcheck // a broken socket shows when it is written to
+		t.u.SetDeadline(d) //nolint:errcheck // if the socket is broken, writing fails
 	}
 	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
@@ -64,7 +67,7 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	return nil
 }
 
-// write implements transport. It sends what stands in out, which is the head at first.
+// write implements transport. It sends out, which is the head at first, and data.
 func (t *http1Transport) write(data []byte, last bool, trailer *message.Fields) error {
 	if t.chunked && len(data) > 0 {
 		t.out = http1.AppendChunkHead(t.out, len(data))
@@ -95,7 +98,8 @@ func (t *http1Transport) write(data []byte, last bool, trailer *message.Fields) 
 	return err
 }
 
-// releaseBody implements transport: what was given to open was written when the first bytes of a response were waited for.
+// releaseBody implements transport. The body passed to open was written before the first bytes of a response were
+// awaited.
 func (t *http1Transport) releaseBody() bool { return true }
 
 // readHead implements transport.
@@ -124,8 +128,8 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 	}
 }
 
-// readUnparsed reads until it is worth to parse a head again of which the first parsed bytes were too few, at its end too, and returns what has ended it
-// where nothing has come.
+// readUnparsed reads until the head, of which the first parsed bytes were too few, is worth parsing again, or the
+// stream has ended. It returns the error if nothing was read.
 func (t *http1Transport) readUnparsed(parsed int) error {
 	for t.readErr == nil {
 		n := t.readMore()
@@ -139,13 +143,14 @@ func (t *http1Transport) readUnparsed(parsed int) error {
 	return t.readErr
 }
 
-// readMore sends the request, if that has not been done, waits for more of what comes back, and puts it behind what was read.
+// readMore sends the request if that has not been done, waits for more of the response, and appends it to what was
+// read.
 func (t *http1Transport) readMore() (n int) {
 	a := t.a
 	if a.buf != nil && t.limit == a.buf.End() && t.at < t.limit {
 		t.makeRoom()
 	}
-	if t.sent && a.buf != nil && t.at == t.limit { // an interim response was all that came
+	if t.sent && a.buf != nil && t.at == t.limit { // only an interim response arrived
 		t.head.Forget() // as in readPart
 		a.Give()
 		t.at, t.limit = buffer.Headroom, buffer.Headroom
@@ -153,8 +158,8 @@ func (t *http1Transport) readMore() (n int) {
 	a.waits()
 	switch {
 	case !t.sent:
-		// An error of the write shows again when the response is read; there may be one
-		// nevertheless, such as 413 of a server that does not read the body.
+		// An error of the write occurs again when the response is read. There may be a response nevertheless, such as a
+		// 413 of a server that does not read the body.
 		t.sent = true
 		n, t.readErr = t.u.WriteRead(t.out, t.body, a)
 		t.body = nil
@@ -169,7 +174,8 @@ func (t *http1Transport) readMore() (n int) {
 	return n
 }
 
-// makeRoom is for a buffer that is full: interim responses stand before what is unused, or it is a little one, which need not hold a head.
+// makeRoom makes room in a full buffer: interim responses precede the unused bytes, or it is a little buffer, which
+// need not hold a whole head.
 func (t *http1Transport) makeRoom() {
 	a := t.a
 	into := a.buf
@@ -184,23 +190,24 @@ func (t *http1Transport) makeRoom() {
 	}
 }
 
-// unused is what was read, and not used up.
+// unused returns what was read but not consumed.
 func (t *http1Transport) unused() []byte { return t.a.buf.Bytes()[t.at:t.limit] }
 
-// beginBody follows the final head.
+// beginBody prepares the body after the final head.
 func (t *http1Transport) beginBody() {
 	t.a.framing, t.a.length = t.head.Framing, t.head.ContentLength
 	t.response.Init(t.head.Framing, t.head.ContentLength, &t.a.engine.Limits)
 	if t.head.Framing == http1.Chunked {
 		t.nominated = t.head.KeepNominated(t.nominated[:0])
 	}
-	// What came with the head and what has come since are one part, so that client and gateway handle fewer and larger ones.
+	// What arrived with the head and what has arrived since become one part, so that client and gateway handle fewer
+	// and larger ones.
 	if t.head.Framing == http1.Length {
 		t.limit = t.fillUp(t.limit, t.head.ContentLength-int64(t.limit-t.at))
 	}
 }
 
-// fillUp reads up to want bytes behind attempt.buf[end], without waiting, and returns where they end.
+// fillUp reads up to want bytes into attempt.buf[end:], without waiting, and returns where they end.
 func (t *http1Transport) fillUp(end int, want int64) int {
 	for most := t.a.buf.End(); want > 0 && end < most; {
 		n := t.u.ReadMore(t.a.buf.Bytes()[end : end+int(min(int64(most-end), want))])
@@ -217,14 +224,14 @@ func (t *http1Transport) fillUp(end int, want int64) int {
 func (t *http1Transport) readPart(wait bool) (Part, error) {
 	if wait {
 		a := t.a
-		t.head.Forget() // a buffer that is given back for the wait would be held by it
+		t.head.Forget() // its fields would keep a buffer alive that is given back for the wait
 		a.waits()
 		n, err := t.u.ReadInto(a)
 		a.waited()
 		if n == 0 {
 			return t.ended(err)
 		}
-		// An error comes again with the next read.
+		// An error occurs again with the next read.
 		t.at, t.limit = buffer.Headroom, buffer.Headroom+n
 		if t.head.Framing == http1.Length && n >= ampleRead {
 			t.limit = t.fillUp(t.limit, t.response.Remaining()-int64(n))
@@ -234,7 +241,7 @@ func (t *http1Transport) readPart(wait bool) (Part, error) {
 	if err != nil {
 		return Part{}, err
 	}
-	if used < t.limit-t.at { // bytes that nobody asked for: the backend's next response would be off
+	if used < t.limit-t.at { // excess bytes: the backend's next response would be out of step
 		t.head.KeepAlive = false
 	}
 	return t.part(data), nil
@@ -246,7 +253,7 @@ func (t *http1Transport) atEnd() bool {
 	return err == nil && part.Last
 }
 
-// ended is what a read that brought err and nothing else means for the body.
+// ended returns what a read that failed with err and returned nothing means for the body.
 func (t *http1Transport) ended(err error) (Part, error) {
 	if !errors.Is(err, io.EOF) {
 		return Part{}, err
@@ -260,7 +267,7 @@ func (t *http1Transport) ended(err error) (Part, error) {
 	return t.part(nil), nil
 }
 
-// part makes data, which stands in attempt.buf if it is not empty, a part of the response.
+// part makes data, which is in attempt.buf if it is not empty, a part of the response.
 func (t *http1Transport) part(data []byte) Part {
 	p := Part{Last: t.response.Done()}
 	if len(data) > 0 {

@@ -14,20 +14,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// emptyGrace is how long a response without a body may take to say that it has ended.
+// emptyGrace is how long a response without a body may take to end its stream.
 const emptyGrace = time.Second
 
 // http2Transport is the transport for HTTP/2. Its memory is kept for the next attempt.
 type http2Transport struct {
 	a      *attempt
 	place  *upstream.Shared
-	stream *http2.ClientStream // nil before open, and where that has failed
+	stream *http2.ClientStream // nil before open, and if open has failed
 
 	out    http2.ClientRequest
-	reason []byte // of the status, as HTTP/1.1 clients are sent it
-	// empty reports whether the response cannot have a body, and ended whether nothing follows its head.
+	reason []byte // reason phrase of the status, for HTTP/1.1 clients
+	// empty means that the response cannot have a body, and ended that nothing follows its head.
 	empty, ended bool
-	// suspends reports whether readPart may fail with errSuspend.
+	// suspends means that readPart may fail with errSuspend.
 	suspends bool
 }
 
@@ -76,8 +76,8 @@ func (t *http2Transport) readHead(method []byte, resp *message.Response) (err er
 	if resp.Status < 200 {
 		return nil
 	}
-	if string(method) == http.MethodConnect && resp.Status >= 300 { // nothing goes into a tunnel that is not opened
-		t.stream.Write(nil, true) //nolint:errcheck // reading the response fails, too, where the stream has
+	if string(method) == http.MethodConnect && resp.Status >= 300 { // no data is sent if the tunnel was not opened
+		t.stream.Write(nil, true) //nolint:errcheck // if the stream has failed, reading the response fails too
 	}
 	t.empty = string(method) == "HEAD" || resp.Status == http.StatusNoContent || resp.Status == http.StatusNotModified
 	a.framing, a.length = http1.Chunked, t.stream.ContentLength()
@@ -90,7 +90,7 @@ func (t *http2Transport) readHead(method []byte, resp *message.Response) (err er
 	return nil
 }
 
-// readPart implements transport. No buffer is held while it waits.
+// readPart implements transport. It holds no buffer while it waits.
 func (t *http2Transport) readPart(wait bool) (p Part, err error) {
 	a := t.a
 	switch {
@@ -113,10 +113,11 @@ func (t *http2Transport) readPart(wait bool) (p Part, err error) {
 	return t.part()
 }
 
-// atEnd implements transport. That a response cannot have a body is not enough: end would wait for it to say that it has ended.
+// atEnd implements transport. It is not enough that a response cannot have a body, because end would wait for the end
+// of the stream.
 func (t *http2Transport) atEnd() bool { return t.ended || t.stream.Ended() }
 
-// part returns what has come of the response.
+// part returns what has arrived of the response.
 func (t *http2Transport) part() (Part, error) {
 	a, n := t.a, 0
 	if t.stream.Buffered() > 0 {
@@ -144,7 +145,7 @@ func (t *http2Transport) interrupt() { t.stream.SetDeadline(longAgo) }
 // abort implements transport.
 func (t *http2Transport) abort() { t.stream.Reset(http2.Cancel) }
 
-// switched implements duplexer: HTTP/2 has no 101.
+// switched implements duplexer. HTTP/2 has no 101.
 func (t *http2Transport) switched() []byte { return nil }
 
 // duplex implements duplexer, for a CONNECT.
@@ -154,7 +155,8 @@ func (t *http2Transport) duplex() (tunnel.Duplex, func()) {
 	return clientStreamDuplex{t.stream}, t.abort
 }
 
-// clientStreamDuplex is a stream to a backend as the end of a tunnel: END_STREAM stands for the FIN of TCP, RST_STREAM for RST (RFC 9113 section 8.5).
+// clientStreamDuplex is a stream to a backend as the end of a tunnel: END_STREAM corresponds to the FIN of TCP,
+// RST_STREAM to RST (RFC 9113 section 8.5).
 type clientStreamDuplex struct{ s *http2.ClientStream }
 
 // ReadInto implements tunnel.Duplex.
@@ -165,7 +167,7 @@ func (d clientStreamDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 	return d.s.Read(b.Take())
 }
 
-// WasReset implements tunnel.Duplex: a read tells of RST_STREAM, whatever was written.
+// WasReset implements tunnel.Duplex. A read reports RST_STREAM, whatever was written.
 func (d clientStreamDuplex) WasReset() bool { return false }
 
 // Write implements tunnel.Duplex.
@@ -187,7 +189,7 @@ func (t *http2Transport) end(complete bool) {
 	if t.stream != nil {
 		if complete && t.empty && !t.ended { // the client has all of it
 			t.stream.SetDeadline(time.Now().Add(emptyGrace))
-			t.stream.Wait() //nolint:errcheck // it is the end of the stream that is waited for
+			t.stream.Wait() //nolint:errcheck // only the end of the stream is awaited
 		}
 		t.stream.Close()
 		t.stream = nil

@@ -10,19 +10,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// joined is what an exchange has of a client that is joined to a backend, whose bytes are not looked into.
+// joined is what an exchange needs for a tunnel between its client and a backend.
 type joined struct {
 	tunnel *tunnel.Tunnel // nil before it begins
-	reset  func()         // breaks off what the backend is sent
-	ended  bool           // the tunnel has, and not by a panic that passed through it
-	// Of a layer-4 route:
-	path *tunnelPath    // nil where it is a request that has left its protocol
+	reset  func()         // resets what is sent to the backend
+	ended  bool           // the tunnel has ended, and not by a panic
+	// The fields below are for a layer-4 route.
+	path *tunnelPath    // nil for a request that has changed its protocol
 	conn *upstream.Conn // nil before it is made
 }
 
-// Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
-// have ended it, which makes it complete, or it breaks off, or is suspended. from and to are the ends of the connection, without zones and IPv4 addresses as such, of which
-// from may be a proxy's and not the client's.
+// Join connects the client to a backend of the layer-4 route that its listener has for its server name, and moves bytes
+// until both sides have ended (the outcome is complete then), the tunnel breaks off, or it is suspended. from and to
+// are the addresses of the connection, without zones and with IPv4 addresses unmapped. from may be a proxy's address
+// instead of the client's.
 func (x *Exchange) Join(from, to netip.AddrPort) Outcome {
 	x.Begin()
 	x.Request.Request.Reset()
@@ -33,7 +34,7 @@ func (x *Exchange) Join(from, to netip.AddrPort) Outcome {
 	return x.endJoin(x.join(tunnelled{from, to}))
 }
 
-// endJoin follows join, unless the exchange is suspended.
+// endJoin completes the exchange after join, unless it is suspended.
 func (x *Exchange) endJoin(reason observe.Reason) Outcome {
 	if x.suspended {
 		return Outcome{Suspended: true}
@@ -49,7 +50,7 @@ func (x *Exchange) resumeJoin() observe.Reason {
 	return x.pumpJoined()
 }
 
-// pumpJoined runs the tunnel until it ends, or is suspended.
+// pumpJoined runs the tunnel until it ends or is suspended.
 func (x *Exchange) pumpJoined() observe.Reason {
 	reason := x.pump()
 	if reason == observe.ReasonUpgraded {
@@ -58,7 +59,7 @@ func (x *Exchange) pumpJoined() observe.Reason {
 	return reason
 }
 
-// leaveJoined gives up what the exchange has joined, unless it is suspended.
+// leaveJoined releases the connection to the backend, unless the exchange is suspended.
 func (x *Exchange) leaveJoined() {
 	if x.suspended {
 		return
@@ -73,7 +74,8 @@ func (x *Exchange) leaveJoined() {
 	j.path.end()
 }
 
-// breakOff resets the backend's connection where a panic has ended the tunnel: what the backend was sent must not look complete.
+// breakOff resets the connection to the backend if a panic has ended the tunnel: what the backend was sent must not
+// look complete.
 func (j *joined) breakOff() {
 	if j.tunnel != nil && !j.ended {
 		j.reset()
@@ -98,7 +100,7 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 	if j.conn, reason = x.dialBackend(b, l.Identity, j.path); j.conn == nil {
 		return reason
 	}
-	if j.path.loops() { // who made the client's connection may not have known its address before
+	if j.path.loops() { // checked again, because the process that made the client's connection may not have known its address before
 		j.conn.Reset()
 		return observe.ReasonLoopDetected
 	}
@@ -106,7 +108,7 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 	return x.pumpJoined()
 }
 
-// dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.
+// dialBackend makes a new, unused connection to an endpoint of the backend, and counts that endpoint as in use.
 func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identity, path *tunnelPath) (*upstream.Conn, observe.Reason) {
 	x.ref, x.retry = b, retryState{}
 	if x.backend = b.Backend.As(identity); x.backend == nil {
@@ -143,7 +145,7 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 	}
 }
 
-// dialTunnel waits for a connection that is nobody else's, or until the client leaves.
+// dialTunnel waits for a connection of its own, or until the client leaves.
 func (x *Exchange) dialTunnel(ep *upstream.Endpoint, path *tunnelPath) (*upstream.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -9,35 +9,37 @@ import (
 )
 
 const (
-	// uncounted is how many bytes may be at hand of any streamed request body: what is kept to be sent again, and the part that was read last.
+	// uncounted is how many bytes may be held for any streamed request body: those kept to be sent again, and the part
+	// that was read last.
 	uncounted = replayable + buffer.Size
-	// keptShare is which part of Engine.MaxKept the body of one request may have.
+	// The body of one request may have 1/keptShare of Engine.MaxKept.
 	keptShare = 4
 )
 
-// keptBodies are the request bodies of which more than uncounted is at hand: those that are read whole, or kept to be sent again, because configuration says so.
+// keptBodies are the request bodies of which more than uncounted is held: those that are read completely, or kept to be
+// sent again, because configuration requires it.
 type keptBodies struct {
 	bytes atomic.Int64
-	mu    sync.Mutex // comes behind those of bodies
+	mu    sync.Mutex // locked after the mu of a body
 	all   map[*keptBody]struct{}
 }
 
-// keptBody is one of them.
+// keptBody is one of the keptBodies.
 type keptBody struct {
-	counted int64        // bytes, with mu of the body
-	mu      sync.Mutex   // comes before that of the body
+	counted int64        // bytes; guarded by mu of the body
+	mu      sync.Mutex   // locked before the mu of the body
 	body    *requestBody // nil once its exchange has ended
 }
 
-// Kept is how many bytes are at hand of those request bodies of which there is more than of any.
+// Kept returns how many bytes are held for request bodies of which more than uncounted is held.
 func (e *Engine) Kept() int64 { return e.keptBodies.bytes.Load() }
 
-// keptScarce reports whether no more is to be kept of request bodies than of any request.
+// keptScarce reports whether no more than uncounted is to be kept of any request body.
 func (e *Engine) keptScarce() bool {
 	return e.Overloaded.Load() || e.MaxKept > 0 && e.Kept() > e.MaxKept
 }
 
-// mostKept is how many bytes of the body of one request are kept at most.
+// mostKept returns the largest number of bytes of one request body that are kept.
 func (e *Engine) mostKept() int64 {
 	if e.MaxKept == 0 {
 		return math.MaxInt64
@@ -45,7 +47,8 @@ func (e *Engine) mostKept() int64 {
 	return max(e.MaxKept/keptShare, uncounted)
 }
 
-// ForgetBodies ends requests whose body is being read whole, and has others forget what they have sent, but for what is kept of any request. Overloaded has become true.
+// ForgetBodies ends requests whose body is being read completely, and makes others discard what they have sent, except
+// for what is kept for any request. It is called when Overloaded has become true.
 func (e *Engine) ForgetBodies() {
 	e.keptBodies.mu.Lock()
 	all := make([]*keptBody, 0, len(e.keptBodies.all))
@@ -62,7 +65,7 @@ func (e *Engine) ForgetBodies() {
 	}
 }
 
-// letGo is ForgetBodies for one.
+// letGo is ForgetBodies for one body.
 func (b *requestBody) letGo() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,7 +80,7 @@ func (b *requestBody) letGo() {
 	b.forget()
 }
 
-// count follows each change of how much of the body is at hand; mu is held.
+// count must be called after each change of how much of the body is held. mu must be held.
 func (b *requestBody) count() {
 	at := b.end - b.from
 	if at <= uncounted {
@@ -109,13 +112,13 @@ func (all *keptBodies) add(k *keptBody) {
 	all.all[k] = struct{}{}
 }
 
-// endKept comes before the end of the exchange; mu is not held, and no sender is left.
+// endKept must be called before the end of the exchange. mu must not be held, and no sender may be left.
 func (b *requestBody) endKept() {
 	k := b.kept
 	if k == nil {
 		return
 	}
-	k.mu.Lock() // nobody looks at the body from now on
+	k.mu.Lock() // nothing accesses the body from now on
 	k.body = nil
 	k.mu.Unlock()
 	all := &b.x.Client.Engine.keptBodies

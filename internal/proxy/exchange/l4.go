@@ -10,8 +10,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// L4 is what Join does, in steps none of which waits, for who drives many connections of layer-4 routes by events: Begin, Next for each endpoint that
-// is dialled, Dialling, Made or Failed, and Finish. It is not safe for concurrent use.
+// L4 is what Join does, in steps that never wait, for loops that drive many layer-4 connections by events: Begin, then
+// Next for each endpoint that is dialled, Dialling, Made or Failed, and Finish. It is not safe for concurrent use.
 type L4 struct {
 	engine   *Engine
 	rec      observe.Record
@@ -19,15 +19,15 @@ type L4 struct {
 	path     tunnelPath
 	identity *upstream.Identity
 	backend  *upstream.Backend
-	endpoint *upstream.Endpoint // which has been begun; nil without one
+	endpoint *upstream.Endpoint // Begin was called on it; nil if there is none
 	retry    *retryState        // nil before the first failure
 	dial     l4Dial
-	early    bool           // it is given up before the connect timeout
+	early    bool           // the connect is given up before the connect timeout
 	failed   observe.Reason // the latest failure
-	begun    uint32         // when it began, in milliseconds since start
+	begun    uint32         // when the dial began, in milliseconds since start
 }
 
-// l4Dial is how far the connection to an endpoint has come.
+// l4Dial is the state of the connection to an endpoint.
 type l4Dial uint8
 
 const (
@@ -36,24 +36,25 @@ const (
 	l4Made
 )
 
-// L4Client is a connection of a layer-4 route as L4 needs it.
+// L4Client is a layer-4 connection as L4 needs it.
 type L4Client struct {
 	Engine     *Engine
 	Socket     *snapshot.Socket
 	Peer       netip.AddrPort
 	Mode       snapshot.Mode
 	Protocol   string // for the access log
-	ServerName []byte // as that of Client
+	ServerName []byte // see Client.ServerName
 }
 
-// Begin notes that a connection has come.
+// Begin records that a connection has arrived.
 func (x *L4) Begin(c *L4Client) {
 	x.engine, x.start = c.Engine, time.Now()
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.rec.Stats = c.Socket.Stats.Unrouted()
 }
 
-// Route finds the backend for the connection, whose own end has the address local. Any reason but ReasonOK is to be given to Finish.
+// Route chooses the backend for the connection, which arrived at the address local. A reason other than ReasonOK must
+// be passed to Finish.
 func (x *L4) Route(c *L4Client, local netip.AddrPort, seed *uint64) observe.Reason {
 	x.rec.Host = c.ServerName
 	route := routeL4(c, &x.rec, seed)
@@ -71,19 +72,19 @@ func (x *L4) Route(c *L4Client, local netip.AddrPort, seed *uint64) observe.Reas
 	return observe.ReasonOK
 }
 
-// L4Next is what follows.
+// L4Next is what to do next.
 type L4Next uint8
 
 // The values of L4Next.
 const (
-	L4End  L4Next = iota // Finish, with a reason
-	L4Dial               // a connection is to be made
-	L4Join               // Join is to be called for the connection, as if nothing had been done; there is nothing to Finish
+	L4End  L4Next = iota // call Finish with a reason
+	L4Dial               // make a connection
+	L4Join               // call Join for the connection, as if nothing had been done, and do not call Finish
 )
 
-// Next chooses an endpoint to connect to. Where it returns L4End none is left, and the reason is to be given to Finish.
+// Next chooses an endpoint to connect to. If it returns L4End, none is left, and the reason must be passed to Finish.
 func (x *L4) Next(seed *uint64) (to netip.AddrPort, timeout time.Duration, next L4Next, reason observe.Reason) {
-	if x.backend.Resolving() || x.backend.ByPolicy() { // what a policy asks for may wait, or be asked about the client
+	if x.backend.Resolving() || x.backend.ByPolicy() { // a policy's settings may require a wait, or depend on the client
 		return to, 0, L4Join, observe.ReasonOK
 	}
 	var none upstream.Tried
@@ -108,28 +109,30 @@ func (x *L4) Next(seed *uint64) (to netip.AddrPort, timeout time.Duration, next 
 	return ep.Address(), timeout, L4Dial, observe.ReasonOK
 }
 
-// Gone reports whether the endpoint that is being dialled has left the configuration.
+// Gone reports whether the endpoint that is being dialled was removed from the configuration.
 func (x *L4) Gone() bool { return x.endpoint != nil && x.endpoint.Gone() }
 
-// Dialling notes the address of the own end of the connection that is being made.
+// Dialling records the local address of the connection that is being made.
 func (x *L4) Dialling(local netip.AddrPort) {
 	x.path.made(tunnelled{local, unmapped(x.endpoint.Address())})
 }
 
-// Made notes that the connection was made. Any reason but ReasonOK is to be given to Finish, and the connection to be reset.
+// Made records that the connection was made. If it returns a reason other than ReasonOK, the reason must be passed to
+// Finish and the connection be reset.
 func (x *L4) Made() observe.Reason {
 	x.dial = l4Made
 	x.endpoint.TunnelMade(time.Since(x.start) - time.Duration(x.begun)*time.Millisecond)
 	switch {
-	case x.path.to.from == x.path.to.to: // the system has connected the socket to itself, since nobody listens there
+	case x.path.to.from == x.path.to.to: // the system has connected the socket to itself, since nothing listens there
 		return observe.ReasonConnectFailed
-	case x.path.loops(): // who made the client's connection may not have known its address before
+	case x.path.loops(): // checked again, because the process that made the client's connection may not have known its address before
 		return observe.ReasonLoopDetected
 	}
 	return observe.ReasonOK
 }
 
-// Failed notes that no connection could be made. With again Next follows, else Finish with the reason.
+// Failed records that no connection could be made. If again is true, Next must be called, otherwise Finish with the
+// reason.
 func (x *L4) Failed(err error) (again bool, reason observe.Reason) {
 	f := connectFailure(x.endpoint.TunnelFailed(err, x.early))
 	x.dial = l4NotBegun
@@ -157,7 +160,7 @@ func (x *L4) endEndpoint() {
 	x.endpoint, x.dial = nil, l4NotBegun
 }
 
-// Finish records the connection, which has ended. reason is why; ReasonOK is that end tells.
+// Finish records that the connection has ended. reason is why; if it is ReasonOK, end determines it.
 func (x *L4) Finish(reason observe.Reason, end tunnel.End) {
 	x.endEndpoint()
 	if x.path.tunnels != nil {
@@ -175,7 +178,7 @@ func (x *L4) Finish(reason observe.Reason, end tunnel.End) {
 	x.engine.Observer.Finish(&x.rec)
 }
 
-// routedL4 is where a connection of a layer-4 route is to go; nowhere where there is a reason.
+// routedL4 is where a layer-4 connection is to go. If reason is not ReasonOK, the other fields are not set.
 type routedL4 struct {
 	reason   observe.Reason
 	listener *snapshot.Listener
@@ -190,7 +193,7 @@ func routeL4(c *L4Client, rec *observe.Record, seed *uint64) (to routedL4) {
 		return routedL4{reason: observe.ReasonRouteNotFound}
 	}
 	l, ok := p.Listeners.Find(c.ServerName)
-	if !ok || l.Mode != c.Mode { // another one than when the connection began
+	if !ok || l.Mode != c.Mode { // not the mode with which the connection began
 		return routedL4{reason: observe.ReasonRouteNotFound}
 	}
 	rec.Stats = l.Stats.Unrouted()

@@ -8,18 +8,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// loggedHeaders are the values of headers that the access log shows, in the order of Engine.LoggedRequest and LoggedResponse. They are copied, because filters change
-// headers of requests, and the buffer of a response is given back before the request ends.
+// loggedHeaders are the values of the headers that the access log shows, in the order of Engine.LoggedRequest and
+// LoggedResponse. They are copies, because filters change request headers, and the buffer of a response is released
+// before the request ends.
 type loggedHeaders struct {
-	values observe.Headers // nil: the header is not there
-	memory [][]byte        // what values had at most
+	values observe.Headers // a nil value means that the header is missing
+	memory [][]byte        // memory reused for values
 }
 
-// noteRequestHeaders begins the record's headers with those of the request as received.
+// noteRequestHeaders records the headers of the request as received.
 func (x *Exchange) noteRequestHeaders() {
 	e, s := x.Client.Engine, x.mayNeed()
 	n := len(e.LoggedRequest) + len(e.LoggedResponse)
-	if s.logged == nil || len(s.logged.values) != n { // or it was made for another engine
+	if s.logged == nil || len(s.logged.values) != n { // or it was created for another engine
 		s.logged = &loggedHeaders{make(observe.Headers, n), make([][]byte, n)}
 	}
 	clear(s.logged.values)
@@ -27,7 +28,7 @@ func (x *Exchange) noteRequestHeaders() {
 	s.logged.note(0, e.LoggedRequest, &x.Header)
 }
 
-// noteResponseHeaders follows with those of the response, when its head is sent.
+// noteResponseHeaders records the headers of the response when its head is sent.
 func (x *Exchange) noteResponseHeaders() {
 	if e := x.Client.Engine; x.rec.Headers != nil {
 		x.seldom.logged.note(len(e.LoggedRequest), e.LoggedResponse, &x.resp.Header)
@@ -40,7 +41,7 @@ func (x *Exchange) startResponse(head Head, p Part) error {
 	return x.Client.Response.Start(head, p)
 }
 
-// note keeps the values of the named headers from position first on.
+// note records the values of the named headers in values[first:].
 func (l *loggedHeaders) note(first int, names []string, h *message.Fields) {
 	for i, name := range names {
 		at := first + i
@@ -54,7 +55,7 @@ func (l *loggedHeaders) note(first int, names []string, h *message.Fields) {
 				value = append(value, ", "...)
 			}
 			found = true
-			if room := accesslog.MaxHeader + 1 - len(value); room > 0 { // one more than is shown, so that whoever cuts it sees that
+			if room := accesslog.MaxHeader + 1 - len(value); room > 0 { // one byte more than is shown, so that the access log can see that it cuts the value
 				value = append(value, f.Value[:min(len(f.Value), room)]...)
 			}
 		}
@@ -65,7 +66,7 @@ func (l *loggedHeaders) note(first int, names []string, h *message.Fields) {
 	}
 }
 
-// compact gives up the memory of earlier requests, and keeps the values in no more than they need.
+// compact releases the memory of earlier requests, and keeps the values in no more memory than they need.
 func (l *loggedHeaders) compact() {
 	for i, v := range l.values {
 		l.values[i] = bytes.Clone(v)
@@ -73,7 +74,7 @@ func (l *loggedHeaders) compact() {
 	clear(l.memory)
 }
 
-// notNil tells an empty value from none.
+// notNil returns b, or an empty slice if b is nil, which would mean that the header is missing.
 func notNil(b []byte) []byte {
 	if b == nil {
 		return []byte{}

@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// countPass adds this pass to the request; false where there were too many.
+// countPass adds this pass to the request. It returns false if there were too many passes.
 func (x *Exchange) countPass() bool {
 	if message.Passes(&x.Header) >= message.MaxPasses {
 		return false
@@ -17,18 +17,18 @@ func (x *Exchange) countPass() bool {
 	return true
 }
 
-// A connection of a layer-4 route has nothing that passes could be counted in. But where a backend leads back to this process, both ends of a connection
-// are here, so that the listeners which it has passed are known.
+// A layer-4 connection has no field in which passes could be counted. But if a backend leads back to this process, both
+// ends of a connection are here, so the listeners that it has passed are known.
 
-// tunnelled is a connection that was made for a tunnel, by the addresses of its ends.
+// tunnelled identifies a connection made for a tunnel by the addresses of its ends.
 type tunnelled struct{ from, to netip.AddrPort }
 
-// addressesOf returns those of a connection that was made to a backend.
+// addressesOf returns the addresses of a connection that was made to a backend.
 func addressesOf(c net.Conn) tunnelled {
 	return tunnelled{addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())}
 }
 
-// addrPort returns an address in the form in which those of both ends can be compared.
+// addrPort returns an address in a form in which those of both ends can be compared.
 func addrPort(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return unmapped(tcp.AddrPort())
@@ -40,13 +40,13 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// pass is a listener that a connection has passed, and those before it.
+// pass is a listener that a connection has passed, and the ones before it.
 type pass struct {
 	listener string // its key
-	before   *pass  // nil where the connection came from elsewhere
+	before   *pass  // nil if the connection did not come from this process
 }
 
-// has reports whether the listener is among them.
+// has reports whether the listener was passed.
 func (p *pass) has(listener string) bool {
 	for ; p != nil; p = p.before {
 		if p.listener == listener {
@@ -56,7 +56,8 @@ func (p *pass) has(listener string) bool {
 	return false
 }
 
-// tunnels holds what the connections have passed that were made for tunnels which are open. The zero value is ready. It is safe for concurrent use.
+// tunnels records which listeners the connections of open tunnels have passed. The zero value is ready for use. It is
+// safe for concurrent use.
 type tunnels struct {
 	mu   sync.Mutex
 	made map[tunnelled]*pass
@@ -71,7 +72,7 @@ func (t *tunnels) add(c tunnelled, p *pass) {
 	t.made[c] = p
 }
 
-// remove takes out what was added, unless another connection has the same addresses by now.
+// remove removes what add has added, unless another connection has the same addresses by now.
 func (t *tunnels) remove(c tunnelled, p *pass) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,35 +84,35 @@ func (t *tunnels) remove(c tunnelled, p *pass) {
 	}
 }
 
-// get returns what a connection has passed, nil where it was not made by a tunnel of this process, as far as is known yet.
+// get returns what a connection has passed; nil if no tunnel of this process is known, so far, to have made it.
 func (t *tunnels) get(c tunnelled) *pass {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.made[c]
 }
 
-// tunnelPath is the way of a connection through a listener.
+// tunnelPath is the path of a connection through a listener.
 type tunnelPath struct {
 	tunnels  *tunnels
 	listener string
-	from, to tunnelled // the client's connection, and the one that was made to a backend last
-	pass     *pass     // what is known of the latter; nil without one
+	from, to tunnelled // the client's connection, and the latest one made to a backend
+	pass     *pass     // the entry of to; nil if there is none
 }
 
 // loops reports whether the connection has passed the listener before.
 func (p *tunnelPath) loops() bool { return p.tunnels.get(p.from).has(p.listener) }
 
-// connected notes that a connection to a backend was made.
+// connected records that a connection to a backend was made.
 func (p *tunnelPath) connected(c *net.TCPConn) {
 	p.made(addressesOf(c))
 }
 
-// made is connected, by the addresses.
+// made is like connected, for a connection given by its addresses.
 func (p *tunnelPath) made(c tunnelled) {
 	p.end()
 	p.to, p.pass = c, &pass{p.listener, p.tunnels.get(p.from)}
 	p.tunnels.add(p.to, p.pass)
 }
 
-// end forgets it.
+// end removes the record of the connection to the backend.
 func (p *tunnelPath) end() { p.tunnels.remove(p.to, p.pass) }

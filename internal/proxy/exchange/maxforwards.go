@@ -8,8 +8,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
-// checkMaxForwards counts the request's Max-Forwards down, and answers the request where it may not be forwarded (RFC 9110 section 7.6.2). What OPTIONS could
-// tell is for the backend to say. TRACE is not implemented here: it would show fields that the client itself does not know.
+// checkMaxForwards decrements the request's Max-Forwards, and answers the request if it may not be forwarded (RFC 9110
+// section 7.6.2). OPTIONS gets no information, which only the backend could give. TRACE is not implemented: it would
+// reveal fields that the client itself does not know.
 func (x *Exchange) checkMaxForwards() (answered, read bool) {
 	field, n := http1.MaxForwards(&x.Request.Request)
 	switch {

@@ -12,16 +12,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Bounds of mirroring. A copy that would exceed one is dropped and counted; the request
-// itself never waits for its copies.
+// Bounds of mirroring. A copy that would exceed one is dropped and counted. The request itself never waits for its
+// copies.
 const (
-	maxMirrors    = 1024             // copies under way in the process; see mirrors.enter
-	ownMirrors    = 8                // of a namespace, in addition to maxMirrors where that is used up
-	mirrorQueue   = 256 << 10        // bytes of a body that wait to be sent, a copy
+	maxMirrors    = 1024             // copies in progress in the process; see mirrors.enter
+	ownMirrors    = 8                // of a namespace, even if maxMirrors is used up
+	mirrorQueue   = 256 << 10        // bytes of a body that wait to be sent, for each copy
 	mirrorTimeout = 30 * time.Second // for a copy from start to end
 )
 
-// mirrors counts the copies under way.
+// mirrors counts the copies in progress.
 type mirrors struct {
 	mu      sync.Mutex
 	active  int
@@ -30,20 +30,21 @@ type mirrors struct {
 	running sync.WaitGroup
 }
 
-// mirrorOf is what a namespace's copies go to.
+// mirrorOf identifies the copies that a namespace sends to a backend.
 type mirrorOf struct {
 	namespace string
 	backend   *upstream.Backend
 }
 
-// enter counts a copy to b for a route of the namespace; false is that there are too many. A namespace may have as many under way
-// as places are free, and half of them at most therefore; further ones share what it leaves, and each has ownMirrors in any case. What a
-// namespace may have is shared likewise among its mirrors, so that one that is slow leaves half to the others.
+// enter counts a copy to b for a route of the namespace. It returns false if there are too many. A namespace may have
+// as many copies in progress as there are free places, and therefore at most half of the places; further namespaces
+// share the rest in the same way. Each namespace may have ownMirrors in any case. The share of a namespace is divided
+// in the same way among its mirrors, so that a slow one leaves half of it to the others.
 func (m *mirrors) enter(namespace string, b *upstream.Backend) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of, to := m.of[namespace], mirrorOf{namespace, b}
-	more := (maxMirrors - m.active - of) / 2 // that the namespace may have
+	more := (maxMirrors - m.active - of) / 2 // how many more the namespace may have
 	if of >= ownMirrors && m.to[to] >= more {
 		return false
 	}
@@ -77,8 +78,8 @@ func (m *mirrors) count() int {
 	return m.active
 }
 
-// mirrored is the copy of one request (HTTPRouteFilter RequestMirror). All it has is its own: it may outlive
-// the request.
+// mirrored is the copy of one request (HTTPRouteFilter RequestMirror). It shares no memory with the request, which it
+// may outlive.
 type mirrored struct {
 	engine    *Engine
 	namespace string
@@ -86,27 +87,27 @@ type mirrored struct {
 	identity  *upstream.Identity
 	seed      uint64
 	from      upstream.For       // the client
-	info      *upstream.PickInfo // nil where the load balancer wants to know nothing
+	info      *upstream.PickInfo // nil if the load balancer needs nothing
 	req       Request
-	body      *mirroredBody // nil where all of it is in req
-	// broken tells that the copy is not complete and must not look as if it were.
+	body      *mirroredBody // nil if req has the whole body
+	// broken means that the copy is incomplete and must not look complete.
 	broken atomic.Bool
-	// late tells that it is broken because the mirror is slower than the client.
+	// late means that it is broken because the mirror is slower than the client.
 	late atomic.Bool
 }
 
-// mirroredBody is what of a streamed body waits to be sent in a copy.
+// mirroredBody is the part of a streamed body that waits to be sent in a copy.
 type mirroredBody struct {
-	more chan struct{} // holds one where there may be more
+	more chan struct{} // holds one value if there may be more
 
 	mu      sync.Mutex
 	waiting []byte
 	pending int // bytes that wait, or are being sent
 	ended   bool
-	trailer message.Fields // once it has ended
+	trailer message.Fields // valid once ended
 }
 
-// add copies data; false is that there is no room.
+// add copies data. It returns false if there is no room.
 func (b *mirroredBody) add(data []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +120,7 @@ func (b *mirroredBody) add(data []byte) bool {
 	return true
 }
 
-// end says that nothing follows but trailer, which may be nil.
+// end records that only trailer follows, which may be nil.
 func (b *mirroredBody) end(trailer *message.Fields) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +137,8 @@ func (b *mirroredBody) tell() {
 	}
 }
 
-// take returns what waits, after so many bytes were sent that were taken before, and whether that is all.
+// take returns the bytes that wait, and whether they are the last. sent is how many of the bytes taken before were
+// sent.
 func (b *mirroredBody) take(sent int) (data []byte, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,11 +147,11 @@ func (b *mirroredBody) take(sent int) (data []byte, ended bool) {
 	return data, b.ended
 }
 
-// startMirrors sends the copies that the filters want, with a head that is not kept. Of a request that has passed a proxy of Moongate
-// before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
-// no copies made; who relies on them watches the count.
+// startMirrors sends the copies that the filters ask for. It does not keep head. A request that has already passed a
+// Moongate proxy is not copied: if it were a copy that has come back, each pass would multiply it. A client can fake
+// such a pass to prevent copies; the count of dropped copies shows it.
 func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
-	if x.connects != snapshot.RefuseConnect { // there is nothing in it to be copied
+	if x.connects != snapshot.RefuseConnect { // a CONNECT has nothing to copy
 		return
 	}
 	for _, f := range list {
@@ -175,7 +177,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 			m.info = new(upstream.PickInfo)
 			x.describe(settings, m.info)
 		}
-		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
+		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body follows without a 100, and no tunnel is opened
 		m.from = x.connectionFor()
 		m.req.Request = cloneHead(head)
 		m.req.Whole = bytes.Clone(x.Whole)
@@ -189,7 +191,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 	}
 }
 
-// cloneHead copies what is sent of a head, into memory of its own.
+// cloneHead copies the parts of a head that are sent, into new memory.
 func cloneHead(r *message.Request) message.Request {
 	out := message.Request{
 		Method: bytes.Clone(r.Method), Host: bytes.Clone(r.Host), Path: bytes.Clone(r.Path),
@@ -223,7 +225,7 @@ func (x *Exchange) feedMirrors(data []byte) {
 	}
 }
 
-// feed copies a part for the mirror, unless that has fallen behind.
+// feed copies a part for the mirror, unless the mirror has fallen behind.
 func (m *mirrored) feed(data []byte) {
 	if !m.broken.Load() && !m.body.add(data) {
 		m.late.Store(true)
@@ -231,7 +233,7 @@ func (m *mirrored) feed(data []byte) {
 	}
 }
 
-// endMirrors says that a streamed body has ended, or broken off.
+// endMirrors records that a streamed body has ended, or has broken off.
 func (x *Exchange) endMirrors(clean bool) {
 	if x.seldom == nil {
 		return
@@ -265,7 +267,7 @@ func (m *mirrored) run() {
 		again = again && ep == nil && m.backend.AwaitHost(m.engine.Background, time.Time{})
 	}
 	if ep == nil || !m.send(ep) {
-		m.broken.Store(true) // stop the feeding
+		m.broken.Store(true) // so that feed copies no more
 		why := upstream.MirrorFailed
 		if m.late.Load() {
 			why = upstream.MirrorOverloaded
@@ -274,7 +276,7 @@ func (m *mirrored) run() {
 	}
 }
 
-// send sends the copy and throws the response away; false where that did not work.
+// send sends the copy and discards the response. It returns false if that failed.
 func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	admitted, ok := m.backend.Admit()
 	if !ok {
@@ -291,7 +293,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 		return false
 	}
 	complete := false
-	defer func() { c.end(complete) }() // also where a panic passes through
+	defer func() { c.end(complete) }() // also if it panics
 	if m.body != nil && !m.write(c, deadline) {
 		return false
 	}
@@ -304,7 +306,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	return complete
 }
 
-// write sends a streamed body, which must have come by the deadline.
+// write sends a streamed body, which must arrive by the deadline.
 func (m *mirrored) write(c *call, deadline time.Time) bool {
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
@@ -322,7 +324,7 @@ func (m *mirrored) write(c *call, deadline time.Time) bool {
 		}
 		select {
 		case <-m.body.more:
-		case <-late.C: // the client may take its time for ever
+		case <-late.C: // the client may be arbitrarily slow
 			return false
 		}
 	}

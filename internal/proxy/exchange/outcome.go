@@ -12,9 +12,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// What endpoints are told of requests, by which their health is judged (upstream.Endpoint.Responded, Broken).
+// This file reports the outcome of requests to endpoints, whose health is judged by it (upstream.Endpoint.Responded,
+// Broken).
 
-// reportStatus follows the final head of a response. The status of a gRPC call may come at its end, see reportTrailer.
+// reportStatus reports the final head of a response. The status of a gRPC call may follow at its end, see
+// reportTrailer.
 func (x *Exchange) reportStatus() {
 	status := x.resp.Status
 	x.statusAwaited = false
@@ -30,7 +32,7 @@ func (x *Exchange) reportStatus() {
 	x.endpoint.Responded(status)
 }
 
-// reportTrailer follows the end of a response.
+// reportTrailer reports the status of a gRPC call at the end of a response.
 func (x *Exchange) reportTrailer(p *Part) {
 	if !x.grpc || p.Trailer == nil || x.endpoint == nil {
 		return
@@ -41,8 +43,9 @@ func (x *Exchange) reportTrailer(p *Part) {
 	}
 }
 
-// reportFailure follows an attempt without a response. That a connection which had idled turns out to be closed says nothing of the endpoint, nor does a
-// client that has left, a connection that is closed while the client keeps the endpoint waiting for the rest of the body (starved), nor a timeout before the endpoint was sent all of the request (sent), for which it waits as it must.
+// reportFailure reports an attempt without a response. It ignores what the endpoint did not cause: an idle connection
+// that turns out to be closed, a client that has left, a connection closed while the client keeps the endpoint waiting
+// for the rest of the body (starved), and a timeout before the endpoint was sent all of the request (sent).
 func (x *Exchange) reportFailure(f failure, err error, sent, starved bool) {
 	var toClient errClientWrite
 	switch {
@@ -52,20 +55,21 @@ func (x *Exchange) reportFailure(f failure, err error, sent, starved bool) {
 	case f.silent || errors.As(err, &toClient) || x.body.failed() != nil:
 	case isMalformed(err):
 		x.endpoint.Broken(upstream.FailureReset)
-	case isTimeout(err) && sent && f.reason != observe.ReasonGRPCTimeout: // which is the client's
+	case isTimeout(err) && sent && f.reason != observe.ReasonGRPCTimeout: // the gRPC timeout is the client's
 		x.endpoint.Broken(upstream.FailureTimeout)
 	}
 }
 
-// reportTruncated follows a response that the backend has broken off behind its head. What its head has told counts already, but of a gRPC call, whose status
-// was to come, nothing was told.
+// reportTruncated reports a response that the backend has broken off after its head. If the head had the status, that
+// was already reported; the status of a gRPC call may still be missing.
 func (x *Exchange) reportTruncated() {
 	if x.statusAwaited && x.endpoint != nil {
 		x.endpoint.Broken(upstream.FailureReset)
 	}
 }
 
-// grpcHTTPStatus is the HTTP status that stands for a grpc-status where endpoints are judged: as Envoy maps them.
+// grpcHTTPStatus returns the HTTP status by which a grpc-status counts for the health of endpoints, mapped as Envoy
+// does.
 func grpcHTTPStatus(value []byte) int {
 	code, err := strconv.Atoi(string(bytes.TrimSpace(value)))
 	if err != nil {
@@ -74,7 +78,8 @@ func grpcHTTPStatus(value []byte) int {
 	return HTTPStatusOf(code)
 }
 
-// HTTPStatusOf is the HTTP status that stands for a code of gRPC, as Envoy maps them: where endpoints are judged, and for clients that do not speak gRPC.
+// HTTPStatusOf returns the HTTP status for a gRPC code, mapped as Envoy does. It is used for the health of endpoints,
+// and for clients that do not use gRPC.
 func HTTPStatusOf(code int) int {
 	if code < 0 || code >= len(grpcStatuses) {
 		return http.StatusInternalServerError
@@ -82,10 +87,11 @@ func HTTPStatusOf(code int) int {
 	return grpcStatuses[code]
 }
 
-// grpcStatuses are the statuses for the codes of gRPC, from 0 on.
+// grpcStatuses are the HTTP statuses for the gRPC codes, from 0 on.
 var grpcStatuses = [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
-// reportCall tells the endpoint of a call of the gateway's own what has come of it: header and trailer are those of a response.
+// reportCall reports the outcome of a call of the gateway itself to its endpoint. header and trailer are those of the
+// response.
 func reportCall(ep *upstream.Endpoint, status int, header, trailer *message.Fields) {
 	for _, f := range [...]*message.Fields{header, trailer} {
 		if f == nil || status != http.StatusOK {
@@ -105,7 +111,8 @@ const (
 	isLost
 )
 
-// beginTry is begin for an attempt whose request was sent.
+// beginTry is like begin, for an attempt whose request was sent. movable means that the request may be sent to another
+// endpoint.
 func (w *Watch) beginTry(a *attempt, movable bool) {
 	if movable {
 		w.movable.Store(isMovable)
@@ -116,14 +123,14 @@ func (w *Watch) beginTry(a *attempt, movable bool) {
 	w.beginLocked(a)
 }
 
-// settle follows the wait for a response of an attempt, which is not sent to another endpoint from now on. lost reports whether the wait was interrupted because the
-// endpoint does not acknowledge the request.
+// settle must be called after the wait for the response of an attempt; from then on it is not sent to another endpoint.
+// lost reports whether the wait was interrupted because the endpoint does not acknowledge the request.
 func (w *Watch) settle() (lost bool) {
 	return w.movable.Load() != notMovable && w.movable.Swap(notMovable) == isLost
 }
 
-// suspect reports whether the endpoint does not acknowledge what it was sent, and has it avoided then. The wait for a response alone says nothing: a request is acknowledged
-// as soon as it has arrived.
+// suspect reports whether the endpoint does not acknowledge what it was sent; then new requests avoid the endpoint.
+// Waiting for a response is not enough: a request is acknowledged as soon as it has arrived.
 func (a *attempt) suspect() bool {
 	var ep *upstream.Endpoint
 	lost := false
@@ -145,15 +152,17 @@ func (a *attempt) suspect() bool {
 	return lost
 }
 
-// An attempt that waits for its response is looked at for a while, whether the endpoint acknowledges it: a network that drops what is sent shows after
-// 0.6 s, or after two retransmissions where round trips take longer than 100 ms. So any number of long polls cost a few system calls each, once.
+// While an attempt waits for its response, the sweeper checks for a while whether the endpoint acknowledges it: a
+// network that drops packets is detected after 0.6 s, or after two retransmissions if round trips take longer than 100
+// ms. So long polls cost only a few system calls each, once.
 const (
 	lookAfter = 500 * time.Millisecond
 	lookUntil = 2 * time.Second
 )
 
-// Look is called by the sweeper while the exchange waits for a backend since then, by the coarse clock, which is at now. Where the endpoint does not acknowledge what it was sent it
-// is avoided, and the request goes to another one if it may be sent again.
+// Look is called by the sweeper while the exchange has been waiting for a backend since then; since and now are times
+// of the coarse clock. If the endpoint does not acknowledge what it was sent, new requests avoid it, and this request
+// moves to another one if it may be sent again.
 func (w *Watch) Look(since, now int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,14 +2,14 @@ package exchange
 
 import "github.com/moongate-dev/moongate/internal/observe"
 
-// Panicked ends an exchange through which a panic passed, and is called by the deferred function that has recovered v. What
-// it had from the backend is closed and not used again; the client's connection or stream is the caller's to
-// end, and the Exchange must not be used any more.
+// Panicked ends an exchange that has panicked. The deferred function that has recovered v must call it. The connection
+// to the backend is closed and not reused. The caller must end the client's connection or stream, and must not use the
+// Exchange any more.
 func (x *Exchange) Panicked(v any) {
 	e := x.Client.Engine
 	e.Observer.Panicked("exchange", v)
 	if x.start.IsZero() {
-		return // it had finished, or not begun
+		return // it has already finished, or has not begun
 	}
 	x.guard(func() {
 		x.body.detach(&x.attempt)
@@ -38,7 +38,7 @@ func (x *Exchange) Panicked(v any) {
 	})
 }
 
-// guard has a panic of f end f only.
+// guard calls f and recovers if it panics.
 func (x *Exchange) guard(f func()) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -6,23 +6,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 )
 
-// piece holds bytes of a request body, in memory of about the size that they need.
+// piece holds bytes of a request body, in memory of about their size.
 type piece struct {
 	next  *piece
-	at    int64 // where in the body it begins
+	at    int64 // offset in the body at which it begins
 	bytes []byte
 	class int
-	large *buffer.Buffer // what bytes is part of in the largest class
+	large *buffer.Buffer // the buffer that contains bytes, in the largest class
 }
 
-// classes are the sizes that pieces have; more is in a buffer.Buffer.
+// classes are the capacities of pieces; larger ones are in a buffer.Buffer.
 var classes = [...]int{512, 4 << 10, 16 << 10, 32 << 10, 64 << 10}
 
 const largest = len(classes)
 
 var pieces [largest + 1]sync.Pool
 
-// takePiece returns an empty piece with room for n bytes, buffer.Size at most.
+// takePiece returns an empty piece with room for n bytes, at most buffer.Size.
 func takePiece(n int) *piece {
 	class := 0
 	for class < largest && classes[class] < n {
@@ -38,7 +38,7 @@ func takePiece(n int) *piece {
 	return p
 }
 
-// largePiece returns a piece of b[from:to], which is in b.
+// largePiece returns a piece with the contents b[from:to].
 func largePiece(b *buffer.Buffer, from, to int) *piece {
 	p, _ := pieces[largest].Get().(*piece)
 	if p == nil {
@@ -48,7 +48,7 @@ func largePiece(b *buffer.Buffer, from, to int) *piece {
 	return p
 }
 
-// free gives the memory back; nothing may point into it.
+// free releases the memory. Nothing may point into it.
 func (p *piece) free() {
 	p.next, p.at, p.bytes = nil, 0, p.bytes[:0]
 	if p.large != nil {
@@ -58,5 +58,5 @@ func (p *piece) free() {
 	pieces[p.class].Put(p)
 }
 
-// end is where in the body the piece ends.
+// end returns the offset in the body at which the piece ends.
 func (p *piece) end() int64 { return p.at + int64(len(p.bytes)) }

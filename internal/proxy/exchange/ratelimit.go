@@ -16,8 +16,9 @@ var (
 	rateLimitResetName     = []byte("X-Ratelimit-Reset")
 )
 
-// checkRateLimits counts the request, and returns why it does not pass. path and query are those by which the rule was found, before its filters. Where Redis is asked, the
-// wait ends also when the client leaves or a limit on the request's time runs out.
+// checkRateLimits counts the request and returns ReasonOK, or why it does not pass. path and query are those by which
+// the rule was matched, before its filters. If Redis is asked, the wait also ends when the client leaves or a limit on
+// the request's time expires.
 func (x *Exchange) checkRateLimits(path, query []byte) observe.Reason {
 	req := ratelimit.Request{Request: &x.Request.Request, Path: path, Query: query, Client: x.rec.ClientAddr.Addr()}
 	d := &x.seldom.limited
@@ -37,14 +38,15 @@ func (x *Exchange) checkRateLimits(path, query []byte) observe.Reason {
 	return observe.ReasonOK
 }
 
-// askRedis is Check of limits for which Redis may have to be asked. It returns ReasonOK, or why the request has ended meanwhile.
+// askRedis checks limits for which Redis may have to be asked. It returns ReasonOK, or why the request has ended
+// meanwhile.
 func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) observe.Reason {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	req.Until, req.Done = x.deadline, ctx.Done()
 	w := x.Client.Watch
 	w.begin(interrupterFunc(cancel))
-	w.waits(x.Client.Engine.Now()) // so that the sweeper looks whether the client has left
+	w.waits(x.Client.Engine.Now()) // so that the sweeper checks whether the client has left
 	x.rule.RateLimits.Check(req, x.listener.Redis, d)
 	w.waited()
 	w.forget()
@@ -60,8 +62,8 @@ func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) obser
 	return observe.ReasonOK
 }
 
-// tellRateLimit puts into the head of a response what is left of the nearest limit (draft-polli-ratelimit-headers-03), and that the request was over one, as Envoy does. What a
-// backend says of limits of its own is replaced.
+// tellRateLimit adds what is left of the nearest limit to the head of a response (draft-polli-ratelimit-headers-03),
+// and marks a request over a limit as Envoy does. It replaces such fields of the backend.
 func (x *Exchange) tellRateLimit() {
 	d := &x.seldom.limited
 	if d.Limited {
@@ -81,7 +83,7 @@ func (x *Exchange) tellRateLimit() {
 	x.resp.Header.Set(rateLimitResetName, x.decimal(d.Reset))
 }
 
-// decimal is a number as text that is valid until the exchange ends.
+// decimal returns a number as text that is valid until the exchange ends.
 func (x *Exchange) decimal(n uint32) []byte {
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = strconv.AppendUint(x.fx.Scratch, uint64(n), 10)

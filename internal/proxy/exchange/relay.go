@@ -10,12 +10,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
-// errClientWrite wraps what went wrong with the client while its backend was being read.
+// errClientWrite wraps an error of the client that occurred while its backend was being read.
 type errClientWrite struct{ error }
 
 var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that was not requested"}
 
-// readHead reads up to the final response head, passing interim responses on.
+// readHead reads up to the final response head and relays interim responses.
 func (x *Exchange) readHead(a *attempt) error {
 	for interim := 0; ; interim++ {
 		switch err := a.transport.readHead(x.Method, &x.resp); {
@@ -34,7 +34,7 @@ func (x *Exchange) readHead(a *attempt) error {
 	}
 }
 
-// relayInterim passes a 1xx response on.
+// relayInterim relays a 1xx response.
 func (x *Exchange) relayInterim() error {
 	if x.resp.Status == 100 {
 		x.body.continued = true
@@ -47,8 +47,8 @@ func (x *Exchange) relayInterim() error {
 	return nil
 }
 
-// relay sends the final response to the client: the head in x.resp and the body. complete reports whether client and backend agree that
-// it is all there.
+// relay sends the final response to the client: the head in x.resp and the body. complete reports whether the response
+// was received from the backend and sent to the client completely.
 func (x *Exchange) relay(a *attempt) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
 	if x.unasked {
@@ -77,13 +77,13 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	}
 	x.limitWrite()
 	paced := x.responseLimiter() != nil && len(part.Data()) > 0
-	if paced { // the head does not wait for the time of the body
+	if paced { // the head does not wait for the limiter of the body
 		err = x.sent(Part{}, x.startResponse(head, Part{}))
 	} else {
 		err = x.sent(part, x.startResponse(head, part))
 	}
 	if !part.Last {
-		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
+		x.resp.Header.Forget() // otherwise it would keep a buffer alive that is given back for the wait
 		x.resp.Reason = nil
 	}
 	if part.Last {
@@ -95,8 +95,7 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	return x.relayRest(a, part.Last, err)
 }
 
-// relayRest sends what is left of the response, unless last or an error says that there is nothing. It returns early where the exchange is
-// suspended.
+// relayRest sends the rest of the response, unless last or err is set. It returns early if the exchange is suspended.
 func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 	part := Part{Last: last}
 	for err == nil && !part.Last {
@@ -131,7 +130,7 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 	return true
 }
 
-// sent counts a part of the body, and marks an error as the client's.
+// sent counts the bytes of a part of the body, and marks err as the client's.
 func (x *Exchange) sent(p Part, err error) error {
 	x.rec.BytesSent += int64(len(p.Data()))
 	if err != nil {
@@ -140,7 +139,7 @@ func (x *Exchange) sent(p Part, err error) error {
 	return nil
 }
 
-// brokeOff answers a request whose response has broken off behind its head, but before anything of it was sent.
+// brokeOff answers a request whose response has broken off after its head, but before any of it was sent to the client.
 func (x *Exchange) brokeOff(err error) {
 	x.rec.OverriddenStatus = 0
 	if !x.deadline.IsZero() || x.limits() != nil {
@@ -158,12 +157,12 @@ func (x *Exchange) brokeOff(err error) {
 		x.fail(observe.ReasonGRPCTimeout)
 	default:
 		x.reportTruncated()
-		x.noteSent(true) // it had begun to answer
+		x.noteSent(true) // the backend had begun to answer
 		x.fail(observe.ReasonUpstreamReset)
 	}
 }
 
-// relayFailed says why a response broke off. That it did so is for the client's side to show.
+// relayFailed sets the reason why a response broke off. The client's side must make that visible to the client.
 func (x *Exchange) relayFailed(err error) {
 	var toClient errClientWrite
 	switch {
@@ -183,7 +182,7 @@ func (x *Exchange) relayFailed(err error) {
 	}
 }
 
-// isMalformed reports whether what a backend has sent was no response.
+// isMalformed reports whether what a backend has sent was not a valid response.
 func isMalformed(err error) bool {
 	var malformed *http1.Error
 	return errors.As(err, &malformed) || http2.Malformed(err)

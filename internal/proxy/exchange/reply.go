@@ -22,15 +22,15 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// fail answers with the status that belongs to the reason.
+// fail answers with the status of the reason.
 func (x *Exchange) fail(reason observe.Reason) (read bool) {
 	return x.failWith(reason.Status(), reason)
 }
 
-// failWith answers with a short text that names the reason word. The response filters of the rule
-// see it as they see the responses of backends.
+// failWith answers with a short text that contains the reason word. The response filters of the rule apply to it as to
+// responses of backends.
 func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
-	if x.grpc && status != http.StatusMisdirectedRequest { // which has the client connect anew, before gRPC hears of it
+	if x.grpc && status != http.StatusMisdirectedRequest { // a 421 makes the client open a new connection, below gRPC
 		return x.failGRPC(status, reason)
 	}
 	start := len(x.fx.Scratch)
@@ -46,14 +46,14 @@ func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
 	return x.reply(x.resp.Status, reason, body)
 }
 
-// addOverloaded says in a response that the request did not pass a circuit breaker, as Envoy does.
+// addOverloaded marks the response to a request that did not pass a circuit breaker, as Envoy does.
 func (x *Exchange) addOverloaded(reason observe.Reason) {
 	if reason == observe.ReasonCircuitBreakerOpen {
 		x.resp.Header.Add(overloadedName, trueValue)
 	}
 }
 
-// failureText is what clients are told of a failure.
+// failureText returns the text that clients receive for a failure.
 func (x *Exchange) failureText(status int, reason observe.Reason) []byte {
 	start := len(x.fx.Scratch)
 	b := append(x.fx.Scratch, "moongate: "...)
@@ -63,7 +63,7 @@ func (x *Exchange) failureText(status int, reason observe.Reason) []byte {
 	return x.fx.Made(start)
 }
 
-// answer sends what a filter gave instead of the backend.
+// answer sends the reply of a filter instead of the backend's response.
 func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	reason, ok := observe.ReasonByWord(r.Reason)
 	if !ok {
@@ -81,21 +81,22 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	}
 	x.resp.Status = r.Status
 	body := r.Body
-	if reason != observe.ReasonPreflight { // which is between browser and gateway
+	if reason != observe.ReasonPreflight { // a preflight concerns only browser and gateway
 		body = x.overrideLocal(reason, body)
 	}
 	x.filterResponse()
 	if reason == observe.ReasonAuthDenied && len(body) == 0 && string(x.Method) == "HEAD" {
-		// Without Content-Length (RFC 9110 section 8.6): the server was asked by HEAD too, so that nobody knows what its response to GET has.
+		// Without Content-Length (RFC 9110 section 8.6): the authorization server was asked by HEAD too, so the length
+		// of its response to GET is unknown.
 		return x.replyFramed(x.resp.Status, reason, http1.NoBody, -1, nil)
 	}
 	return x.reply(x.resp.Status, reason, body)
 }
 
-// filterFailed answers a request that a filter cannot let pass.
+// filterFailed answers a request that a filter could not process.
 func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 	switch {
-	case reason == observe.ReasonOverloaded: // the gateway has stopped the body, and not the client
+	case reason == observe.ReasonOverloaded: // the gateway has stopped the body, not the client
 	case x.body.failed() != nil:
 		return x.bodyFailed()
 	case x.Client.Watch.goneNow():
@@ -111,8 +112,8 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 	return x.fail(reason)
 }
 
-// filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule and of the listener, as far as
-// they are chosen.
+// filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule and
+// of the listener, as far as these have been chosen.
 func (x *Exchange) filterResponse() {
 	x.fx.Response = &x.resp
 	if x.rule != nil && x.rule.RateLimits != nil {
@@ -137,25 +138,26 @@ func (x *Exchange) filterResponse() {
 	}
 }
 
-// Browsers take the content type for what it says with this (https://fetch.spec.whatwg.org/#x-content-type-options-header).
+// With nosniff, browsers take the content type literally
+// (https://fetch.spec.whatwg.org/#x-content-type-options-header).
 var contentTypeOptionsName, noSniff = []byte("X-Content-Type-Options"), []byte("nosniff")
 
-// reply sends a response made here: x.resp's fields, and the body unless the method is HEAD or the status has none. A client takes what follows the head of such a
-// response for the next one.
+// reply sends a response of the gateway: the fields in x.resp, and the body unless the method is HEAD or the status has
+// none. Otherwise a client would take the body for the next response.
 func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read bool) {
 	framing, length, body := x.framingOf(status, body)
 	return x.replyFramed(status, reason, framing, length, body)
 }
 
-// framingOf is how the body of a response made here is sent, and as much of it as is sent.
+// framingOf returns how the body of a response of the gateway is framed, and the part of it that is sent.
 func (x *Exchange) framingOf(status int, body []byte) (framing http1.Framing, length int64, sent []byte) {
 	if x.rule != nil && !x.grpc && x.rule.Compression != nil {
 		body = x.compressReply(status, body)
 	}
 	switch {
-	case status == http.StatusNoContent, status == http.StatusNotModified: // without Content-Length (RFC 9110 section 8.6), as the length of what was not modified is not known
+	case status == http.StatusNoContent, status == http.StatusNotModified: // without Content-Length (RFC 9110 section 8.6), since the length of what was not modified is unknown
 		return http1.NoBody, -1, nil
-	case status == http.StatusResetContent: // has none either, and says so by its length (RFC 9110 section 15.3.6)
+	case status == http.StatusResetContent: // has no content either, which Content-Length: 0 shows (RFC 9110 section 15.3.6)
 		body = nil
 	}
 	if string(x.Method) == "HEAD" {
@@ -164,14 +166,14 @@ func (x *Exchange) framingOf(status int, body []byte) (framing http1.Framing, le
 	return http1.Length, int64(len(body)), body
 }
 
-// replyFramed is reply with the framing of Head.
+// replyFramed is like reply, with the given framing.
 func (x *Exchange) replyFramed(status int, reason observe.Reason, framing http1.Framing, length int64, body []byte) (read bool) {
 	return x.send(status, reason, framing, length, body, x.body.unread())
 }
 
-// send is replyFramed with Head.Unread.
+// send is like replyFramed. unread is Head.Unread.
 func (x *Exchange) send(status int, reason observe.Reason, framing http1.Framing, length int64, body []byte, unread bool) (read bool) {
-	if status < 300 && x.wantsTunnel() { // and there is none
+	if status < 300 && x.wantsTunnel() { // there is no tunnel, so it must not be a 2xx
 		if status = http.StatusBadGateway; framing == http1.NoBody {
 			framing, length = http1.Length, 0
 		}
@@ -192,10 +194,10 @@ func (x *Exchange) send(status int, reason observe.Reason, framing http1.Framing
 	return !head.Unread
 }
 
-// closes tells whether the client's connection should take no further requests.
+// closes reports whether the client's connection should take no further requests.
 func (x *Exchange) closes() bool { return x.closing || x.Client.Engine.Draining.Load() }
 
-// writeFailed is why the client could not be answered.
+// writeFailed returns why the response could not be sent to the client.
 func (x *Exchange) writeFailed(err error) observe.Reason {
 	if !isTimeout(err) {
 		return observe.ReasonClientClosed
@@ -209,7 +211,7 @@ func (x *Exchange) writeFailed(err error) observe.Reason {
 	return observe.ReasonClientTimeout
 }
 
-// addDate adds the time where a response lacks it (RFC 9110 section 6.6.1).
+// addDate adds Date to a response that lacks it (RFC 9110 section 6.6.1).
 func (x *Exchange) addDate() {
 	if _, ok := x.resp.Header.Get("date"); ok {
 		return

@@ -8,8 +8,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
-// bufferRequest reads all of a request's body, up to limit bytes, before any backend is chosen. ok is false where the request has ended instead, and read is as that of handle.
-// The memory is that of other bodies which are kept, see Engine.MaxKept, and where it is scarce the request ends.
+// bufferRequest reads all of a request's body, up to limit bytes, before a backend is chosen. ok is false if the
+// request has ended instead; read is the result of handle then. The memory counts towards Engine.MaxKept, and if it is
+// scarce the request ends.
 func (x *Exchange) bufferRequest(limit int64) (ok, read bool) {
 	limit = min(limit, x.Client.Engine.mostKept())
 	switch {
@@ -40,7 +41,7 @@ func (x *Exchange) bufferRequest(limit int64) (ok, read bool) {
 	return false, x.fail(observe.ReasonBodyTooLarge)
 }
 
-// stopBodyAtDeadline has the client's body stop when the deadline comes; the function that it returns ends that.
+// stopBodyAtDeadline stops the client's body at the deadline, unless the returned function is called before.
 func (x *Exchange) stopBodyAtDeadline() (end func()) {
 	if x.deadline.IsZero() {
 		return func() {}
@@ -57,8 +58,8 @@ func (x *Exchange) stopBodyAtDeadline() (end func()) {
 	}
 }
 
-// fill waits for all of a streamed body before any attempt is made. It fails by b.err, and otherwise by ErrHeldBack where memory is scarce, and by os.ErrInvalid where the body is
-// longer than limit.
+// fill waits for all of a streamed body before any attempt is made. It returns b.err, ErrHeldBack if memory is scarce,
+// or os.ErrInvalid if the body is longer than limit.
 func (b *requestBody) fill(limit int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +82,7 @@ func (b *requestBody) fill(limit int64) error {
 	return nil
 }
 
-// frameByLength tells the backend the length of a body that is known by now, unless fields follow it.
+// frameByLength sends the length of a body that is now known to the backend, unless trailer fields follow the body.
 func (x *Exchange) frameByLength() {
 	if t := x.Client.Body.Trailer(); x.Framing == http1.Chunked && (t == nil || t.Len() == 0) {
 		x.Framing, x.Length = http1.Length, x.body.end

@@ -9,14 +9,15 @@ import (
 var requestIDName = []byte("X-Request-Id")
 
 const (
-	// requestIDSize is that of a UUID in text (RFC 9562 section 4).
+	// requestIDSize is the length of a UUID in text (RFC 9562 section 4).
 	requestIDSize = 36
-	// maxRequestID bounds an id of a client's that is kept.
+	// maxRequestID is the largest length of a client's id that is kept.
 	maxRequestID = 128
 )
 
-// setRequestID gives the request an id, by which the access log and the backend's can be brought together. A client's own is replaced unless
-// Engine.KeepRequestIDs says otherwise: who chooses ids could make lines look like those of another request.
+// setRequestID gives the request an id that connects the entries of this access log and the backend's. A client's own
+// id is replaced unless Engine.KeepRequestIDs is set: a client that chooses ids could make entries look like those of
+// another request.
 func (x *Exchange) setRequestID() {
 	if x.Client.Engine.KeepRequestIDs {
 		if id, n := x.claimedRequestID(); n == 1 && plainRequestID(id) {
@@ -30,7 +31,7 @@ func (x *Exchange) setRequestID() {
 	x.Header.Add(requestIDName, x.requestID[:])
 }
 
-// claimedRequestID returns the last of the ids in the request, and how many there are, in any spelling.
+// claimedRequestID returns the last of the ids in the request, and their number, in any spelling of the field.
 func (x *Exchange) claimedRequestID() (id []byte, n int) {
 	for i := range x.Header.Len() {
 		if f := x.Header.At(i); message.ClaimsRequestID(f) {
@@ -40,7 +41,8 @@ func (x *Exchange) claimedRequestID() (id []byte, n int) {
 	return id, n
 }
 
-// plainRequestID tells whether an id of a client's can be kept: it is not long, and of visible ASCII characters without a comma, which would make two of it.
+// plainRequestID reports whether a client's id can be kept: it is short, and has only visible ASCII characters except
+// the comma, which would make two ids of it.
 func plainRequestID(id []byte) bool {
 	if len(id) == 0 || len(id) > maxRequestID {
 		return false
@@ -53,7 +55,7 @@ func plainRequestID(id []byte) bool {
 	return true
 }
 
-// writeUUID writes a random UUID, of version 4 (RFC 9562 section 5.4), made of random bits.
+// writeUUID writes a UUID of version 4 (RFC 9562 section 5.4) made of the given random bits.
 func writeUUID(to *[requestIDSize]byte, high, low uint64) {
 	const digits = "0123456789abcdef"
 	high = high&^0xf000 | 0x4000         // the version

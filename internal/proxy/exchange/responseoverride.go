@@ -14,15 +14,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// A response is overridden before the response filters see it: that of a backend when it is known that no retry follows, and one of the gateway's own where a
-// rule was found. What was overridden is not looked at again.
+// A response is overridden before the response filters run: a backend's response once it is certain that no retry
+// follows, and a response of the gateway if a rule was found. An overridden response is not checked again.
 
-// maxOverrideValue bounds what a body takes of the request for one operator, in bytes: whoever sends it must not have much more sent back.
+// maxOverrideValue is the largest number of bytes of the request that one operator adds to a body, so that a client
+// cannot make the response much larger than its request.
 const maxOverrideValue = 1 << 10
 
 var locationName = []byte("Location")
 
-// contentFields describe the content of a response, and do not hold for another one. Those that frame it are not among the fields.
+// contentFields describe the content of a response, and are not valid for other content. Framing fields are not among
+// them.
 var contentFields = []string{
 	"accept-ranges", "content-digest", "content-disposition", "content-encoding", "content-language", "content-location", "content-md5", "content-range", "content-type",
 	"digest", "etag", "last-modified", "repr-digest", "trailer",
@@ -37,23 +39,24 @@ func describesContent(f *message.Field) bool {
 	return false
 }
 
-// sentTarget is what a client has sent as the target of its request, before the filters of the rule.
+// sentTarget is the target that a client has sent, before the filters of the rule.
 type sentTarget struct {
 	path, query []byte
 	hasQuery    bool
 }
 
-// keepTarget is for rules whose responses may say where the request came.
+// keepTarget records the target for rules whose responses may refer to it.
 func (x *Exchange) keepTarget() { x.mayNeed().target = sentTarget{x.Path, x.Query, x.HasQuery} }
 
-// matchOverride returns what becomes of the response whose head is in x.resp, nil where nothing does. local tells that the gateway has made it. Responses of gRPC
-// are left as they are: their clients look for the outcome elsewhere, and cannot follow a redirect.
+// matchOverride returns the override for the response whose head is in x.resp, nil if there is none. local means that
+// the gateway has made the response. Responses of gRPC are not changed: their clients read the outcome from other
+// fields and cannot follow a redirect.
 func (x *Exchange) matchOverride(local bool) *snapshot.ResponseOverride {
 	if x.rule == nil || x.rule.ResponseOverrides == nil || x.resp.Status == http.StatusSwitchingProtocols {
 		return nil
 	}
 	if !local && x.opensTunnel() {
-		return nil // bytes follow, whatever the status said
+		return nil // a tunnel follows, whatever the status is
 	}
 	if x.grpc {
 		if value, _ := x.resp.Header.Get("content-type"); local || bytes.HasPrefix(value, grpcType) {
@@ -67,7 +70,8 @@ func (x *Exchange) matchOverride(local bool) *snapshot.ResponseOverride {
 	return o
 }
 
-// override changes the head in x.resp as o says. replaced reports whether body takes the place of the response's own. reason is that of the response.
+// override applies o to the head in x.resp. replaced reports whether body replaces the body of the response. reason is
+// that of the response.
 func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason) (body []byte, replaced bool) {
 	if o.Redirect != nil {
 		return nil, x.overrideByRedirect(o)
@@ -79,7 +83,7 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 	if o.Status != 0 && !(o.Status < 300 && x.wantsTunnel()) {
 		status = o.Status
 	}
-	// Each of the statuses without content has a framing of its own, so that none goes with that of another one.
+	// Each status without content has its own framing, so the framing of another status must not be kept.
 	if replaced = o.Body != nil || status != was && (hasNoContent(status) || hasNoContent(was)); replaced {
 		header.RemoveIf(describesContent)
 	}
@@ -111,8 +115,8 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 	return body, replaced
 }
 
-// overrideByRedirect makes the head in x.resp that of a redirect from where the client has sent its request, and reports whether it can: a client of HTTP/1.0 that has sent no Host cannot be
-// told where to go.
+// overrideByRedirect turns the head in x.resp into a redirect relative to the target that the client has sent, and
+// reports whether it can. It cannot for an HTTP/1.0 client that has sent no Host.
 func (x *Exchange) overrideByRedirect(o *snapshot.ResponseOverride) bool {
 	sent := x.Request.Request // the rule's filters may have changed it
 	sent.Host = x.rec.Host
@@ -131,12 +135,14 @@ func (x *Exchange) overrideByRedirect(o *snapshot.ResponseOverride) bool {
 	return true
 }
 
-// hasNoContent reports whether responses with the status have no content, whatever the method (RFC 9110 section 6.4.1); 205 must not either.
+// hasNoContent reports whether responses with the status have no content, whatever the method (RFC 9110 section 6.4.1);
+// 205 must not have any either.
 func hasNoContent(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusResetContent || status == http.StatusNotModified
 }
 
-// speakGRPC makes the head in x.resp one that a gRPC client understands, with the message and the code for the status.
+// speakGRPC turns the head in x.resp into one that a gRPC client understands, with the message and the code for the
+// status.
 func (x *Exchange) speakGRPC(message []byte) {
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(grpcCode(x.resp.Status, observe.ReasonOK)), 10)
@@ -157,7 +163,7 @@ func (x *Exchange) speakGRPC(message []byte) {
 
 const hexDigits = "0123456789ABCDEF"
 
-// overrideLocal overrides a response of the gateway's own, whose head is in x.resp, and returns its body as it is after that.
+// overrideLocal overrides a response of the gateway, whose head is in x.resp, and returns the resulting body.
 func (x *Exchange) overrideLocal(reason observe.Reason, body []byte) []byte {
 	if o := x.matchOverride(true); o != nil {
 		if other, replaced := x.override(o, reason); replaced {
@@ -167,8 +173,8 @@ func (x *Exchange) overrideLocal(reason observe.Reason, body []byte) []byte {
 	return body
 }
 
-// overrideBackend overrides the response of a backend, whose head is in x.resp. answered reports whether the client was sent another body, so that nothing is left to
-// be relayed, and read is as that of handle.
+// overrideBackend overrides the response of a backend, whose head is in x.resp. answered reports whether the client was
+// sent another body, so that nothing is left to relay; read is the result of handle then.
 func (x *Exchange) overrideBackend(a *attempt) (read, answered bool) {
 	o := x.matchOverride(false)
 	if o == nil {
@@ -191,7 +197,7 @@ func (x *Exchange) overrideBackend(a *attempt) (read, answered bool) {
 		framing, length = http1.NoBody, -1
 	}
 	x.send(x.resp.Status, reason, framing, length, body, x.body.neverComes())
-	whole := a.transport.atEnd() // else the connection is given up
+	whole := a.transport.atEnd() // otherwise the connection is not reused
 	uploaded := x.body.finish(a, x.complete)
 	gone := x.Client.Watch.end()
 	a.end(x.complete && whole && uploaded && !gone)
@@ -199,7 +205,7 @@ func (x *Exchange) overrideBackend(a *attempt) (read, answered bool) {
 	return uploaded || x.body.allRead(), true
 }
 
-// overrideBody makes a body.
+// overrideBody returns the body for a response.
 func (x *Exchange) overrideBody(b *snapshot.ResponseBody, status int, reason observe.Reason) []byte {
 	if b.Static {
 		return b.Text
@@ -221,7 +227,7 @@ func (x *Exchange) overrideBody(b *snapshot.ResponseBody, status int, reason obs
 			if !ok && p.Other != "" {
 				value, ok = x.requestField(p.Other)
 			}
-			if !ok || len(value) == 0 && b.Escape != config.EscapeNothing { // an empty value may change what stands around it
+			if !ok || len(value) == 0 && b.Escape != config.EscapeNothing { // an empty value may change the meaning of the text around it
 				value = []byte("-")
 			}
 			most := maxOverrideValue
@@ -242,7 +248,8 @@ func protocolName(name string) string {
 	return name
 }
 
-// requestField returns a header field of the request, or what config.BodyPart.Name has in the place of one.
+// requestField returns a header field of the request, or the value of a pseudo-field that config.BodyPart.Name may
+// name.
 func (x *Exchange) requestField(name string) ([]byte, bool) {
 	switch name {
 	case ":authority":
@@ -259,13 +266,14 @@ func (x *Exchange) requestField(name string) ([]byte, bool) {
 	return x.Header.Get(name)
 }
 
-// appendEscaped appends a value that a client has sent. But for plain text it is ASCII alone, whatever charset the content type names.
+// appendEscaped appends a value that a client has sent. Unless it is plain text, the result is ASCII only, whatever
+// charset the content type names.
 func appendEscaped(dst, value []byte, how config.BodyEscape) []byte {
 	if how == config.EscapeNothing {
 		return append(dst, value...)
 	}
 	for len(value) > 0 {
-		r, n := utf8.DecodeRune(value) // RuneError for what is not UTF-8
+		r, n := utf8.DecodeRune(value) // RuneError if it is not UTF-8
 		value = value[n:]
 		switch {
 		case r < utf8.RuneSelf && inert[r], how == config.EscapeJSON && r < utf8.RuneSelf && inertInJSON[r]:
@@ -284,15 +292,16 @@ func appendEscaped(dst, value []byte, how config.BodyEscape) []byte {
 	return dst
 }
 
-// appendUnicode appends an escape sequence of JSON.
+// appendUnicode appends a JSON escape sequence.
 func appendUnicode(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// inert are characters that end nothing: not an attribute, quoted or not, not a string, no element. inertInJSON are more, in strings of JSON that may stand in a script.
+// inert are characters that end nothing in HTML: no attribute, quoted or not, no string and no element. inertInJSON are
+// the additional ones for JSON strings, which may be in a script.
 var inert, inertInJSON = setOf("-._~:/?,@+%"), setOf(" !#()*;=|[]^}")
 
-// setOf has these and all letters and digits.
+// setOf returns the set of marks and all letters and digits.
 func setOf(marks string) (s [utf8.RuneSelf]bool) {
 	for _, c := range marks + "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
 		s[c] = true

@@ -13,29 +13,32 @@ import (
 )
 
 const (
-	// maxConnects bounds how many endpoints a request asks for a connection, where its rule says nothing of retries.
+	// maxConnects is the largest number of endpoints to which a request tries to connect, if its rule does not
+	// configure retries.
 	maxConnects = 3
-	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
-	// says nothing of those which came.
+	// maxGone is how many endpoints it may try in addition because they were removed from the configuration meanwhile,
+	// which says nothing about the remaining ones.
 	maxGone = 16
-	// maxMoves bounds how often a request that waits for a connection goes on to another endpoint without an attempt being counted.
+	// maxMoves is how many times a request that waits for a connection may move to another endpoint without an attempt
+	// being counted.
 	maxMoves = 2
-	// maxReplays bounds how often a request is sent again that a backend has not got, or, where its rule says nothing of retries, has surely not processed.
+	// maxReplays is how many times a request is sent again that a backend has not received or, if its rule does not
+	// configure retries, has certainly not processed.
 	maxReplays = 3
-	// defaultBackoff is what retries of a rule without retry.backoff wait for at first: a backend that answers 503 is not helped by a
-	// second request at once.
+	// defaultBackoff is the first wait before a retry if the rule has no retry.backoff: an immediate second request
+	// does not help a backend that answers 503.
 	defaultBackoff = 25 * time.Millisecond
-	// maxBackoffs bounds the wait for a retry, in base intervals.
+	// maxBackoffs is the longest wait before a retry, in base intervals.
 	maxBackoffs = 10
 )
 
-// failure is how an attempt ended that left no response for the client.
+// failure is how an attempt without a response for the client has ended.
 type failure struct {
 	kind   failureKind
-	reason observe.Reason // of the answer, where no other attempt follows
-	// silent reports whether the client is not to be answered: it has left.
+	reason observe.Reason // of the response, if no other attempt follows
+	// silent means that the client gets no response, because it has left.
 	silent bool
-	// unsent reports whether nothing of the request can have reached the backend.
+	// unsent means that nothing of the request can have reached the backend.
 	unsent bool
 }
 
@@ -45,47 +48,48 @@ const (
 	notFailed         failureKind = iota
 	failedFinally                 // no other attempt can help
 	failedToConnect               // nothing was sent
-	failedGone                    // likewise, because the endpoint has left the configuration
-	failedSlow                    // likewise, because it took long and there was another endpoint
-	failedStale                   // likewise, because the connection that had idled was closed
-	failedUnsent                  // likewise, because an HTTP/2 connection ended or takes fewer streams
-	failedUnprocessed             // the backend says that it has not processed the request
-	failedOnIdle                  // a connection that had idled was closed before anything came back: maybe it was closed already
-	failedByLoss                  // what was sent is not acknowledged, and the request may be sent to another endpoint
+	failedGone                    // nothing was sent, because the endpoint was removed from the configuration
+	failedSlow                    // nothing was sent, because connecting took long and there was another endpoint
+	failedStale                   // nothing was sent, because the idle connection was closed
+	failedUnsent                  // nothing was sent, because an HTTP/2 connection ended or takes fewer streams
+	failedUnprocessed             // the backend reports that it has not processed the request
+	failedOnIdle                  // a connection that was idle was closed before any response: perhaps it was closed already
+	failedByLoss                  // the request is not acknowledged, and may be sent to another endpoint
 	failedByReset                 // the connection broke
 	failedByTimeout               // timeouts.backendRequest ran out
-	failedByStatus                // the response has a status for which the rule wants a retry
-	failedMalformed               // what came is no response
+	failedByStatus                // the rule requests a retry for the status of the response
+	failedMalformed               // the response is malformed
 )
 
-// retryState is what judge knows of the attempts that a request has had.
+// retryState is what judge knows of the attempts of a request so far.
 type retryState struct {
 	tried upstream.Tried
-	// fresh reports whether the next attempt needs a new connection: idle ones may all be dead.
+	// fresh means that the next attempt needs a new connection, since all idle ones may be closed.
 	fresh bool
-	// needsOther reports whether the next attempt needs an endpoint that was not tried.
+	// needsOther means that the next attempt needs an endpoint that was not tried.
 	needsOther bool
-	// interim reports whether the client was sent an interim response, other than 100, of a backend.
+	// interim means that an interim response other than 100 was relayed to the client.
 	interim bool
-	// gone and replays count attempts up to maxGone and maxReplays.
+	// gone and replays count attempts, up to maxGone and maxReplays.
 	gone, replays uint8
 	moves         uint8 // up to maxMoves
-	// uncounted are the attempts that do not count towards maxConnects.
+	// uncounted is the number of attempts that do not count towards maxConnects.
 	uncounted int
-	retries   int // those that the rule's retry allows
+	retries   int // retries that the rule has allowed
 }
 
 // verdict is what follows a failure.
 type verdict struct {
 	again bool
-	pause time.Duration // before that
-	// reason is how a request ends whose response is relayed though its status asks for a retry.
+	pause time.Duration // before the next attempt
+	// reason is the reason of a request whose response is relayed although its status asks for a retry.
 	reason observe.Reason
-	// refused is that the backend's retry budget allows none: the client is answered 503, whatever the failure was (GEP-3388).
+	// refused means that the backend's retry budget allows no retry: the client gets a 503, whatever the failure was
+	// (GEP-3388).
 	refused bool
 }
 
-// judged is judge, and f as the client is told of it where nothing follows.
+// judged returns the verdict of judge, and f as it is reported to the client if no other attempt follows.
 func (x *Exchange) judged(f failure) (failure, verdict) {
 	v := x.judge(f)
 	if v.refused {
@@ -94,7 +98,7 @@ func (x *Exchange) judged(f failure) (failure, verdict) {
 	return f, v
 }
 
-// judge decides what follows a failure of the present attempt. It is the one place where that is done.
+// judge decides what follows a failure of the current attempt. It is the only place that does.
 func (x *Exchange) judge(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
 	r.needsOther = false
@@ -111,22 +115,23 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	case failedGone:
 		v.again = r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	case failedSlow:
-		// No retry either: nothing was sent. Who has moved often asks the next endpoints as others do.
+		// Not a retry, since nothing was sent. A request that has moved often enough asks further endpoints only as the
+		// rule's retry allows.
 		if p.Disabled() || r.moves == maxMoves && p != nil {
 			return x.retryByRule(f)
 		}
 		r.move(x.endpoint)
 		v.again = counted()
 	case failedStale:
-		// That was no attempt, unless we asked for a new connection and were given one that another had just used: then
-		// it counts, so that this ends.
+		// This was no attempt, unless a new connection was requested and one was returned that another request had just
+		// used: then it counts, so that the loop ends.
 		if !r.fresh {
 			r.uncounted++
 		}
 		r.fresh = true
 		v.again = counted()
 	case failedUnprocessed, failedUnsent:
-		if p != nil && f.kind == failedUnprocessed { // whatever its triggers are, since nothing has been done
+		if p != nil && f.kind == failedUnprocessed { // whatever its triggers are, since the backend has done nothing
 			if r.interim {
 				return v
 			}
@@ -140,13 +145,13 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		r.fresh = true
 		v.again = counted() && x.countReplay()
 	case failedByLoss:
-		// As failedOnIdle: the backend may have the request, but then none of its answers comes through.
+		// As for failedOnIdle: the backend may have the request, but its responses do not arrive.
 		r.tried.Add(x.endpoint)
 		r.fresh, r.needsOther = false, true
 		v.again = counted() && x.countReplay()
 	case failedByReset, failedByTimeout, failedMalformed:
-		// The backend may have processed the request, or do so now.
-		if p != nil && p.Triggers != 0 { // then whoever has set them wants it sent again nevertheless
+		// The backend may have processed the request, or may process it now.
+		if p != nil && p.Triggers != 0 { // a rule with triggers asks for a retry nevertheless
 			on := snapshot.OnReset
 			if f.unsent {
 				on = snapshot.OnUnsent
@@ -162,7 +167,7 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	case failedByStatus:
 		switch {
 		case r.interim || p.Attempts == 0:
-		case !x.body.pin(): // its sender is at work still
+		case !x.body.pin(): // its sender is still running
 			v.reason = observe.ReasonRetryBodyTooLarge
 			return v
 		default:
@@ -176,13 +181,13 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	return v
 }
 
-// mayReplay reports whether the rule lets the request be sent again without a reason of its own for that.
+// mayReplay reports whether the rule allows the request to be sent again without a trigger.
 func (x *Exchange) mayReplay() bool {
 	return x.rule.Retry == nil || x.retry.retries < x.rule.Retry.Attempts
 }
 
-// countReplay is mayReplay, and counts that as one of the rule's retries: a backend that reads a request and then closes the connection looks like one that had
-// closed it before.
+// countReplay is like mayReplay, and counts the attempt as one of the rule's retries: a backend that reads a request
+// and then closes the connection cannot be told from one that had closed it before.
 func (x *Exchange) countReplay() bool {
 	if !x.mayReplay() {
 		return false
@@ -195,7 +200,7 @@ func (x *Exchange) countReplay() bool {
 	return true
 }
 
-// move has the next attempt made at another endpoint than one that takes long, if there is one.
+// move makes the next attempt use another endpoint than ep, which takes long, if there is another one.
 func (r *retryState) move(ep *upstream.Endpoint) {
 	r.tried.Add(ep)
 	r.fresh, r.needsOther = false, false
@@ -205,7 +210,8 @@ func (r *retryState) move(ep *upstream.Endpoint) {
 	}
 }
 
-// connectsAgain reports, of an endpoint to which no connection could be made, by so many attempts, whether another one is asked, without a rule's retry.
+// connectsAgain reports whether another endpoint is tried after no connection could be made to ep in the given number
+// of attempts, if no retry of a rule applies.
 func (r *retryState) connectsAgain(kind failureKind, ep *upstream.Endpoint, attempts int) bool {
 	switch kind {
 	case failedSlow:
@@ -224,20 +230,21 @@ func (r *retryState) connectsAgain(kind failureKind, ep *upstream.Endpoint, atte
 	return attempts-r.uncounted < maxConnects
 }
 
-// maxWithoutPause is how many endpoints are asked one after the other that accept no connection.
+// maxWithoutPause is how many endpoints that accept no connection are tried without a pause.
 const maxWithoutPause = 8
 
-// leastAttempt is what timeouts.request must leave for another attempt: with less the response at hand would be given up for a timeout.
+// leastAttempt is the time that timeouts.request must leave for another attempt. With less, the present response would
+// be replaced by a timeout.
 const leastAttempt = 5 * time.Millisecond
 
-// retryByRule allows another attempt as far as the rule's retry goes, but none that timeouts.request would not let begin, and none while
-// memory is scarce, nor one in place of a response where no endpoint may be asked.
+// retryByRule allows another attempt within the limits of the rule's retry. It allows none that could not begin within
+// timeouts.request, none while memory is scarce, and none in place of a response if no endpoint may be asked.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
 	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Refuses() {
 		return v
 	}
-	if f.kind == failedByStatus && x.backend.AllBarred() { // it may be this response that has the last one ejected
+	if f.kind == failedByStatus && x.backend.AllBarred() { // this response may be what has the last endpoint ejected
 		return v
 	}
 	r.retries++
@@ -253,7 +260,7 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
 	x.endRetry()
-	if v.again && x.seldom != nil { // else nothing was bounded when the request began
+	if v.again && x.seldom != nil { // otherwise no retry was limited when the request began
 		x.seldom.retry, v.again = x.backend.AdmitRetry()
 	}
 	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
@@ -262,11 +269,11 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	return v
 }
 
-// backoff is the wait before the present retry: base, doubled for each one before it, and up to half of that more, so that requests which failed at the same
-// moment do not come back at the same moment.
+// backoff returns the wait before the current retry: base, doubled for each earlier retry, plus a random part of up to
+// half of that, so that requests which failed at the same time are not repeated at the same time.
 func (x *Exchange) backoff(base time.Duration) time.Duration {
 	limit := base * maxBackoffs
-	if limit/maxBackoffs != base { // it is years
+	if limit/maxBackoffs != base { // overflow: base is years
 		return base
 	}
 	d := base
@@ -277,13 +284,13 @@ func (x *Exchange) backoff(base time.Duration) time.Duration {
 	return d + time.Duration(upstream.Random(&x.fx.Seed)%uint64(d/2+1))
 }
 
-// jitteredBackoff is the wait before the present retry where the rule has triggers: anything from 0 up to the base interval, doubled for each retry before it, as
-// Envoy has it (full jitter).
+// jitteredBackoff returns the wait before the current retry if the rule has triggers: a random time from 0 up to the
+// base interval, doubled for each earlier retry, as in Envoy (full jitter).
 func (x *Exchange) jitteredBackoff(p *snapshot.Retry) time.Duration {
 	base := cmp.Or(p.Backoff, defaultBackoff)
 	limit := p.MaxBackoff
 	if limit == 0 {
-		if limit = base * maxBackoffs; limit/maxBackoffs != base { // it is years
+		if limit = base * maxBackoffs; limit/maxBackoffs != base { // overflow: base is years
 			limit = base
 		}
 	}
@@ -294,7 +301,7 @@ func (x *Exchange) jitteredBackoff(p *snapshot.Retry) time.Duration {
 	return time.Duration(upstream.Random(&x.fx.Seed) % uint64(max(d, 1)))
 }
 
-// pause waits; false is that the client has left.
+// pause waits. It returns false if the client has left.
 func (x *Exchange) pause(d time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -310,14 +317,14 @@ func (x *Exchange) pause(d time.Duration) bool {
 	return !x.Client.Watch.end()
 }
 
-// failureOf is what an error means that came instead of a final response head. lost is what Watch.settle has returned.
+// failureOf returns the failure for an error in place of a final response head. lost is the result of Watch.settle.
 func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
 		return failure{kind: failedStale, reason: observe.ReasonUpstreamReset, unsent: true}
 	case x.body.failed() != nil:
-		return failure{kind: failedFinally} // forward asks the body why
+		return failure{kind: failedFinally} // forward takes the reason from the body
 	case lost && isTimeout(err):
 		if x.retry.interim {
 			return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}
@@ -343,7 +350,7 @@ func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 	return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}
 }
 
-// timeoutFailure is that a timeout ran out: that of the attempt, or that of the request.
+// timeoutFailure returns the failure for an expired timeout: that of the attempt, or that of the request.
 func (x *Exchange) timeoutFailure(unsent bool) failure {
 	f := failure{kind: failedByTimeout, reason: x.timeoutReason(), unsent: unsent}
 	if f.reason != observe.ReasonBackendTimeout {
@@ -352,7 +359,7 @@ func (x *Exchange) timeoutFailure(unsent bool) failure {
 	return f
 }
 
-// discard gives up a response whose head was read. The connection is used again where all of it is there.
+// discard discards a response whose head was read. The connection is reused if all of the response has arrived.
 func (x *Exchange) discard(a *attempt) {
 	sent := x.body.wholeSent(a)
 	x.noteSent(sent)

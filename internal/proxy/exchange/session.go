@@ -13,17 +13,18 @@ import (
 
 // clientSession is the persistent session of an exchange's client (GEP-1619).
 type clientSession struct {
-	settings *session.Settings // nil: the present request has none
+	settings *session.Settings // nil if the current request has none
 	keys     *session.Keys
 	token    session.Token
-	// with is the endpoint that the token names of the backend at hand, where known is true.
+	// with is the endpoint that the token names for the current backend; valid if known is true.
 	with  uint64
 	known bool
-	// left tells that that endpoint is not there, or takes no connection: the session goes on with another one.
+	// left means that that endpoint is missing or takes no connection, so that the session continues with another one.
 	left bool
 }
 
-// beginSession reads which endpoint the request's session is with, if sessions with the backend persist. The backend is chosen already.
+// beginSession reads which endpoint the request's session is with, if the backend has session persistence. The backend
+// must have been chosen.
 func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 	settings := x.rule.Sessions
 	if settings == nil {
@@ -41,7 +42,7 @@ func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 	s.with, s.known = s.token.Endpoint(settings, b.Backend.SessionID(), time.Now())
 }
 
-// session returns the session of the present request, nil where it has none.
+// session returns the session of the current request, nil if it has none.
 func (x *Exchange) session() *clientSession {
 	if x.seldom == nil || x.seldom.session.settings == nil {
 		return nil
@@ -49,14 +50,14 @@ func (x *Exchange) session() *clientSession {
 	return &x.seldom.session
 }
 
-// inSession reports whether the present attempt is at the endpoint of a session, which no other one knows.
+// inSession reports whether the current attempt is at the endpoint of a session, which no other endpoint knows.
 func (x *Exchange) inSession() bool {
 	s := x.session()
 	return s != nil && s.known && !s.left
 }
 
-// pick chooses the endpoint of an attempt: that of the session as long as it takes connections, however the attempts before have ended, since another one knows nothing of
-// the session.
+// pick chooses the endpoint of an attempt. It is the endpoint of the session as long as that takes connections, however
+// earlier attempts have ended, since the others do not know the session.
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	if s := x.session(); s != nil && s.known && !s.left {
 		for {
@@ -75,7 +76,7 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 		info = &b.info
 	}
 	for {
-		resolving := backend.Resolving() // before: the answer may come behind the pick
+		resolving := backend.Resolving() // before PickForAs, since the answer may arrive during it
 		ep := backend.PickForAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried, info)
 		if ep != nil || !resolving || !x.awaitHost(backend) {
 			return ep
@@ -83,8 +84,8 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	}
 }
 
-// awaitHost waits for the first answer of DNS about the backend's host, which was not there before there was no endpoint, until the client leaves or x.deadline passes. It
-// reports whether there may be endpoints now.
+// awaitHost waits for the first DNS answer about the backend's host, which was missing when no endpoint was found,
+// until the client leaves or x.deadline passes. It reports whether there may be endpoints now.
 func (x *Exchange) awaitHost(backend *upstream.Backend) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -96,7 +97,8 @@ func (x *Exchange) awaitHost(backend *upstream.Backend) bool {
 	return answered
 }
 
-// unpicked is why there is no endpoint to be asked, after f: also where there was none in time.
+// unpicked returns the failure for an attempt for which there is no endpoint, or none in time. f is the failure of the
+// previous attempt.
 func (x *Exchange) unpicked(f failure) failure {
 	switch {
 	case x.Client.Watch.goneNow():
@@ -107,14 +109,15 @@ func (x *Exchange) unpicked(f failure) failure {
 	return f
 }
 
-// leaveSession follows an attempt that has failed. Where the endpoint has left the configuration, another with the session's ID may have taken its place.
+// leaveSession ends the session with its endpoint if an attempt could not connect to it. If the endpoint was removed
+// from the configuration, another one with the session's ID may have replaced it.
 func (x *Exchange) leaveSession(f failure) {
 	if s := x.session(); s != nil && f.kind == failedToConnect {
 		s.left = true
 	}
 }
 
-// keepSession puts the client's token into the head of a backend's response, as far as the client needs one.
+// keepSession adds the session token to the head of a backend's response, if the client needs one.
 func (x *Exchange) keepSession() {
 	s := x.session()
 	if s == nil {
@@ -132,12 +135,13 @@ func (x *Exchange) keepSession() {
 	if s.token.Keep(s.settings, x.backend.SessionID(), x.endpoint.SessionID(), now) || s.settings.Header() {
 		var written bool
 		if x.fx.Scratch, written = s.settings.Write(s.keys, &x.resp.Header, &s.token, x.fx.Scratch, x.secure(), now); !written && x.rec.Session != observe.SessionKept {
-			x.rec.Session = observe.SessionNone // none has begun
+			x.rec.Session = observe.SessionNone // no session has begun
 		}
 	}
 }
 
-// endSession follows a response: of one that the backend has broken off it is not known what becomes of the session, since the client may ask again for all of it.
+// endSession records the outcome of the session at the end of a response. If the backend has broken off the response,
+// it is unknown, since the client may repeat the whole request.
 func (x *Exchange) endSession(complete bool) {
 	switch {
 	case x.rec.Session == observe.SessionNone:
@@ -148,7 +152,7 @@ func (x *Exchange) endSession(complete bool) {
 	}
 }
 
-// secure reports whether the client has come by TLS, to us or to a proxy before us that is trusted.
+// secure reports whether the client used TLS, to the gateway or to a trusted proxy in front of it.
 func (x *Exchange) secure() bool {
 	proto, _ := x.Header.Get("x-forwarded-proto")
 	return x.Client.Mode.TLS() || message.EqualFoldBytes(proto, schemeHTTPS)

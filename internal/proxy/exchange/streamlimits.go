@@ -8,25 +8,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 )
 
-// streamLimits end an exchange of a rule that says for how long nothing may move, or how long a stream may last; tunnels and what is suspended too. They cost an exchange a timer,
-// which begins anew at most once for each time that it runs out, and each part that moves a look at the clock. They are of one exchange alone: its timer may be late.
+// streamLimits end an exchange whose rule limits how long nothing may move, or how long a stream may last; this
+// includes tunnels and suspended exchanges. An exchange with limits needs a timer, which is restarted at most once each
+// time it expires, and reads the clock for each part that moves. They are not reused for another exchange, because the
+// timer may fire late.
 type streamLimits struct {
 	engine *Engine
 	watch  *Watch
-	idle   time.Duration // 0 is no limit
-	until  time.Time     // zero is no limit
+	idle   time.Duration // 0 means no limit
+	until  time.Time     // the zero time means no limit
 
-	moved atomic.Int64 // when something has moved last, in nanoseconds since began
+	moved atomic.Int64 // when data last moved, in nanoseconds since began
 	began time.Time
-	held  atomic.Int32 // bodies that wait for their time, as their rule's bandwidth has it: what is held up is not idle
-	// lapsed is the observe.Reason of the limit that has run out; 0 while none has.
+	held  atomic.Int32 // number of bodies that a bandwidth limit holds up; these do not count as idle
+	// lapsed is the observe.Reason of the limit that has expired; 0 if none has.
 	lapsed atomic.Uint32
 
 	mu    sync.Mutex
 	timer *time.Timer // nil once the exchange has ended
 }
 
-// limitStream begins what the rule says of streams.
+// limitStream starts the limits that the rule sets for streams.
 func (x *Exchange) limitStream() {
 	r := x.rule
 	if r.MaxStreamDuration > 0 {
@@ -44,7 +46,7 @@ func (x *Exchange) limitStream() {
 	l.timer = time.AfterFunc(l.left(), l.expire)
 }
 
-// left is how long until a limit runs out, if nothing moves.
+// left returns how long it takes until a limit expires, if nothing moves.
 func (l *streamLimits) left() time.Duration {
 	if l.idle == 0 {
 		return time.Until(l.until)
@@ -59,7 +61,7 @@ func (l *streamLimits) left() time.Duration {
 	return min(left, time.Until(l.until))
 }
 
-// expire is the timer's, whose goroutine is nobody else's.
+// expire is called by the timer, on a goroutine on which nothing else recovers panics.
 func (l *streamLimits) expire() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -83,7 +85,7 @@ func (l *streamLimits) expire() {
 	l.watch.lapse()
 }
 
-// end comes before the end of the exchange.
+// end must be called before the end of the exchange.
 func (l *streamLimits) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +93,7 @@ func (l *streamLimits) end() {
 	l.timer = nil
 }
 
-// limits returns what the rule says of streams, nil where that is nothing.
+// limits returns the limits that the rule sets for streams, nil if there are none.
 func (x *Exchange) limits() *streamLimits {
 	if x.seldom == nil {
 		return nil
@@ -99,14 +101,14 @@ func (x *Exchange) limits() *streamLimits {
 	return x.seldom.limits
 }
 
-// movedNow notes that something has moved, to the backend or from it.
+// movedNow records that data has moved, to the backend or from it.
 func (x *Exchange) movedNow() {
 	if l := x.limits(); l != nil {
 		l.moved.Store(int64(time.Since(l.began)))
 	}
 }
 
-// hold notes that a body waits for its time, until moveOn; nil does nothing.
+// hold records that a bandwidth limit holds up a body, until moveOn. It does nothing if l is nil.
 func (l *streamLimits) hold() {
 	if l != nil {
 		l.held.Add(1)
@@ -120,7 +122,7 @@ func (l *streamLimits) moveOn() {
 	}
 }
 
-// endLimits comes before the end of the exchange.
+// endLimits must be called before the end of the exchange.
 func (x *Exchange) endLimits() {
 	if l := x.limits(); l != nil {
 		l.end()
@@ -128,7 +130,7 @@ func (x *Exchange) endLimits() {
 	}
 }
 
-// lapsed returns the reason of the limit that has run out; false is that none has.
+// lapsed returns the reason of the limit that has expired, and false if none has.
 func (x *Exchange) lapsed() (observe.Reason, bool) {
 	l := x.limits()
 	if l == nil {
@@ -138,7 +140,7 @@ func (x *Exchange) lapsed() (observe.Reason, bool) {
 	return reason, reason != 0
 }
 
-// limitWrite has a write to the client fail that takes longer than nothing may move.
+// limitWrite makes a write to the client fail that takes longer than the idle limit.
 func (x *Exchange) limitWrite() {
 	l := x.limits()
 	if l == nil || l.idle == 0 {

@@ -5,14 +5,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// errSuspend is that a response has brought nothing for long.
+// errSuspend means that a response has brought nothing for a long time.
 var errSuspend = http2.ErrSuspend
 
-// suspend leaves the rest of a response that is being relayed to Resume. The heads of request and response, of which nothing is wanted any more but what
-// is recorded, are given up with their memory: the wait may last for hours.
+// suspend leaves the rest of a response that is being relayed to Resume. It releases the memory of the heads of request
+// and response, of which only the recorded values are still needed: the wait may last for hours.
 func (x *Exchange) suspend(a *attempt) {
 	x.suspended = true
-	if x.Method != nil { // else it was suspended before
+	if x.Method != nil { // otherwise it was suspended before
 		x.keepRecorded()
 		x.Request.Request, x.Target = message.Request{}, nil
 	}
@@ -20,8 +20,8 @@ func (x *Exchange) suspend(a *attempt) {
 	a.http2.out = http2.ClientRequest{}
 }
 
-// Await has wake called, once, when a suspended exchange is to go on by Resume, or returns false where that is at once. It is as
-// http2.ClientStream.Notify and tunnel.Tunnel.Await.
+// Await arranges that wake is called once when a suspended exchange is to be resumed, or returns false if it can be
+// resumed at once. See http2.ClientStream.Notify and tunnel.Tunnel.Await.
 func (x *Exchange) Await(wake func()) bool {
 	if x.joined != nil {
 		return x.joined.tunnel.Await(wake)
@@ -29,7 +29,7 @@ func (x *Exchange) Await(wake func()) bool {
 	return x.attempt.http2.stream.Notify(wake)
 }
 
-// Resume goes on with a suspended exchange, on any goroutine. Its outcome is that of Run.
+// Resume continues a suspended exchange, on any goroutine. It returns the outcome of Run or Join.
 func (x *Exchange) Resume() Outcome {
 	x.suspended = false
 	if x.joined != nil && x.joined.path != nil {

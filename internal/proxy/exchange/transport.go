@@ -9,9 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// A transport carries the request of one attempt to an endpoint and the response back: http1Transport on a connection of its own,
-// http2Transport by a stream on a connection that is shared, and rawTransport that of a CONNECT of which the endpoint hears nothing. What is done with requests and responses knows no other difference
-// between them. The three parts may be used at the same time, each by one goroutine.
+// A transport carries the request of one attempt to an endpoint and the response back. http1Transport uses a connection
+// of its own, http2Transport a stream on a shared connection, and rawTransport is for a CONNECT that the endpoint does
+// not receive. The rest of the package does not distinguish them otherwise. The three parts may be used at the same
+// time, each by one goroutine.
 type transport interface {
 	requestWriter
 	responseReader
@@ -19,46 +20,49 @@ type transport interface {
 }
 
 type requestWriter interface {
-	// open begins the request with first of its body, which with last is all of it. http2Transport sends that at once, and its error is
-	// that the connection takes no request; http1Transport sends the head with the first write, or with the first readHead. Until
-	// releaseBody reports true, or a write returns, first stays where it is. It is empty where neither last nor attempt.headSent is set, and
-	// a body that it is all of has a length.
+	// open begins the request. first is the beginning of its body, or with last all of it. http2Transport sends it at
+	// once, and fails if the connection takes no request. http1Transport sends the head with the first write or the
+	// first readHead. first must stay valid until releaseBody returns true or a write returns. It is empty unless last
+	// or attempt.headSent is set; if it is the whole body, the body has a length.
 	open(r *Request, first []byte, last bool) error
-	// write sends more of the body, which may be nothing, and with last its end and the trailer fields; nil is none. It returns when data is
-	// not used any more, and neither is what open was given.
+	// write sends more of the body, which may be nothing, and with last the end of the body and the trailer fields;
+	// trailer may be nil. When it returns, neither data nor the bytes passed to open are used any more.
 	write(data []byte, last bool, trailer *message.Fields) error
-	// releaseBody reports whether a body that was given to open as a whole is not used any more.
+	// releaseBody reports whether a whole body passed to open is not used any more.
 	releaseBody() bool
 }
 
 type responseReader interface {
-	// readHead waits for a response head, interim or final, and fills in resp, which is valid until the next one is read. With the
-	// final one attempt.framing and attempt.length are set.
+	// readHead waits for a response head, interim or final, and fills in resp, which is valid until the next head is
+	// read. A final one also sets attempt.framing and attempt.length.
 	readHead(method []byte, resp *message.Response) error
-	// readPart returns what has come of the body together with the final head, maybe nothing; with wait it waits for the next part. The part is
-	// valid until the next call. errSuspend is that it has waited for long: the wait may be ended and begun again.
+	// readPart returns the part of the body that has arrived, perhaps nothing; with wait it waits for the next part.
+	// The part is valid until the next call. errSuspend means that it has waited for a long time: the wait may be ended
+	// and begun again.
 	readPart(wait bool) (Part, error)
-	// atEnd reports, without waiting, whether all of a response has come whose final head was read and nothing more. It is not read any more.
+	// atEnd reports, without waiting, whether all of a response has arrived of which only the final head was read. The
+	// response must not be read afterwards.
 	atEnd() bool
 }
 
-// control may be used by any goroutine, but for end.
+// control may be used by any goroutine, except for end.
 type control interface {
-	// setDeadline makes calls fail with os.ErrDeadlineExceeded from then on, those under way too, and undoes interrupt; zero is never.
+	// setDeadline makes current and later calls fail with os.ErrDeadlineExceeded from then on, and undoes interrupt.
+	// The zero time means never.
 	setDeadline(time.Time)
-	// interrupt makes calls fail with os.ErrDeadlineExceeded, those under way and later ones.
+	// interrupt makes current and later calls fail with os.ErrDeadlineExceeded.
 	interrupt()
-	// abort makes calls fail, those under way and later ones, and tells the endpoint that the request is given up.
+	// abort makes current and later calls fail, and cancels the request at the endpoint.
 	abort()
-	// end gives the connection back, or what the transport has of it. complete reports that request and response were transferred
-	// completely; else it is not used again. No other call may be under way, or come later.
+	// end returns the connection, or the transport's part of it. complete means that request and response were
+	// transferred completely; otherwise it is not reused. No other call may be in progress or follow.
 	end(complete bool)
 }
 
 // attempt is one try at one endpoint.
 type attempt struct {
 	engine *Engine
-	watch  *Watch // whose client waits; nil where none does
+	watch  *Watch // of the waiting client; nil if there is none
 
 	transport transport       // http1 or http2; nil while there is no connection
 	http1     *http1Transport // nil before the first attempt that needs it
@@ -67,26 +71,26 @@ type attempt struct {
 	attemptState
 }
 
-// attemptState is new for each attempt.
+// attemptState is reset for each attempt.
 type attemptState struct {
-	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest, or the timeout of a try; zero is never
-	buf      *buffer.Buffer // nil while nothing has come
-	// headSent reports whether open has sent the head; else the first write or readHead does.
+	deadline time.Time      // the earliest of timeouts.request and timeouts.backendRequest, or the timeout of a try; the zero time means never
+	buf      *buffer.Buffer // nil while nothing has arrived
+	// headSent means that open has sent the head; otherwise the first write or readHead does.
 	headSent bool
-	// whole reports whether open was given all of the body, and unsent whether the transport may still point there.
+	// whole means that open was given all of the body, and unsent that the transport may still use it.
 	whole, unsent bool
-	// uploads reports whether the timeout of a try begins when the request body was sent.
+	// uploads means that the timeout of a try begins when the request body was sent.
 	uploads bool
-	// fresh reports whether a new connection was asked for.
+	// fresh means that a new connection was requested.
 	fresh bool
-	// received reports whether the backend has sent anything at all.
+	// received means that the backend has sent something.
 	received bool
-	// reused reports whether the connection served a request before, so that it may turn
-	// out closed by the peer without anything being wrong.
+	// reused means that the connection has served a request before, so that the peer may have closed it without an
+	// error.
 	reused bool
 
-	framing http1.Framing // of the response body, as in Head
-	length  int64         // likewise
+	framing http1.Framing // of the response body, see Head
+	length  int64         // of the response body, see Head
 }
 
 // useHTTP1 makes u the connection of the attempt.
@@ -98,7 +102,7 @@ func (a *attempt) useHTTP1(u *upstream.Conn) {
 	a.transport, a.headSent, a.reused = a.http1, false, u.Reused
 }
 
-// useHTTP2 makes a place on a shared connection that of the attempt.
+// useHTTP2 makes a place on a shared connection the attempt's transport.
 func (a *attempt) useHTTP2(place *upstream.Shared) {
 	a.http2.a, a.http2.place, a.http2.stream = a, place, nil
 	a.transport, a.headSent, a.reused = &a.http2, true, place.Used()
@@ -107,22 +111,22 @@ func (a *attempt) useHTTP2(place *upstream.Shared) {
 // end ends the transport, if there is one.
 func (a *attempt) end(complete bool) {
 	if t := a.transport; t != nil {
-		a.transport = nil // what it has may be another's from now on
+		a.transport = nil // another attempt may use its resources from now on
 		t.end(complete)
 	}
 }
 
-// interrupt makes waits for the backend end as by a deadline.
+// interrupt makes waits for the backend end as if a deadline had passed.
 func (a *attempt) interrupt() { a.transport.interrupt() }
 
-// abort makes reads and writes that are under way fail.
+// abort makes current reads and writes fail.
 func (a *attempt) abort() {
 	if a.transport != nil {
 		a.transport.abort()
 	}
 }
 
-// waits shows the sweeper that the backend is waited for, until waited is called.
+// waits shows the sweeper that the exchange waits for the backend, until waited is called.
 func (a *attempt) waits() {
 	if a.watch != nil {
 		a.watch.waits(a.engine.Now())
@@ -135,7 +139,7 @@ func (a *attempt) waited() {
 	}
 }
 
-// Take is where to read what the backend sends, see upstream.Buffer.
+// Take returns memory for what the backend sends, see upstream.Buffer.
 func (a *attempt) Take() []byte {
 	if a.buf == nil {
 		a.buf = buffer.TakeWithin(&a.engine.Budget)
@@ -143,7 +147,7 @@ func (a *attempt) Take() []byte {
 	return a.buf.Bytes()[buffer.Headroom:a.buf.End()]
 }
 
-// Give gives the buffer back, if there is one; nothing may point into it.
+// Give releases the buffer, if there is one. Nothing may point into it.
 func (a *attempt) Give() {
 	if a.buf != nil {
 		buffer.Give(a.buf)

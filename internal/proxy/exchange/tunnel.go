@@ -16,23 +16,24 @@ import (
 )
 
 var (
-	// errSwitch is a 101 that does not answer what the backend was asked for.
+	// errSwitch means that a 101 was not requested, or names another protocol.
 	errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that was not requested, or to another one"}
-	// errNoSwitch is a response that the client would take for a switch.
+	// errNoSwitch means that the client would take a response for the switch of protocols.
 	errNoSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "success without the switch of protocols that was asked for"}
 )
 
 // duplexer is a transport whose connection can leave its protocol.
 type duplexer interface {
-	// switched returns the protocol that a 101 has named, or those that a 426 has.
+	// switched returns the protocol named in a 101, or the protocols named in a 426.
 	switched() []byte
-	// duplex returns the connection as the end of a tunnel, and what breaks it off: what has come behind the 101 is read first. It follows the
-	// last use of the response.
+	// duplex returns the connection as the end of a tunnel, and a function that resets it. What has arrived after the
+	// 101 is read first. It must be called after the last use of the response.
 	duplex() (end tunnel.Duplex, reset func())
 }
 
-// checkSwitch judges a 101, by which the response head was read to its end. Without a valid Sec-WebSocket-Accept the client would refuse it (RFC 6455
-// section 4.1); but who can have a backend answer 101 without meaning it would have a way past all routing.
+// checkSwitch checks a 101, after which no HTTP follows. Without a valid Sec-WebSocket-Accept the client would refuse
+// it (RFC 6455 section 4.1). An attacker who can make a backend answer 101 unintentionally would otherwise be able to
+// bypass all routing.
 func (x *Exchange) checkSwitch(a *attempt) error {
 	t, ok := a.transport.(duplexer)
 	if !ok || x.Upgrade == nil || !message.EqualFoldBytes(t.switched(), x.Upgrade) {
@@ -46,8 +47,8 @@ func (x *Exchange) checkSwitch(a *attempt) error {
 	return nil
 }
 
-// checkFinal judges the status of a final response. To an extended CONNECT any 2xx says that the tunnel is open (RFC 8441 section 5), so one by which
-// the backend has not switched cannot be passed on.
+// checkFinal checks the status of a final response. For an extended CONNECT any 2xx means that the tunnel is open (RFC
+// 8441 section 5), so a 2xx without a switch of protocols must not be relayed.
 func (x *Exchange) checkFinal() error {
 	if x.Extended && x.resp.Status < 300 {
 		return errNoSwitch
@@ -60,17 +61,19 @@ var (
 	acceptName = []byte("Sec-WebSocket-Accept")
 )
 
-// acceptOf is how a server shows that it has understood a WebSocket handshake (RFC 6455 section 4.2.2).
+// acceptOf returns the value by which a server shows that it has understood a WebSocket handshake (RFC 6455 section
+// 4.2.2).
 func acceptOf(key []byte) []byte {
 	sum := sha1.Sum(append(bytes.Clone(bytes.TrimSpace(key)), "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"...))
 	return base64.StdEncoding.AppendEncode(nil, sum[:])
 }
 
-// tunnel passes the 101 on, or the success of a CONNECT, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
+// tunnel relays the 101, or the success of a CONNECT, and then the bytes of both sides until they end. The timeouts of
+// the rule apply to that response.
 func (x *Exchange) tunnel(a *attempt) {
 	if x.Extended {
 		x.resp.Status = http.StatusOK
-		x.resp.Header.Remove(acceptName) // which proves nothing here (RFC 8441 section 5)
+		x.resp.Header.Remove(acceptName) // it has no meaning here (RFC 8441 section 5)
 	}
 	if x.resp.Status != http.StatusSwitchingProtocols {
 		x.addDate()
@@ -94,7 +97,7 @@ func (x *Exchange) tunnel(a *attempt) {
 	x.pumpUpgraded(a)
 }
 
-// pumpUpgraded runs the tunnel of a request until it ends, or is suspended.
+// pumpUpgraded runs the tunnel of a request until it ends or is suspended.
 func (x *Exchange) pumpUpgraded(a *attempt) {
 	if x.rec.Reason = x.pump(); !x.suspended {
 		x.joined = nil
@@ -102,14 +105,15 @@ func (x *Exchange) pumpUpgraded(a *attempt) {
 	}
 }
 
-// detachRequest gives up the bytes of the request before its end, but for those that are recorded, of which it makes copies.
+// detachRequest releases the bytes of the request before its end. It copies those that are recorded.
 func (x *Exchange) detachRequest() {
 	x.keepRecorded()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 }
 
-// keepRecorded makes copies of those bytes of the request that are recorded, without what the access log does not show: they may be kept for hours.
+// keepRecorded copies the recorded bytes of the request, but no more than the access log shows, since they may be kept
+// for hours.
 func (x *Exchange) keepRecorded() {
 	r := &x.rec
 	for _, f := range [...]struct {
@@ -120,7 +124,7 @@ func (x *Exchange) keepRecorded() {
 		{&r.UserAgent, accesslog.MaxUserAgent}, {&r.RequestID, accesslog.MaxRequestID},
 	} {
 		v := *f.value
-		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one more than is shown, as in note
+		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one byte more than is shown, as in note
 	}
 	if x.seldom != nil {
 		x.seldom.span.Detach()
@@ -130,7 +134,8 @@ func (x *Exchange) keepRecorded() {
 	}
 }
 
-// newTunnel makes the tunnel between the client and a backend, which is interrupted when the client leaves. reset breaks off what the backend is sent.
+// newTunnel creates the tunnel between the client and a backend. It is interrupted when the client leaves. reset resets
+// the connection to the backend.
 func (x *Exchange) newTunnel(backend tunnel.Duplex, reset func()) {
 	t := &tunnel.Tunnel{
 		Client: x.Client.Switcher.Duplex(), Backend: backend,
@@ -150,10 +155,10 @@ func (x *Exchange) newTunnel(backend tunnel.Duplex, reset func()) {
 	x.Client.Watch.begin(tunnelWaiter{t, x.joined.conn})
 }
 
-// tunnelWaiter is a tunnel as Watch interrupts and suspends it.
+// tunnelWaiter is a tunnel that Watch can interrupt and suspend.
 type tunnelWaiter struct {
 	*tunnel.Tunnel
-	conn *upstream.Conn // nil where that of a request is used
+	conn *upstream.Conn // nil if the tunnel uses the connection of a request
 }
 
 func (w tunnelWaiter) interrupt() { w.Interrupt() }
@@ -166,7 +171,7 @@ func (w tunnelWaiter) rest() {
 	w.Suspend()
 }
 
-// pump runs the tunnel until both ends have ended it, and returns why they did, or until it is suspended.
+// pump runs the tunnel until both ends have ended it, and returns why, or until it is suspended.
 func (x *Exchange) pump() observe.Reason {
 	end := x.joined.tunnel.Run()
 	if x.suspended = end.Suspended; x.suspended {
@@ -189,7 +194,7 @@ func (x *Exchange) pump() observe.Reason {
 	return reasonOf(end)
 }
 
-// reasonOf returns why a tunnel has ended whose client was not found to have left.
+// reasonOf returns why a tunnel has ended. Its client was not found to have left.
 func reasonOf(end tunnel.End) observe.Reason {
 	switch {
 	case end.Err == nil:
@@ -204,10 +209,10 @@ func reasonOf(end tunnel.End) observe.Reason {
 	return observe.ReasonInternal
 }
 
-// connDuplex is a connection of its own as the end of a tunnel.
+// connDuplex is a connection to a backend as the end of a tunnel.
 type connDuplex struct {
 	*upstream.Conn
-	early []byte // what came before, as much as a Buffer takes at most, see tunnel.Socket
+	early []byte // bytes already read, at most as many as a Buffer holds, see tunnel.Socket
 }
 
 // ReadInto implements tunnel.Duplex.
@@ -215,7 +220,7 @@ func (d *connDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 	if len(d.early) > 0 {
 		n := copy(b.Take(), d.early)
 		if d.early = d.early[n:]; len(d.early) == 0 {
-			d.early = nil // a tunnel may last for days
+			d.early = nil // release it, since a tunnel may last for days
 		}
 		return n, nil
 	}

@@ -10,9 +10,8 @@ import (
 	peer "github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
-// probe looks at a socket without reading from it. It uses RawConn.Control,
-// which unlike RawConn.Read does not wait for a reader; its closure is made once
-// per connection, so that a look allocates nothing.
+// probe checks a socket without reading from it. It uses RawConn.Control, which unlike RawConn.Read does not wait for a
+// reader. Its closure is created once per connection, so that a check allocates nothing.
 type probe struct {
 	raw  syscall.RawConn
 	look func(fd uintptr)
@@ -36,7 +35,7 @@ func (p *probe) init(socket *net.TCPConn, plain bool) {
 	}
 }
 
-// rawConn is the socket for raw calls, nil where there are none.
+// rawConn returns the socket for raw calls, nil if there are none.
 func (p *probe) rawConn() syscall.RawConn { return p.raw }
 
 func (p *probe) alive() bool {
@@ -48,7 +47,7 @@ func (p *probe) alive() bool {
 	return err == nil && p.ok
 }
 
-// await waits until something has come, be it the end of the stream or an error.
+// await waits until data, the end of the stream or an error has arrived.
 func (p *probe) await() error {
 	if p.ready == nil {
 		p.ready = func(fd uintptr) bool { return !quiet(fd, &p.buf) }
@@ -56,13 +55,16 @@ func (p *probe) await() error {
 	return p.raw.Read(p.ready)
 }
 
-// reset reports whether the stream that the peer sends was ended by a reset, and not before that by a FIN; all of it has been read.
+// reset reports whether the peer has ended its stream by a reset without a FIN before. All of the stream must have been
+// read.
 func (p *probe) reset() bool { return p.raw != nil && peer.WasReset(p.raw) }
 
-// lostAfter is after how many retransmissions that nothing has answered a connection counts as lost: with the least timeout of Linux, 200 ms, 0.6 s.
+// lostAfter is the number of retransmissions without an acknowledgement after which a connection counts as lost. With
+// the least timeout of Linux, 200 ms, that takes 0.6 s.
 const lostAfter = 2
 
-// lost reports whether data is on the way that was retransmitted lostAfter times or more. It makes no use of what the other methods need, since it is called beside them.
+// lost reports whether data in flight was retransmitted lostAfter times or more. It uses no state of the other methods,
+// since it is called concurrently with them.
 func (p *probe) lost() (is bool) {
 	if p.raw == nil {
 		return false
@@ -74,19 +76,18 @@ func (p *probe) lost() (is bool) {
 	return err == nil && is
 }
 
-// quiet tells whether nothing came on a socket, not even its end. The call is raw because it
-// cannot block and is made for most requests: telling the scheduler would cost as much
-// again. unix.Recvfrom allocates.
+// quiet reports whether nothing has arrived on a socket, not even the end of the stream. The call is raw because it
+// cannot block and is made for most requests: informing the scheduler would double its cost. unix.Recvfrom allocates.
 func quiet(fd uintptr, buf *[1]byte) bool {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(buf)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	return errno == unix.EAGAIN || errno == unix.EINTR
 }
 
-// quietPlain is quiet by a system call that the scheduler knows of, see Options.PlainIO.
+// quietPlain is like quiet, with a system call that the scheduler knows of, see Options.PlainIO.
 func quietPlain(fd uintptr) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
 	n, err := unix.Poll(fds[:], 0)
-	for err == unix.EINTR { // by a signal, before it has looked
+	for err == unix.EINTR { // interrupted by a signal
 		n, err = unix.Poll(fds[:], 0)
 	}
 	return n == 0 && err == nil

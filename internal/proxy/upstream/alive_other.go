@@ -18,7 +18,7 @@ func (p *probe) init(socket *net.TCPConn, _ bool) {
 	}
 }
 
-// alive reports whether nothing has come on the socket, not even its end.
+// alive reports whether nothing has arrived on the socket, not even the end of the stream.
 func (p *probe) alive() (quiet bool) {
 	if p.raw == nil {
 		return false
@@ -26,7 +26,7 @@ func (p *probe) alive() (quiet bool) {
 	err := p.raw.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds[:], 0)
-		for err == unix.EINTR { // by a signal, before it has looked
+		for err == unix.EINTR { // interrupted by a signal
 			n, err = unix.Poll(fds[:], 0)
 		}
 		quiet = n == 0 && err == nil
@@ -39,7 +39,7 @@ func (*probe) reset() bool { return false }
 // await is never called.
 func (*probe) await() error { return nil }
 
-// rawConn is the socket for raw calls, nil where there are none.
+// rawConn returns the socket for raw calls, nil if there are none.
 func (*probe) rawConn() syscall.RawConn { return nil }
 
 func (*probe) lost() bool { return false }

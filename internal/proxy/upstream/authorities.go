@@ -13,15 +13,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
-// authorities are the certificates that backends are verified by. Backends with the same ones share what is made of them, once: what one
-// costs is parsed and held once, however many backends have it. The zero value is ready.
+// authorities are the certificates by which backends are verified. Backends with the same ones share the parsed form,
+// which is created and stored once, however many backends use it. The zero value is ready for use.
 type authorities struct {
-	all map[string]*config.Authorities // by key, under which the content never changes
-	// made is by the keys that a backend names, and lives as long as a transport has it.
+	all map[string]*config.Authorities // by key; the content of a key never changes
+	// made has the parsed form for the keys that a backend names. An entry lives as long as a transport uses it.
 	made map[string]weak.Pointer[trust]
 }
 
-// trust is what certificates of backends are verified by.
+// trust is the parsed form of certificates by which backends are verified.
 type trust struct {
 	pool    *x509.CertPool
 	revoked *revocation.Lists
@@ -32,7 +32,8 @@ func (t *trust) check(state tls.ConnectionState) error {
 	return t.notRevoked(state.PeerCertificates, state.VerifiedChains)
 }
 
-// notRevoked reports why a certificate with these verified chains is not valid, or nil. Nil trusts what the system does, which has no lists.
+// notRevoked returns why a certificate with these verified chains is not valid, or nil. A nil trust uses the system's
+// certificates, which have no revocation lists.
 func (t *trust) notRevoked(shown []*x509.Certificate, chains [][]*x509.Certificate) error {
 	if t == nil {
 		return nil
@@ -52,7 +53,7 @@ func (a *authorities) add(c *config.Authorities) {
 
 func (a *authorities) remove(key string) { delete(a.all, key) }
 
-// trust returns what some Authorities are together. The error says which of them are missing, or what is wrong with them.
+// trust returns the parsed form of several Authorities. The error names those that are missing or invalid.
 func (a *authorities) trust(keys []string) (*trust, error) {
 	list := strings.Join(keys, "\n")
 	if known := a.made[list].Value(); known != nil {

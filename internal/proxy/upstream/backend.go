@@ -12,58 +12,59 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
-// Backend is one port of a Service, or an XBackend, as all rules that refer to it see it.
+// Backend is one port of a Service, or an XBackend, shared by all rules that refer to it.
 type Backend struct {
 	key  string
 	set  *Set
 	list atomic.Pointer[endpointList] // never nil
 
 	config       atomic.Pointer[config.Backend]
-	budget       atomic.Pointer[RetryBudget]      // of a variant none: its base has it
-	sessions     atomic.Pointer[session.Settings] // likewise
+	budget       atomic.Pointer[RetryBudget]      // nil in a variant: its base has it
+	sessions     atomic.Pointer[session.Settings] // nil in a variant: its base has it
 	sessionID    uint64
 	transport    atomic.Pointer[transport] // never nil
-	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
-	unread       bool                      // its resource has fields that are unknown here, so that transport stays unknown; guarded by set.mu
-	host         *externalHost             // of a variant none; guarded by set.mu
-	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
-	balancing    atomic.Pointer[Balancing] // nil where endpoints are chosen as without a load balancer; of variants the same
+	hasEndpoints bool                      // an Endpoints resource exists; guarded by set.mu
+	unread       bool                      // its resource has unknown fields, so that transport stays unknown; guarded by set.mu
+	host         *externalHost             // nil in a variant; guarded by set.mu
+	resolving    atomic.Pointer[resolving] // until the first DNS answer; nil in a variant
+	balancing    atomic.Pointer[Balancing] // nil without a load balancer; variants have the same
 	tables       tables                    // guarded by set.mu
 	begun        bool                      // there have been endpoints; guarded by set.mu
 
-	own      totals        // of a variant none: its base has them
-	health   backendHealth // likewise
-	breaker  Breaker       // likewise
-	sockets  atomic.Int64  // likewise: connections that are open or being made, see acquireSocket
-	eviction eviction      // likewise
-	// connections are nil where no policy says anything of them; of a variant always.
+	own      totals        // unused in a variant: its base has them
+	health   backendHealth // unused in a variant
+	breaker  Breaker       // unused in a variant
+	sockets  atomic.Int64  // connections that are open or being made, see acquireSocket; unused in a variant
+	eviction eviction      // unused in a variant
+	// connections is nil if no policy configures them, and in variants.
 	connections atomic.Pointer[connections]
-	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
+	// variants are the other Backends that As returns, one for each Identity; nil means none. The slice is replaced
+	// with set.mu held.
 	variants atomic.Pointer[[]*Backend]
-	base     *Backend  // of which this is a variant, or nil
-	identity *Identity // of a variant
+	base     *Backend  // the Backend of which this is a variant, or nil
+	identity *Identity // set in a variant
 }
 
-// totals outlive the endpoints that they were counted on.
+// totals are counters that outlive the endpoints on which they were counted.
 type totals struct {
 	open, dialled, failures atomic.Int64
-	// refused counts requests for which too many others waited already.
+	// refused counts requests that were refused because too many others waited already.
 	refused atomic.Int64
-	// retries counts attempts of requests beyond their first ones.
+	// retries counts the attempts of requests after their first one.
 	retries atomic.Int64
-	// mirrorsDropped are the copies of requests to this backend that were dropped.
+	// mirrorsDropped counts the copies of requests to this backend that were dropped, by reason.
 	mirrorsDropped [mirrorDrops]atomic.Int64
-	// spansSent and spansDropped are those of requests that were to be sent to this backend, a collector.
+	// spansSent and spansDropped count the spans for this backend as a collector.
 	spansSent, spansDropped atomic.Int64
-	// sessions are the requests of persistent sessions.
+	// sessions counts the requests with session persistence.
 	sessions [observe.SessionMoved + 1]atomic.Int64
-	// ejections are those of endpoints, by their reasons.
+	// ejections counts the ejections of endpoints, by reason.
 	ejections [ejections]atomic.Int64
-	// checks are those that have succeeded and failed (ActiveHealthCheck), and eventsDropped lines that its log had no room for.
+	// active health checks that passed and failed (ActiveHealthCheck), and lines for which its log had no room
 	checksPassed, checksFailed, eventsDropped atomic.Int64
 }
 
-// totals are those of the Backend and its variants together.
+// totals returns the counters of the Backend, which its variants share.
 func (b *Backend) totals() *totals {
 	if b.base != nil {
 		return &b.base.own
@@ -71,60 +72,60 @@ func (b *Backend) totals() *totals {
 	return &b.own
 }
 
-// MirrorDrop is why a backend did not get a copy of a request, or not all of it.
+// MirrorDrop is why a backend did not get a copy of a request, or did not get all of it.
 type MirrorDrop uint8
 
 // The reasons of MirrorDropped.
 const (
 	MirrorFailed     MirrorDrop = iota
-	MirrorOverloaded            // too many copies, or bytes of one, waited for it
-	MirrorLooped                // the request has passed a proxy of Moongate before
+	MirrorOverloaded            // too many copies, or bytes of one copy, waited
+	MirrorLooped                // the request has already passed a Moongate proxy
 	mirrorDrops
 )
 
-// MirrorDropped counts a copy of a request that the backend did not get, or not all of.
+// MirrorDropped counts a copy of a request that the backend did not get completely.
 func (b *Backend) MirrorDropped(why MirrorDrop) { b.totals().mirrorsDropped[why].Add(1) }
 
-// SpansSent counts spans that the backend has taken as a collector, SpansDropped those that it has not, for whatever reason.
+// SpansSent counts spans that the backend has accepted as a collector.
 func (b *Backend) SpansSent(n int) { b.totals().spansSent.Add(int64(n)) }
 
-// SpansDropped counts the other spans, see SpansSent.
+// SpansDropped counts spans that the backend has not received or not accepted.
 func (b *Backend) SpansDropped(n int) { b.totals().spansDropped.Add(int64(n)) }
 
 // endpointList is immutable once published.
 type endpointList struct {
 	all    []*Endpoint // in the order of the Endpoints resource
-	usable []*Endpoint // the ready ones; the terminating ones where none is ready
-	// bySession is all, sorted by SessionID.
+	usable []*Endpoint // the ready ones, or the terminating ones if none is ready
+	// bySession is all endpoints, sorted by SessionID.
 	bySession []*Endpoint
 	balancer  *balancer // nil without a load balancer
-	// byAddress is the health of all, made for variants alone.
+	// byAddress is the health of all endpoints. Only variants need it.
 	byAddress     map[endpointKey]*health
 	byAddressOnce sync.Once
 }
 
-// Retried counts an attempt of a request that had one already.
+// Retried counts a further attempt of a request.
 func (b *Backend) Retried() { b.totals().retries.Add(1) }
 
-// Key is config.Backend.key.
+// Key returns config.Backend.key.
 func (b *Backend) Key() string { return b.key }
 
-// Upgrades reports whether a request may ask the backend to switch to a protocol.
+// Upgrades reports whether requests may ask the backend to switch to protocol.
 func (b *Backend) Upgrades(protocol []byte) bool {
 	t := b.transport.Load()
 	return t.upgrade != "" && strings.EqualFold(t.upgrade, string(protocol))
 }
 
-// OnlyHTTP2 reports whether requests are sent to the backend by HTTP/2 and nothing else.
+// OnlyHTTP2 reports whether requests are sent to the backend only over HTTP/2.
 func (b *Backend) OnlyHTTP2() bool { return b.transport.Load().http2 }
 
-// Config is the Backend resource, nil as long as only its Endpoints are there.
+// Config returns the Backend resource, nil as long as only its Endpoints exist.
 func (b *Backend) Config() *config.Backend { return b.config.Load() }
 
-// Endpoints lists the endpoints, the terminating ones included; not to be changed.
+// Endpoints returns the endpoints, including terminating ones. The slice must not be changed.
 func (b *Backend) Endpoints() []*Endpoint { return b.list.Load().all }
 
-// everyEndpoint are the endpoints, those of the variants among them.
+// everyEndpoint iterates over the endpoints of the Backend and of its variants.
 func (b *Backend) everyEndpoint() iter.Seq[*Endpoint] {
 	return func(yield func(*Endpoint) bool) {
 		for _, e := range b.list.Load().all {
@@ -142,8 +143,8 @@ func (b *Backend) everyEndpoint() iter.Seq[*Endpoint] {
 	}
 }
 
-// replace publishes the list next and returns the endpoints that are gone; the
-// Set's mu is held. Endpoints that stay are the same objects as before.
+// replace publishes the list next and returns the endpoints that are no longer in it. Endpoints that stay are the same
+// objects as before. The Set's mu must be held.
 func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 	old := b.list.Load().all
 	staying := make(map[endpointKey]*Endpoint, len(old))
@@ -159,7 +160,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		}
 		listed[p.address] = true
 		e := staying[p.address]
-		if e != nil && e.SessionID() != p.sessionID { // another is behind the address now
+		if e != nil && e.SessionID() != p.sessionID { // another endpoint has the address now
 			gone = append(gone, e)
 			e = nil
 		}
@@ -200,7 +201,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 	return gone
 }
 
-// publish puts a list in force; the Set's mu is held.
+// publish publishes a list. The Set's mu must be held.
 func (b *Backend) publish(all, usable []*Endpoint) {
 	l := newEndpointList(all, usable)
 	b.wantTable(usable)
@@ -214,11 +215,11 @@ func (b *Backend) publish(all, usable []*Endpoint) {
 	b.list.Store(l)
 }
 
-// setTransport puts next in force. Where connections made before are no good for it, all endpoints are begun
-// anew, and the old ones are returned; the Set's mu is held.
+// setTransport publishes next. If existing connections cannot be used with it, all endpoints are replaced by new ones
+// and the old ones are returned. The Set's mu must be held.
 func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	if b.transport.Load().same(next) {
-		return nil // and the sessions to resume are kept
+		return nil // keeps the TLS sessions that can be resumed
 	}
 	b.transport.Store(next)
 	old := b.list.Load()
@@ -244,16 +245,16 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	return gone
 }
 
-// Tried are endpoints that a request has tried in vain: the last maxTried of them. The zero value is empty.
+// Tried are the endpoints that a request has tried without success: the last maxTried of them. The zero value is empty.
 type Tried struct {
 	list [maxTried]*Endpoint
-	n    int // how many were added, which may be more
+	n    int // number of endpoints added, which may exceed maxTried
 }
 
-// maxTried is about as many as a request asks in the time that clients wait.
+// maxTried is approximately the number of endpoints that a request asks in the time that clients wait.
 const maxTried = 8
 
-// Add adds an endpoint, in the place of the oldest one where there is no room.
+// Add adds an endpoint, in place of the oldest one if there is no room.
 func (t *Tried) Add(e *Endpoint) {
 	if !t.Has(e) {
 		t.list[t.n%maxTried] = e
@@ -261,7 +262,7 @@ func (t *Tried) Add(e *Endpoint) {
 	}
 }
 
-// Has reports whether the endpoint is among them.
+// Has reports whether e is in t.
 func (t *Tried) Has(e *Endpoint) bool {
 	for i := range min(t.n, maxTried) {
 		if t.list[i] == e {
@@ -271,13 +272,12 @@ func (t *Tried) Has(e *Endpoint) bool {
 	return false
 }
 
-// Pick chooses an endpoint for a request of which nothing is known, as PickFor does. Without a load balancer it is of two random ones that which has
-// fewer requests in flight, because that needs no shared state beyond the
-// counters and keeps the longest queue close to the shortest. Terminating
-// endpoints are used only where none is ready; an endpoint that is not fit (whose last connect
-// failed less than a second ago, or that is unhealthy), and those that this request tried already,
-// only where there is no other. nil means there is no endpoint, or all are barred.
-// seed is the state of the exchange's random numbers, see Random.
+// Pick chooses an endpoint for a request without PickInfo, see PickFor. Without a load balancer, it takes two random
+// endpoints and chooses the one with fewer requests in flight, because that needs no shared state except the counters,
+// and keeps the longest queue close to the shortest. Terminating endpoints are used only if none is ready. Endpoints
+// that are not fit (the last connect failed less than a second ago, or the endpoint is unhealthy) and endpoints in
+// tried are used only if there is no other. Pick returns nil if there is no endpoint or all are barred. seed is the
+// state of the exchange's random numbers, see Random.
 func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 	l := b.list.Load()
 	if l.balancer != nil {
@@ -317,8 +317,8 @@ func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 	return leastBad(list, int(i), tried)
 }
 
-// PickFor chooses an endpoint for a request as the backend's load balancer says, and without one as Pick does; info may be nil. Endpoints that are passed over or
-// were tried already are chosen only where there is no other.
+// PickFor chooses an endpoint for a request as the backend's load balancer is configured, and without one as Pick does.
+// info may be nil. Endpoints that are unfit or in tried are chosen only if there is no other.
 func (b *Backend) PickFor(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	if l := b.list.Load().balancer; l != nil {
 		return l.pick(seed, tried, info)
@@ -326,8 +326,8 @@ func (b *Backend) PickFor(seed *uint64, tried *Tried, info *PickInfo) *Endpoint 
 	return b.Pick(seed, tried)
 }
 
-// leastBad looks at every endpoint that is not barred, from a random one on: the fewest requests in
-// flight among the fit ones; else among those not tried; else among all. nil means that all are barred.
+// leastBad examines every endpoint that is not barred, beginning at start. It returns the one with the fewest requests
+// in flight among the fit ones, else among those not in tried, else among all. It returns nil if all are barred.
 func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 	var fit, untried, least *Endpoint
 	for k := range list {
@@ -357,7 +357,7 @@ func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 	return least
 }
 
-// HasOther reports whether there is an endpoint that was not tried and is not barred.
+// HasOther reports whether there is an endpoint that is not in tried and not barred.
 func (b *Backend) HasOther(tried *Tried) bool {
 	for _, e := range b.list.Load().usable {
 		if !tried.Has(e) && !e.barred() {
@@ -367,31 +367,32 @@ func (b *Backend) HasOther(tried *Tried) bool {
 	return false
 }
 
-// AllBarred reports whether there are endpoints and all are barred, so that Pick returns nil.
+// AllBarred reports whether there are endpoints and all of them are barred, so that Pick returns nil.
 func (b *Backend) AllBarred() bool { return len(b.list.Load().usable) > 0 && !b.HasOther(new(Tried)) }
 
-// Stats are the figures of an endpoint or a backend.
+// Stats are the statistics of an endpoint or a backend.
 type Stats struct {
-	Open     int64 // connections that are open, idle ones included
-	Idle     int64 // connections waiting for a request
+	Open     int64 // open connections, including idle ones
+	Idle     int64 // connections that wait for a request
 	InFlight int64 // requests between Begin and End
 	Dialled  int64 // connections made since the start
-	Failures int64 // connects that failed since the start; not those given up by the caller
+	Failures int64 // failed connects since the start, except those that the caller gave up
 	Waiting  int64 // requests that wait for a connection
-	Refused  int64 // requests since the start that were refused because too many waited; of a backend only
-	Retries  int64 // attempts since the start beyond the first of a request; of a backend only
-	// MirrorsRefused, MirrorsFailed and MirrorsLooped are copies of requests dropped since the start, see MirrorDrop; of a
-	// backend only.
+	Refused  int64 // requests since the start that were refused because too many waited; only of a backend
+	Retries  int64 // attempts since the start after the first one of a request; only of a backend
+	// MirrorsRefused, MirrorsFailed and MirrorsLooped are the copies of requests dropped since the start, see
+	// MirrorDrop; only of a backend.
 	MirrorsRefused, MirrorsFailed, MirrorsLooped int64
-	// SessionsBegun, SessionsKept and SessionsMoved are requests of persistent sessions since the start, see observe.Session; of a backend only.
+	// SessionsBegun, SessionsKept and SessionsMoved are requests with session persistence since the start, see
+	// observe.Session; only of a backend.
 	SessionsBegun, SessionsKept, SessionsMoved int64
-	// SpansSent and SpansDropped are spans since the start that the backend has taken, and has not, as a collector; of a backend only.
+	// SpansSent and SpansDropped are the spans since the start that the backend has and has not accepted as a
+	// collector; only of a backend.
 	SpansSent, SpansDropped int64
 }
 
-// Stats are the backend's figures. Dialled and Failures never go down, and Open
-// counts connections to endpoints that are gone; Idle and InFlight are sums over
-// the present endpoints.
+// Stats returns the backend's statistics. Dialled and Failures never decrease, and Open includes connections to
+// endpoints that were removed. Idle and InFlight are sums over the current endpoints.
 func (b *Backend) Stats() Stats {
 	t := b.totals()
 	s := Stats{Open: t.open.Load(), Dialled: t.dialled.Load(), Failures: t.failures.Load(),
@@ -407,9 +408,8 @@ func (b *Backend) Stats() Stats {
 	return s
 }
 
-// Random is the next of a sequence of random numbers whose state is *seed, any
-// start value included 0 (SplitMix64). One seed per exchange decides everything
-// that is left to chance, without a lock.
+// Random returns the next number of a random sequence (SplitMix64). *seed is its state, which may start with any value,
+// including 0. One seed per exchange serves all its random decisions, without a lock.
 func Random(seed *uint64) uint64 {
 	*seed += 0x9e3779b97f4a7c15
 	return mix(*seed)

@@ -12,18 +12,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// PickInfo is what a load balancer is told of a request. The zero value tells nothing.
+// PickInfo is what a load balancer knows of a request. The zero value means that it knows nothing.
 type PickInfo struct {
-	// Hash is that of what makes the request equal to others, where Hashed is set.
+	// Hash is the hash of the request by consistent hashing. It is valid if Hashed is set.
 	Hash   uint64
 	Hashed bool
-	// overrides are the endpoints that the request names, the first ones of maxOverrides.
+	// overrides are the endpoints named in the request, at most maxOverrides.
 	overrides [maxOverrides]netip.AddrPort
 	named     int
-	looked    int // entries of lists that AddOverrides has looked at
+	looked    int // number of list entries that AddOverrides has parsed
 }
 
-// maxOverrides bounds how many addresses in a request are looked at.
+// maxOverrides is the largest number of addresses of a request that are parsed.
 const maxOverrides = 16
 
 var comma = []byte(",")
@@ -31,7 +31,8 @@ var comma = []byte(",")
 // longestAddrPort is the length of "[<39 characters>]:65535".
 const longestAddrPort = 47
 
-// AddOverrides takes in a field that may name endpoints: addresses with a port, IPv6 in brackets, with commas between. What is no address is skipped.
+// AddOverrides adds the endpoints named in a header field value: addresses with a port, IPv6 addresses in brackets,
+// separated by commas. Invalid entries are skipped.
 func (p *PickInfo) AddOverrides(value []byte) {
 	for len(value) > 0 && p.looked < maxOverrides {
 		p.looked++
@@ -40,7 +41,7 @@ func (p *PickInfo) AddOverrides(value []byte) {
 		if text = bytes.TrimSpace(text); len(text) == 0 || len(text) > longestAddrPort {
 			continue
 		}
-		// The string is in nothing that is kept: an error, which would have it, is dropped.
+		// The string is not retained: an error, which would contain it, is dropped.
 		if a, err := netip.ParseAddrPort(unsafe.String(unsafe.SliceData(text), len(text))); err == nil && a.Addr().Zone() == "" {
 			p.overrides[p.named] = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 			p.named++
@@ -52,32 +53,33 @@ func (p *PickInfo) AddOverrides(value []byte) {
 type balancer struct {
 	settings *Balancing
 	set      *Set
-	list     []*Endpoint // the usable ones
-	// byAddress is list sorted by address, where requests may name an endpoint.
+	list     []*Endpoint // the usable endpoints
+	// byAddress is list sorted by address; nil unless requests may name an endpoint.
 	byAddress []*Endpoint
 	all       *pool
-	zones     []*pool                // of list, sorted by zone; nil where zones do not count
-	shares    atomic.Pointer[shares] // of zones; nil: all is drawn from
-	lookup    atomic.Pointer[lookup] // of a consistent hash; nil until its table is made
+	zones     []*pool                // of list, sorted by zone; nil if zones are not considered
+	shares    atomic.Pointer[shares] // of zones; nil means that all endpoints are in the draw
+	lookup    atomic.Pointer[lookup] // of a consistent hash; nil until its table is computed
 
 	mu  sync.Mutex // held by refresh
-	due int64      // when the weights of reports are computed next; guarded by mu
+	due int64      // when the weights from reports are computed next; guarded by mu
 }
 
-// pool is a number of endpoints that one is chosen of.
+// pool is a set of endpoints from which one is chosen.
 type pool struct {
 	zone string
 	kind config.LoadBalancing
 	list []*Endpoint
-	// weights are nil where all are equal.
+	// weights is nil if all endpoints have equal weights.
 	weights atomic.Pointer[weights]
 
 	_    [64]byte
-	turn atomic.Uint64 // of round robin; it is written to by every request
+	turn atomic.Uint64 // of round robin; every request writes to it
 	_    [56]byte
 }
 
-// newBalancer returns the one for a list, nil where the backend has none; Set.mu is held. before is that of the list before, or nil.
+// newBalancer returns the balancer for a list, nil if the backend has none. before is that of the previous list, or
+// nil. Set.mu must be held.
 func (b *Backend) newBalancer(usable []*Endpoint, before *balancer) *balancer {
 	settings := b.balancing.Load()
 	if settings == nil {
@@ -100,7 +102,7 @@ func (b *Backend) newBalancer(usable []*Endpoint, before *balancer) *balancer {
 			slices.SortFunc(l.zones, func(a, b *pool) int { return strings.Compare(a.zone, b.zone) })
 		}
 	}
-	if before != nil { // endpoints come and go all the time: the turn goes on
+	if before != nil { // the turn is kept, since endpoints change all the time
 		l.all.turn.Store(before.all.turn.Load())
 		for _, z := range l.zones {
 			for _, old := range before.zones {
@@ -124,10 +126,10 @@ func newPool(kind config.LoadBalancing, zone string, list []*Endpoint) *pool {
 	return p
 }
 
-// fit reports whether an endpoint is neither passed over for its failures nor tried already.
+// fit reports whether an endpoint is fit and was not tried already.
 func fit(e *Endpoint, tried *Tried) bool { return !tried.Has(e) && e.fit() }
 
-// pick is Backend.Pick. info may be nil.
+// pick implements Backend.PickFor. info may be nil.
 func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	if len(l.list) == 0 {
 		return nil
@@ -159,7 +161,7 @@ func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	return leastBad(l.list, int(index(Random(seed), len(l.list))), tried)
 }
 
-// at returns the usable endpoint of an address, nil where there is none.
+// at returns the usable endpoint with an address, nil if there is none.
 func (l *balancer) at(a netip.AddrPort) *Endpoint {
 	i, found := slices.BinarySearchFunc(l.byAddress, a, func(e *Endpoint, a netip.AddrPort) int { return e.address.Compare(a) })
 	if !found {
@@ -168,10 +170,10 @@ func (l *balancer) at(a netip.AddrPort) *Endpoint {
 	return l.byAddress[i]
 }
 
-// index is one of n indexes by the lower half of a random number.
+// index maps the lower half of a random number to an index below n.
 func index(r uint64, n int) uint64 { return (r & 0xffffffff) * uint64(n) >> 32 }
 
-// pick chooses a fit endpoint; nil is that there is none.
+// pick chooses a fit endpoint. It returns nil if there is none.
 func (p *pool) pick(seed *uint64, tried *Tried) *Endpoint {
 	switch p.kind {
 	case config.LoadBalancing_LOAD_BALANCING_RANDOM:
@@ -185,7 +187,7 @@ func (p *pool) pick(seed *uint64, tried *Tried) *Endpoint {
 	return p.roundRobin(seed, tried)
 }
 
-// random chooses one of the fit endpoints, each as likely as another.
+// random chooses one of the fit endpoints with equal probability.
 func (p *pool) random(seed *uint64, tried *Tried) (chosen *Endpoint) {
 	if e := p.list[index(Random(seed), len(p.list))]; fit(e, tried) {
 		return e
@@ -200,8 +202,9 @@ func (p *pool) random(seed *uint64, tried *Tried) (chosen *Endpoint) {
 	return chosen
 }
 
-// leastRequest is Backend.Pick, with weights: endpoints are drawn in proportion to them, and of two that which has fewer requests in flight for its
-// weight is chosen, so that the shares follow the weights whether the endpoints are busy or not.
+// leastRequest is like Backend.Pick, with weights: two endpoints are drawn in proportion to their weights, and the one
+// with fewer requests in flight per weight is chosen, so that the shares follow the weights whether the endpoints are
+// busy or not.
 func (p *pool) leastRequest(seed *uint64, tried *Tried) *Endpoint {
 	w, n := p.weights.Load(), len(p.list)
 	if n == 1 {
@@ -232,7 +235,8 @@ func (p *pool) leastRequest(seed *uint64, tried *Tried) *Endpoint {
 	return p.scan(seed, tried)
 }
 
-// scan returns the fit endpoint with the fewest requests in flight, and of several one by lot; nil is that there is none.
+// scan returns the fit endpoint with the fewest requests in flight, a random one of several. It returns nil if there is
+// none.
 func (p *pool) scan(seed *uint64, tried *Tried) (least *Endpoint) {
 	load, n := int64(0), uint64(0)
 	for _, e := range p.list {
@@ -251,25 +255,26 @@ func (p *pool) scan(seed *uint64, tried *Tried) (least *Endpoint) {
 	return least
 }
 
-// roundRobin takes the next turn, and those after it where an endpoint is not fit, so that no neighbour gets the share of one that is not.
+// roundRobin takes the next turn, and further ones if an endpoint is not fit, so that no neighbour gets the share of an
+// unfit one.
 func (p *pool) roundRobin(seed *uint64, tried *Tried) *Endpoint {
 	for range p.list {
 		if e := p.list[(p.turn.Add(1)-1)%uint64(len(p.list))]; fit(e, tried) {
 			return e
 		}
 	}
-	return p.scan(seed, tried) // others may have taken the turns of fit ones meanwhile
+	return p.scan(seed, tried) // other requests may have taken the turns of fit endpoints meanwhile
 }
 
-// weightedTurn is roundRobin in which an endpoint takes part in so many rounds as its weight says: the static stride scheduler of gRPC (gRFC A58). One with
-// the greatest weight takes part in all of them.
+// weightedTurn is roundRobin in which an endpoint takes part in a number of rounds proportional to its weight: the
+// static stride scheduler of gRPC (gRFC A58). An endpoint with the greatest weight takes part in all rounds.
 func (p *pool) weightedTurn(w *weights, seed *uint64, tried *Tried) *Endpoint {
 	n := uint64(len(p.list))
 	for range 4*n + 16 {
 		turn := p.turn.Add(1) - 1
 		at, round := turn%n, turn/n
 		weight := uint64(w.list[at])
-		// Each endpoint begins elsewhere, so that equal ones do not take part in the same rounds.
+		// Each endpoint has another offset, so that endpoints with equal weights do not take part in the same rounds.
 		if (weight*round+at*(maxWeight/2))%maxWeight < maxWeight-weight {
 			continue
 		}

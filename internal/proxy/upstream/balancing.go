@@ -12,27 +12,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/orca"
 )
 
-// Balancing is a compiled config.LoadBalancer; immutable.
+// Balancing is a compiled config.LoadBalancer. It is immutable.
 type Balancing struct {
 	source *config.LoadBalancer
 	kind   config.LoadBalancing
-	// Hash is what the hash of a request is made of, nil where the load balancer uses none.
+	// Hash is what requests are hashed by, nil if the load balancer uses no hash.
 	Hash *config.ConsistentHash
-	// Cookie is how a client is given the cookie of Hash, nil where that is no cookie.
+	// Cookie is the cookie of Hash, nil if it uses none.
 	Cookie *HashCookie
-	// OverrideHeaders are fields, in lower case, that may name the endpoint.
+	// OverrideHeaders are the fields, in lower case, that may name the endpoint.
 	OverrideHeaders []string
-	// KeepReports has clients get the load reports of endpoints.
+	// KeepReports means that clients receive the load reports of endpoints.
 	KeepReports bool
 
 	slowStart   time.Duration
 	local       *config.PreferLocalZone
-	zoneWeights map[string]uint32 // nil: shares of zones do not count
+	zoneWeights map[string]uint32 // nil if zones have no weights
 	utilization *config.BackendUtilization
 	metrics     orca.Metrics
 }
 
-// HashCookie is Set-Cookie without the value of the cookie.
+// HashCookie is the Set-Cookie field without the value of the cookie.
 type HashCookie struct {
 	Opening    []byte // "<name>="
 	Attributes []byte
@@ -41,11 +41,11 @@ type HashCookie struct {
 const (
 	minTable = 2
 	maxTable = 5000011
-	// minWeightUpdate bounds how often weights are computed.
+	// minWeightUpdate is the shortest time between two computations of weights.
 	minWeightUpdate = 100 * time.Millisecond
 )
 
-// newBalancing checks what a Backend says; nil where that is the same as without a load balancer.
+// newBalancing compiles and validates the load balancer of a Backend. It returns nil if there is none.
 func newBalancing(b *config.Backend) (*Balancing, error) {
 	c := b.GetTraffic().GetLoadBalancer()
 	if c == nil {
@@ -75,7 +75,7 @@ func newBalancing(b *config.Backend) (*Balancing, error) {
 	if c.PreferLocalZone != nil && len(c.ZoneWeights) > 0 {
 		return nil, fmt.Errorf("upstream: Backend %s: load_balancer has prefer_local_zone and zone_weights: give one of both", b.Key)
 	}
-	if c.Type != config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH { // which has requests go where equal ones go, whatever the zone
+	if c.Type != config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH { // consistent hashing chooses by the hash, whatever the zone
 		l.local = c.PreferLocalZone
 	}
 	if len(c.ZoneWeights) > 0 {
@@ -122,7 +122,7 @@ func (l *Balancing) setHash(h *config.ConsistentHash) error {
 	return nil
 }
 
-// maxAge is a time in whole seconds, rounded up; "" for 0.
+// maxAge returns a time in whole seconds, rounded up; "" for 0.
 func maxAge(nanos int64) string {
 	if nanos == 0 {
 		return ""
@@ -142,13 +142,13 @@ func isPrime(n uint32) bool {
 	return true
 }
 
-// zoned reports whether zones count.
+// zoned reports whether zones are considered.
 func (l *Balancing) zoned() bool { return l.local != nil || l.zoneWeights != nil }
 
 // weighted reports whether endpoints have weights.
 func (l *Balancing) weighted() bool { return l.slowStart > 0 || l.utilization != nil }
 
-// outOfBand is how reports are asked for, nil where they are not.
+// outOfBand returns how reports are requested, nil if they are not.
 func (l *Balancing) outOfBand() *config.OutOfBandReports {
 	if l == nil {
 		return nil
@@ -156,13 +156,13 @@ func (l *Balancing) outOfBand() *config.OutOfBandReports {
 	return l.utilization.GetOutOfBand()
 }
 
-// ByReports reports whether load reports of endpoints count.
+// ByReports reports whether load reports of endpoints are used.
 func (l *Balancing) ByReports() bool { return l.utilization != nil }
 
-// InBand reports whether those in responses do, and not those of streams: what both say need not be the same.
+// InBand reports whether the reports in responses are used, and not those of streams, which may differ from them.
 func (l *Balancing) InBand() bool { return l.utilization != nil && l.outOfBand() == nil }
 
-// Metrics are those that load reports are read for.
+// Metrics are the metrics that are read from load reports.
 func (l *Balancing) Metrics() orca.Metrics { return l.metrics }
 
 func (l *Balancing) same(o *Balancing) bool {
@@ -172,10 +172,10 @@ func (l *Balancing) same(o *Balancing) bool {
 	return proto.Equal(l.source, o.source)
 }
 
-// Balancing says how an endpoint is chosen, nil where that is by two random ones.
+// Balancing returns how an endpoint is chosen; nil means the better one of two random ones.
 func (b *Backend) Balancing() *Balancing { return b.balancing.Load() }
 
-// setBalancing puts next in force; Set.mu is held.
+// setBalancing publishes next. Set.mu must be held.
 func (b *Backend) setBalancing(next *Balancing) {
 	if b.balancing.Load().same(next) {
 		return
@@ -194,7 +194,7 @@ func (b *Backend) setBalancing(next *Balancing) {
 	b.set.listBalanced()
 }
 
-// listBalanced notes which backends UpdateWeights looks at; mu is held.
+// listBalanced updates the list of backends that UpdateWeights uses. mu must be held.
 func (s *Set) listBalanced() {
 	var list []*Backend
 	for _, b := range s.backends {
@@ -206,8 +206,8 @@ func (s *Set) listBalanced() {
 	s.balanced.Store(&list)
 }
 
-// UpdateWeights has load balancers see which endpoints are there, how new they are and what they have reported. Call it a few times a second; its argument
-// is the clock of slow start and of load reports.
+// UpdateWeights updates the load balancers' view of the endpoints: which exist, how new they are and what they have
+// reported. It must be called a few times a second. now is the clock of slow start and of load reports.
 func (s *Set) UpdateWeights(now time.Time) {
 	s.tick.Store(now.UnixNano())
 	if list := s.balanced.Load(); list != nil {
@@ -217,7 +217,7 @@ func (s *Set) UpdateWeights(now time.Time) {
 	}
 }
 
-// refresh is balancer.refresh, of variants too.
+// refresh calls balancer.refresh, also for the variants.
 func (b *Backend) refresh(now int64) {
 	if l := b.list.Load().balancer; l != nil {
 		l.refresh(now)
@@ -227,7 +227,7 @@ func (b *Backend) refresh(now int64) {
 	}
 }
 
-// SetZone says which zone the proxy is in; "" is that it is not known, and then none is preferred. It may be called at any time.
+// SetZone sets the zone of the proxy. "" means unknown; then no zone is preferred. It may be called at any time.
 func (s *Set) SetZone(zone string) {
 	s.zone.Store(&zone)
 	if list := s.balanced.Load(); list != nil {
@@ -237,7 +237,7 @@ func (s *Set) SetZone(zone string) {
 	}
 }
 
-// Zone is what SetZone was told.
+// Zone returns the zone set by SetZone.
 func (s *Set) Zone() string {
 	if z := s.zone.Load(); z != nil {
 		return *z

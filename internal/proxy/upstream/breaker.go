@@ -12,31 +12,34 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// A Breaker bounds what is under way to a Backend at a time, by all rules and with all client certificates together (a circuit breaker). Requests and retries are counted
-// by one atomic each, and only while something is bounded: those that had begun before that are not counted. Connections always are.
+// A Breaker limits what is in progress to a Backend at a time, for all rules and all client certificates together (a
+// circuit breaker). Requests and retries are counted by one atomic each, and only while there are limits: those that
+// began before are not counted. Connections are always counted.
 //
-// A request for which there is no connection, and for which none may be made, waits for one that is given back, at its endpoint, or for one that is closed, at any endpoint
-// of the Backend. While such a request waits, connections that idle are closed for it.
+// A request for which there is no connection, and none may be made, waits for one that is released at its endpoint, or
+// for one that is closed at any endpoint of the Backend. While such a request waits, idle connections are closed to
+// make room.
 type Breaker struct {
-	limits atomic.Pointer[breakerLimits] // nil: nothing is bounded
+	limits atomic.Pointer[breakerLimits] // nil if there are no limits
 
 	requests, pending, retries atomic.Int64
 	overflows                  [breakerLimitCount]atomic.Int64
 
-	// blocked counts queues of endpoints in which somebody waits for a limit on connections, starved those of them that wait for that of the whole Backend.
+	// blocked counts the queues of endpoints in which a request waits for a limit on connections, starved those of them
+	// whose requests wait for the limit of the whole Backend.
 	blocked, starved atomic.Int64
-	// serving is above 0 while a goroutine serves queues that are blocked.
+	// serving is above 0 while a goroutine serves blocked queues.
 	serving atomic.Int64
 
-	// mu guards making and that of all endpoints; who holds it takes no other lock.
+	// mu guards making, and the field of that name of all endpoints. No other lock may be taken while it is held.
 	mu     sync.Mutex
-	making int64 // connections that are being made
+	making int64 // connections being made
 }
 
-// BreakerLimit is what a Breaker bounds.
+// BreakerLimit is a limit of a Breaker.
 type BreakerLimit uint8
 
-// The limits.
+// The values of BreakerLimit.
 const (
 	notLimited BreakerLimit = iota
 	LimitConnections
@@ -52,23 +55,23 @@ var breakerLimitWords = [breakerLimitCount]string{
 	LimitEndpointConnections: "endpoint_connections",
 }
 
-// String is the word of the metrics.
+// String returns the word used in metrics.
 func (l BreakerLimit) String() string { return breakerLimitWords[l] }
 
-// breakerLimits are a config.CircuitBreaker; what is not bounded is unbounded.
+// breakerLimits is a compiled config.CircuitBreaker. Limits that are not configured are unbounded.
 type breakerLimits struct {
 	connections, endpointConnections, pending, requests, retries int64
-	// perConnection is how many requests a connection carries in its life; 0 is any number.
+	// perConnection is how many requests a connection carries before it is closed; 0 means no limit.
 	perConnection int64
-	budget        *parallelRetryBudget // in the place of retries; nil is none
+	budget        *parallelRetryBudget // used instead of retries; nil means none
 }
 
 const unbounded = math.MaxInt64
 
-// parallelRetryBudget is a config.ParallelRetryBudget.
+// parallelRetryBudget is a compiled config.ParallelRetryBudget.
 type parallelRetryBudget struct{ numerator, denominator, least int64 }
 
-// mostRetries is how many retries there may be while there are so many requests.
+// mostRetries returns how many retries may be in progress at the given number of requests.
 func (l *breakerLimits) mostRetries(requests int64) int64 {
 	if b := l.budget; b != nil {
 		return max(b.least, requests*b.numerator/b.denominator)
@@ -76,7 +79,7 @@ func (l *breakerLimits) mostRetries(requests int64) int64 {
 	return l.retries
 }
 
-// parseBreaker checks the part of a Backend; nil is that there is none.
+// parseBreaker validates and compiles the circuit breaker of a Backend. It returns nil if there is none.
 func parseBreaker(b *config.Backend) (*breakerLimits, error) {
 	c := b.GetTraffic().GetCircuitBreaker()
 	if c == nil {
@@ -101,7 +104,7 @@ func parseBreaker(b *config.Backend) (*breakerLimits, error) {
 	return l, nil
 }
 
-// root is the Backend of which this is a variant, or itself.
+// root returns the Backend of which this is a variant, or b itself.
 func (b *Backend) root() *Backend {
 	if b.base != nil {
 		return b.base
@@ -109,13 +112,14 @@ func (b *Backend) root() *Backend {
 	return b
 }
 
-// setBreaker puts limits in force; nil is none.
+// setBreaker publishes limits; nil means none.
 func (b *Backend) setBreaker(l *breakerLimits) {
 	b.breaker.limits.Store(l)
 	b.serveBlocked()
 }
 
-// Admit counts an attempt of a request to the backend, until Done of what it returns, which is nil where nothing is bounded. false is that there are too many.
+// Admit counts an attempt of a request to the backend, until Done is called on the Breaker that it returns, which is
+// nil if there are no limits. It returns false if there are too many.
 func (b *Backend) Admit() (*Breaker, bool) {
 	k := &b.root().breaker
 	l := k.limits.Load()
@@ -125,10 +129,11 @@ func (b *Backend) Admit() (*Breaker, bool) {
 	return k.admitted(&k.requests, l.requests, LimitRequests)
 }
 
-// Done ends what Admit has begun.
+// Done ends the attempt counted by Admit.
 func (k *Breaker) Done() { k.requests.Add(-1) }
 
-// AdmitRetry counts a retry that is about to begin, until RetryDone of what it returns; it is as Admit.
+// AdmitRetry counts a retry that is about to begin, until RetryDone is called on the Breaker that it returns. Its
+// results are as those of Admit.
 func (b *Backend) AdmitRetry() (*Breaker, bool) {
 	k := &b.root().breaker
 	l := k.limits.Load()
@@ -138,10 +143,10 @@ func (b *Backend) AdmitRetry() (*Breaker, bool) {
 	return k.admitted(&k.retries, l.mostRetries(k.requests.Load()), LimitRetries)
 }
 
-// RetryDone ends what AdmitRetry has begun.
+// RetryDone ends the retry counted by AdmitRetry.
 func (k *Breaker) RetryDone() { k.retries.Add(-1) }
 
-// admitted adds one to a count, unless there are that many.
+// admitted increments a count, unless it has reached most.
 func (k *Breaker) admitted(count *atomic.Int64, most int64, limit BreakerLimit) (*Breaker, bool) {
 	for {
 		n := count.Load()
@@ -157,14 +162,15 @@ func (k *Breaker) admitted(count *atomic.Int64, most int64, limit BreakerLimit) 
 
 var errBreaker = errors.New("a limit of the backend's circuit breaker is reached")
 
-// beginPending counts a request that waits for a connection; whoever calls it takes pending of what it returns down again. nil is that nothing is bounded.
+// beginPending counts a request that waits for a connection. The caller must decrement pending of the Breaker that it
+// returns afterwards. It returns nil if there are no limits.
 func (e *Endpoint) beginPending() (*Breaker, error) {
 	k := &e.backend.root().breaker
 	l := k.limits.Load()
 	if l == nil {
 		return nil, nil
 	}
-	if l.connections == 0 || l.endpointConnections == 0 { // to wait is of no use
+	if l.connections == 0 || l.endpointConnections == 0 { // waiting would be in vain
 		limit := LimitConnections
 		if l.connections > 0 {
 			limit = LimitEndpointConnections
@@ -183,15 +189,16 @@ func (e *Endpoint) breakerOpen() *DialError {
 	return e.dialError(ReasonBreaker, false, errBreaker)
 }
 
-// reserve counts a connection that is to be made, which dialBy ends, or else release. What it returns is the limit that is in the way.
+// reserve counts a connection that is to be made; dialBy or release must be called afterwards. It returns the limit
+// that prevents the connection, or notLimited.
 func (e *Endpoint) reserve() BreakerLimit {
 	root, w := e.backend.root(), e.whole()
 	k := &root.breaker
 	l := k.limits.Load()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l != nil && e.life.Err() == nil { // else the dial fails, and says so
-		switch { // that of the endpoint first: who waits for it has no use of a connection that is closed elsewhere
+	if l != nil && e.life.Err() == nil { // otherwise the dial fails and reports why
+		switch { // the endpoint's limit first, since a connection closed at another endpoint would not help then
 		case w.health.open.Load()+w.health.making >= l.endpointConnections:
 			return LimitEndpointConnections
 		case root.own.open.Load()+k.making >= l.connections:
@@ -203,7 +210,7 @@ func (e *Endpoint) reserve() BreakerLimit {
 	return notLimited
 }
 
-// reserveAnyway is reserve whatever the limits are.
+// reserveAnyway is like reserve, whatever the limits are.
 func (e *Endpoint) reserveAnyway() {
 	k := &e.backend.root().breaker
 	k.mu.Lock()
@@ -212,7 +219,7 @@ func (e *Endpoint) reserveAnyway() {
 	e.whole().health.making++
 }
 
-// release ends what reserve has begun, where no connection was made.
+// release undoes reserve if no connection was made.
 func (e *Endpoint) release() {
 	root := e.backend.root()
 	root.breaker.mu.Lock()
@@ -222,7 +229,7 @@ func (e *Endpoint) release() {
 	root.serveBlocked()
 }
 
-// made is release where a connection was made.
+// made must be called after reserve if the connection was made.
 func (e *Endpoint) made() {
 	root := e.backend.root()
 	root.breaker.mu.Lock()
@@ -244,20 +251,21 @@ func (e *Endpoint) closed() {
 	e.backend.root().own.open.Add(-1)
 }
 
-// mayKeep reports whether a connection that nobody at its endpoint waits for may idle, and not be closed for somebody who waits elsewhere.
+// mayKeep reports whether a connection for which no request at its endpoint waits may be idle, instead of being closed
+// for a request that waits elsewhere.
 func (e *Endpoint) mayKeep() bool {
 	k := &e.backend.root().breaker
 	if k.limits.Load() == nil || k.blocked.Load() == 0 {
 		return true
 	}
-	// Another client may wait for the endpoint's limit, or a request that shows another certificate.
+	// Another client may wait for the endpoint's limit, or a request with another client certificate.
 	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0 && e.inner == nil && len(e.backend.root().variantList()) == 0
 }
 
-// blockedQueue is what a queue for connections has of a Breaker; the queue's lock guards it.
+// blockedQueue is the state of a queue for connections in a Breaker. The queue's lock guards it.
 type blockedQueue struct {
 	breaker *Breaker     // of the endpoint's Backend
-	by      BreakerLimit // for which those in the queue wait, the first at least; notLimited is that they wait for something else
+	by      BreakerLimit // the limit for which at least the first request in the queue waits; notLimited if it waits for something else
 }
 
 func (q *blockedQueue) set(by BreakerLimit) {
@@ -281,8 +289,8 @@ func (q *blockedQueue) count(n int64) {
 	}
 }
 
-// serveBlocked has connections made for those who wait for a limit, as far as it allows that by now, or closed that idle. It does so on another goroutine, since
-// its callers may hold locks of the queues.
+// serveBlocked makes connections for the requests that wait for a limit, as far as it allows them by now, or closes
+// idle ones to make room. It does so on another goroutine, since its callers may hold locks of the queues.
 func (b *Backend) serveBlocked() {
 	b = b.root()
 	k := &b.breaker
@@ -314,7 +322,7 @@ func (b *Backend) serveBlockedNow() {
 	if len(all) == 0 {
 		return
 	}
-	first := rand.IntN(len(all)) // so that none comes last always
+	first := rand.IntN(len(all)) // a random start, so that no endpoint is always the last
 	for i := range all {
 		e := all[(first+i)%len(all)]
 		for by := e.tryBlocked(); by != notLimited && b.closeIdleFor(e, by, all); by = e.tryBlocked() {
@@ -322,8 +330,8 @@ func (b *Backend) serveBlockedNow() {
 	}
 }
 
-// makeRoom closes a connection that idles in the way of one that is to be made at a dropped Endpoint, and reports whether there was one. serveBlocked does not come to
-// such Endpoints, so that nobody may wait there for a limit.
+// makeRoom closes an idle connection to make room for one at a dropped Endpoint, and reports whether there was one.
+// serveBlocked does not handle such Endpoints, so requests must not wait there for a limit.
 func (e *Endpoint) makeRoom(by BreakerLimit) bool {
 	for whole := range e.backend.root().everyEndpoint() {
 		if by != LimitConnections && whole.health != e.health {
@@ -338,13 +346,15 @@ func (e *Endpoint) makeRoom(by BreakerLimit) bool {
 	return false
 }
 
-// refused counts a request for which no connection may be made, where it cannot wait for one.
+// refused counts a request for which no connection may be made and which cannot wait for one. It returns the error for
+// it.
 func (e *Endpoint) refused(by BreakerLimit) *DialError {
 	e.backend.root().breaker.overflows[by].Add(1)
 	return e.breakerOpen()
 }
 
-// tryBlocked has connections made for those who wait at the endpoint, and returns which limit some wait for still: that of all endpoints, if any do.
+// tryBlocked makes connections for the requests that wait at the endpoint. It returns the limit that some still wait
+// for, LimitConnections if any wait for that.
 func (e *Endpoint) tryBlocked() BreakerLimit {
 	q, h := &e.dials, &e.sharing
 	q.mu.Lock()
@@ -364,7 +374,8 @@ func (e *Endpoint) tryBlocked() BreakerLimit {
 	return by
 }
 
-// closeIdleFor closes a connection that idles in the way of those who wait at an endpoint for a limit, and reports whether there is room by now.
+// closeIdleFor closes an idle connection to make room for the requests that wait for a limit at an endpoint. It reports
+// whether there is room now.
 func (b *Backend) closeIdleFor(e *Endpoint, by BreakerLimit, all []*Endpoint) bool {
 	if e.closeOneIdle() {
 		return true
@@ -378,7 +389,7 @@ func (b *Backend) closeIdleFor(e *Endpoint, by BreakerLimit, all []*Endpoint) bo
 	return false
 }
 
-// closeOneIdle closes a connection that idles. One that is shared ends a moment later, so that there is no room yet.
+// closeOneIdle closes an idle connection. A shared one ends a moment later, so that there is no room yet.
 func (e *Endpoint) closeOneIdle() bool {
 	if c := e.Idle(); c != nil {
 		c.Close()
@@ -392,7 +403,7 @@ func (e *Endpoint) closeOneIdle() bool {
 	return false
 }
 
-// endIdle ends a shared connection that carries no stream.
+// endIdle ends a shared connection without streams.
 func (s *Shared) endIdle() bool {
 	if !s.places.CompareAndSwap(0, shut) {
 		return false
@@ -402,7 +413,7 @@ func (s *Shared) endIdle() bool {
 	return true
 }
 
-// dropBlocked ends the wait of those for whom no connection is being made at an endpoint that has gone.
+// dropBlocked ends the waits for which no connection is being made, at an endpoint that was removed.
 func (e *Endpoint) dropBlocked() {
 	h := &e.sharing
 	h.mu.Lock()
@@ -412,16 +423,16 @@ func (e *Endpoint) dropBlocked() {
 	}
 }
 
-// BreakerStats are the figures of a limit of a Breaker.
+// BreakerStats are the statistics of a limit of a Breaker.
 type BreakerStats struct {
 	Limit     BreakerLimit
-	Set       bool  // something is bounded by it
-	Now       int64 // what is under way; of LimitEndpointConnections at the endpoint that has most
-	Open      bool  // it is reached, so that nothing more passes
-	Overflows int64 // how often something did not pass, or had to wait, since the start
+	Set       bool  // the limit is configured
+	Now       int64 // how many are in progress; for LimitEndpointConnections, at the endpoint with the most
+	Open      bool  // the limit is reached
+	Overflows int64 // how many times something was refused or had to wait since the start
 }
 
-// BreakerStats are those of the backend's limits that are set, or were and have not let something pass.
+// BreakerStats returns the statistics of the limits that are set, or that were set and have refused something.
 func (b *Backend) BreakerStats() (all []BreakerStats) {
 	b = b.root()
 	k := &b.breaker

@@ -5,34 +5,36 @@ import (
 	"time"
 )
 
-// Without a policy an endpoint is ejected where it answers nothing but gateway errors (502, 503, 504, or connections that break) while
-// the others of its backend do not. That some paths are answered so on purpose, or that all endpoints do so, ejects none.
+// Without a policy, an endpoint is ejected if it answers only with gateway errors (502, 503, 504, or connections that
+// break) while the other endpoints of its backend do not. If only some paths are answered that way, or all endpoints do
+// so, none is ejected.
 const (
-	// failingLimit is how many gateway errors in a row have an endpoint compared with the others.
+	// failingLimit is the number of consecutive gateway errors after which an endpoint is compared with the others.
 	failingLimit = 5
-	// comparedResponses is how many responses of others are looked at, of which at most 1 in comparedGood may be a gateway error. During them all
-	// responses of the endpoint must be gateway errors.
+	// comparedResponses is how many responses of other endpoints are examined, of which at most 1 in comparedGood may
+	// be a gateway error. Meanwhile all responses of the endpoint must be gateway errors.
 	comparedResponses = 20
 	comparedGood      = 10
-	// compareTime is how long those are waited for.
+	// compareTime is how long a comparison may take.
 	compareTime = 10 * time.Second
-	// firstEjection and furtherEjection are how long an endpoint is passed over before one request tries it: first, and after each trial that has failed. So one
-	// that has recovered is in use again within furtherEjection and the time until the next request.
+	// firstEjection and furtherEjection are how long an endpoint gets no requests before one request tries it: at
+	// first, and after each failed trial. So an endpoint that has recovered is used again within furtherEjection plus
+	// the time until the next request.
 	firstEjection   = time.Second
 	furtherEjection = 2 * time.Second
-	// maxCompared bounds how many endpoints are looked at where a trial has failed.
+	// maxCompared is the largest number of endpoints examined after a failed trial.
 	maxCompared = 64
 )
 
-// comparison looks at the responses of all endpoints but one.
+// comparison counts the responses of all endpoints except one.
 type comparison struct {
 	of    *Endpoint
 	until int64 // Unix nanoseconds
-	// good and bad are responses of others.
+	// good and bad count the responses of the others.
 	good, bad atomic.Int32
 }
 
-// judge takes in what has come of a request, without a PassiveHealthCheck.
+// judge takes account of the outcome of a request, if there is no PassiveHealthCheck.
 func (e *Endpoint) judge(bad bool) {
 	h := e.health
 	if c := h.backend.comparison.Load(); c != nil && c.of.health != h {
@@ -47,15 +49,15 @@ func (e *Endpoint) judge(bad bool) {
 		h.marks.And(^markFailing)
 		h.failing.Store(0)
 	}
-	if m&markEjected != 0 && (h.trial.Load() || time.Now().UnixNano() >= h.ejectedUntil.Load()) { // else it may have been sent before the ejection
+	if m&markEjected != 0 && (h.trial.Load() || time.Now().UnixNano() >= h.ejectedUntil.Load()) { // otherwise the request may have been sent before the ejection
 		h.readmit()
 	}
 }
 
-// failed takes in a gateway error.
+// failed takes account of a gateway error.
 func (h *health) failed(e *Endpoint) {
 	n := h.failing.Load() + 1
-	if n <= failingLimit { // beyond that nobody counts; that some are lost where they come together does no harm
+	if n <= failingLimit { // not counted beyond that; lost concurrent updates do no harm
 		h.failing.Store(n)
 	}
 	m := h.marks.Load()
@@ -76,7 +78,7 @@ func (h *health) failed(e *Endpoint) {
 	}
 }
 
-// count counts a response of another endpoint. Who brings the last that is needed decides.
+// count counts a response of another endpoint. The call that counts the last required response decides.
 func (c *comparison) count(bad bool) {
 	var n int32
 	if bad {
@@ -120,7 +122,7 @@ func (h *health) readmit() {
 	h.mark(markEjected|markFailing, false)
 }
 
-// failedTrial goes on with the ejection, unless others do no better.
+// failedTrial continues the ejection, unless the others do no better.
 func (h *health) failedTrial(e *Endpoint) {
 	if e.othersFail() {
 		h.readmit()
@@ -132,7 +134,7 @@ func (h *health) failedTrial(e *Endpoint) {
 	h.ejectedUntil.Store(time.Now().Add(furtherEjection).UnixNano())
 }
 
-// othersFail reports whether the last responses of most other endpoints that requests are sent to were gateway errors.
+// othersFail reports whether the last responses of most other usable endpoints were gateway errors.
 func (e *Endpoint) othersFail() bool {
 	list := e.backend.list.Load().usable
 	failing, all := 0, 0
