@@ -21,16 +21,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// maxChecked bounds in bytes what is read of an answer to a check.
+// maxChecked is the largest number of bytes of a check's response that are read.
 const maxChecked = 64 << 10
 
 // checkAgent is the User-Agent of checks.
 const checkAgent = "moongate-health-check"
 
-// httpCheck asks for a response.
+// httpCheck is the check that sends an HTTP request.
 type httpCheck struct {
 	config *config.HTTPHealthCheck
-	url    *url.URL // without scheme and host
+	url    *url.URL // only path and query
 	method string
 }
 
@@ -90,9 +90,10 @@ func (h *httpCheck) expects(status uint32) bool {
 	return slices.Contains(h.config.ExpectedStatuses, status)
 }
 
-// roundTrip sends a request on a connection of its own, which end closes, as requests of clients are sent: with the backend's TLS.
+// roundTrip sends a request on a new connection, which end closes. The connection uses the backend's TLS settings, as
+// those of clients' requests do.
 func (a *active) roundTrip(e *Endpoint, secured *transport, protocols http.Protocols, r *http.Request) (response *http.Response, end func(), err error) {
-	var mu sync.Mutex // the transport may dial on another goroutine, even when RoundTrip has returned
+	var mu sync.Mutex // the transport may dial on another goroutine, even after RoundTrip has returned
 	var conn net.Conn
 	ended := false
 	t := &http.Transport{
@@ -128,7 +129,7 @@ func (a *active) roundTrip(e *Endpoint, secured *transport, protocols http.Proto
 	}, err
 }
 
-// failureText says in short why a check has failed.
+// failureText returns a short text of why a check has failed.
 func failureText(ctx context.Context, err error) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return "timeout"
@@ -136,7 +137,7 @@ func failureText(ctx context.Context, err error) string {
 	return err.Error()
 }
 
-// checkTCP connects, and exchanges bytes where there are some.
+// checkTCP connects, and exchanges bytes if any are configured.
 func checkTCP(ctx context.Context, a *active, e *Endpoint, secured *transport, c *config.TCPHealthCheck) checkResult {
 	conn, err := a.dial(ctx, e)
 	if err != nil {
@@ -170,7 +171,7 @@ func checkTCP(ctx context.Context, a *active, e *Endpoint, secured *transport, c
 	return checkResult{}
 }
 
-// grpcServing is the one status of grpc.health.v1 that is healthy.
+// grpcServing is the only status of grpc.health.v1 that is healthy.
 const grpcServing = 1
 
 // checkGRPC calls grpc.health.v1.Health/Check.
@@ -207,7 +208,7 @@ func checkGRPC(ctx context.Context, a *active, e *Endpoint, secured *transport, 
 	return checkResult{}
 }
 
-// servingStatus reads a message of grpc.health.v1.HealthCheckResponse; 0 is unknown.
+// servingStatus parses a grpc.health.v1.HealthCheckResponse message. It returns 0 (unknown) if it is malformed.
 func servingStatus(b []byte) (status uint64) {
 	if len(b) < 5 || b[0] != 0 || uint64(binary.BigEndian.Uint32(b[1:])) != uint64(len(b)-5) {
 		return 0

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// maxEvents bounds the lines of a log of health checks that wait to be written. Those that find no room are dropped.
+	// maxEvents is the largest number of lines of a health check log that wait to be written. Further ones are dropped.
 	maxEvents = 1024
-	// reopenAfter is how long after a file could not be opened or written that is tried again. Lines that come meanwhile are lost.
+	// reopenAfter is how long a file that could not be opened or written is not tried again. Lines are lost meanwhile.
 	reopenAfter = time.Second
 )
 
-// eventLogs are the logs of health checks by path. The zero value is ready.
+// eventLogs are the health check logs by path. The zero value is ready for use.
 type eventLogs struct {
 	mu    sync.Mutex
 	logs  map[string]*eventLog
 	ended bool
 }
 
-// eventLog is written by a goroutine of its own, so that nothing waits for a disk or a pipe.
+// eventLog is a log that is written on its own goroutine, so that checks do not wait for a disk or a pipe.
 type eventLog struct {
-	path  string // "" for output
+	path  string // "" for standard output
 	users int    // guarded by eventLogs.mu
 	lines chan []byte
 	end   chan struct{}
 }
 
-// take returns the log of a path, and opens it with the first who takes it.
+// take returns the log with a path. The first call for a path opens the log.
 func (l *eventLogs) take(path string, output io.Writer) *eventLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *eventLogs) take(path string, output io.Writer) *eventLog {
 	return g
 }
 
-// give is the counterpart of take.
+// give undoes take. The last call closes the log.
 func (l *eventLogs) give(g *eventLog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +75,7 @@ func (l *eventLogs) close() {
 	}
 }
 
-// checkEvent is a line.
+// checkEvent is a line of a log.
 type checkEvent struct {
 	Timestamp string `json:"timestamp"` // RFC 3339
 	Backend   string `json:"backend"`
@@ -85,7 +85,7 @@ type checkEvent struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-// eventNames are as BackendTrafficPolicies have them.
+// eventNames are the names of events in a BackendTrafficPolicy.
 var eventNames = map[config.HealthCheckEvent]string{
 	config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE:              "Failure",
 	config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE_SERIES_START: "FailureSeriesStart",
@@ -93,7 +93,8 @@ var eventNames = map[config.HealthCheckEvent]string{
 	config.HealthCheckEvent_HEALTH_CHECK_EVENT_HEALTHY_TRANSITION:   "HealthyTransition",
 }
 
-// logged returns as what an event is logged, if it is: one that begins a series is a failure too, and a transition a success.
+// logged returns the event as which an event is logged, and whether it is logged. An event that begins a series of
+// failures is also a failure, and a transition also a success.
 func (a *active) logged(event config.HealthCheckEvent) (config.HealthCheckEvent, bool) {
 	wanted := a.config.Log.GetEvents()
 	if len(wanted) == 0 || slices.Contains(wanted, event) {
@@ -108,7 +109,7 @@ func (a *active) logged(event config.HealthCheckEvent) (config.HealthCheckEvent,
 	return event, slices.Contains(wanted, event)
 }
 
-// report logs an event if it is wanted, and never waits; false is that it was dropped.
+// report logs an event if the policy wants it. It never waits, and returns false if the event was dropped.
 func (g *eventLog) report(a *active, e *Endpoint, event config.HealthCheckEvent, reason string) bool {
 	event, wanted := a.logged(event)
 	if !wanted {
@@ -126,7 +127,7 @@ func (g *eventLog) report(a *active, e *Endpoint, event config.HealthCheckEvent,
 	}
 }
 
-// write writes what is reported until the log ends, and then what was reported before.
+// write writes the reported lines until the log ends, and then those that still wait.
 func (g *eventLog) write(output io.Writer) {
 	file := eventFile{path: g.path, output: output}
 	defer file.close()
@@ -148,20 +149,20 @@ func (g *eventLog) write(output io.Writer) {
 	}
 }
 
-// eventFile is where lines go: output, or a file that is kept open and opened anew where a write fails.
+// eventFile is where lines are written: output, or a file that is kept open and is opened again if a write fails.
 type eventFile struct {
 	path   string
 	output io.Writer
 	file   *os.File
-	failed time.Time // when it could not be opened or written
+	failed time.Time // when opening or writing failed
 }
 
 func (f *eventFile) write(line []byte) {
 	if f.path == "" {
-		f.output.Write(line) //nolint:errcheck // there is nowhere to report it
+		f.output.Write(line) //nolint:errcheck // there is nowhere to report an error
 		return
 	}
-	for range 2 { // a file that was good until now is opened anew at once
+	for range 2 { // if a write to an open file fails, the file is opened again at once
 		fresh := f.file == nil
 		if !f.open() {
 			return

@@ -16,38 +16,43 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Active health checks. An endpoint that is to be checked is unhealthy until its first check has succeeded, as with Envoy; while that is so of most
-// endpoints of a backend health is ignored (backendHealth.panics). The first check decides alone, whatever the thresholds are.
+// Active health checks. An endpoint is unhealthy until its first check has succeeded, as in Envoy; while most endpoints
+// of a backend are unhealthy, health is ignored (backendHealth.panics). The first check alone decides, whatever the
+// thresholds are.
 const (
-	// maxChecks bounds how many checks of a Set are under way; others wait for them. Each has one connection. Where it is used up a namespace has ownChecks in
-	// addition, and no namespace has more than half of what others leave: so checks that last long delay those of their own namespace alone.
+	// maxChecks is the largest number of checks of a Set in progress, each with one connection; further checks wait. If
+	// it is used up, a namespace may still have ownChecks, and no namespace may have more than half of what the others
+	// leave. So slow checks only delay those of their own namespace.
 	maxChecks = 256
 	ownChecks = 8
-	// longestCheck and shortestInterval bound what a policy asks for.
+	// longestCheck and shortestInterval bound what a policy configures.
 	longestCheck     = time.Minute
 	shortestInterval = 100 * time.Millisecond
-	// firstChecksApart is how long after each other endpoints are checked for the first time: ten thousand that are found at a moment within firstChecksWithin.
+	// firstChecksApart is the time between the first checks of endpoints: ten thousand endpoints that appear at once
+	// are checked within firstChecksWithin.
 	firstChecksApart  = 200 * time.Microsecond
 	firstChecksWithin = 2 * time.Second
-	// checkJitter is the part of an interval, 1/checkJitter, by which the next check may come later, so that those of many endpoints do not stay together.
+	// The next check may be later by up to 1/checkJitter of the interval, so that the checks of many endpoints spread
+	// out.
 	checkJitter = 20
 )
 
-// active is an ActiveHealthCheck of one backend; immutable but for log.
+// active is an ActiveHealthCheck of one backend. It is immutable except for log.
 type active struct {
 	config                    *config.ActiveHealthCheck
 	timeout, interval, jitter time.Duration
 	healthyAt, unhealthyAt    uint32
 	kind                      string
 	check                     func(context.Context, *Endpoint, *transport) checkResult
-	log                       *eventLog // nil for none; guarded by Set.mu until the first checker has it
+	log                       *eventLog // nil if there is none; guarded by Set.mu until the first checker uses it
 }
 
-// checkResult is what a check has found. The zero value is that of a healthy endpoint.
+// checkResult is the result of a check. The zero value means that the endpoint is healthy.
 type checkResult struct {
-	failure string // why it is not healthy
-	atOnce  bool   // the endpoint says so itself, and is unhealthy without regard to the threshold
-	// unanswered reports that there was no connection, or no answer on it, which may be for the certificate that was shown.
+	failure string // why it is unhealthy
+	atOnce  bool   // the endpoint itself reports it, so it becomes unhealthy whatever the threshold is
+	// unanswered means that there was no connection, or no response on it, perhaps because of the client certificate
+	// used.
 	unanswered bool
 }
 
@@ -90,7 +95,7 @@ func (a *active) same(o *active) bool {
 	return proto.Equal(a.config, o.config)
 }
 
-// address is where the endpoint is checked.
+// address returns the address at which the endpoint is checked.
 func (a *active) address(e *Endpoint) string {
 	if a.config.Port == 0 {
 		return e.text
@@ -98,7 +103,8 @@ func (a *active) address(e *Endpoint) string {
 	return netip.AddrPortFrom(e.address.Addr(), uint16(a.config.Port)).String()
 }
 
-// dial makes the connection of a check, in cleartext. As those of requests it begins with a PROXY header where the backend wants one.
+// dial makes the connection of a check, without TLS. Like connections for requests, it begins with a PROXY header if
+// the backend requires one.
 func (a *active) dial(ctx context.Context, e *Endpoint) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
 	conn, err := d.DialContext(ctx, "tcp", a.address(e))
@@ -108,7 +114,8 @@ func (a *active) dial(ctx context.Context, e *Endpoint) (net.Conn, error) {
 	return conn, e.introduce(ctx, conn)
 }
 
-// introduce sends the PROXY header, if any, of a connection that serves no client. With an error the connection is closed.
+// introduce sends the PROXY header, if any, on a connection that serves no client. If it returns an error, the
+// connection must be closed.
 func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 	header := e.header()
 	if header == nil {
@@ -122,11 +129,11 @@ func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// maxWays bounds the certificates of Gateways that one check shows.
+// maxWays is the largest number of Gateway certificates that one check tries.
 const maxWays = 4
 
-// ways returns how connections that serve no request are secured: as those of the Gateways whose requests have used the backend. The certificate of any other Gateway must
-// not be shown: the backend may be another tenant's.
+// ways returns the transports for connections that serve no request: those of the Gateways whose requests have used the
+// backend. The certificate of any other Gateway must not be used, because the backend may belong to another tenant.
 func (e *Endpoint) ways() []*transport {
 	variants := e.backend.variantList()
 	if t := e.transport; t.tls == nil || t.own || len(variants) == 0 {
@@ -139,28 +146,29 @@ func (e *Endpoint) ways() []*transport {
 			all = append(all, t)
 		}
 	}
-	if len(all) == 0 { // a change is under way
+	if len(all) == 0 { // the configuration is being changed
 		return []*transport{e.transport}
 	}
 	return all
 }
 
-// checker checks one endpoint by one ActiveHealthCheck.
+// checker checks one endpoint with one ActiveHealthCheck.
 type checker struct {
 	endpoint *Endpoint
 	active   *active
 	task     task
-	// waiting is its place among those of waitsIn that wait, nil where it does not; guarded by checkQueue.mu.
+	// waiting is its element in waitsIn.waiting, nil if it does not wait; guarded by checkQueue.mu.
 	waiting *list.Element
 	waitsIn *checksOf
-	// Guarded by health.mu.
-	known               bool   // a check has come to an end
-	anew                bool   // one of the checker before has, see checkAnew
-	failing             bool   // the last one has failed
-	successes, failures uint32 // in a row, up to the thresholds
+	// The fields below are guarded by health.mu.
+	known               bool   // a check has completed
+	anew                bool   // an earlier checker has completed one, see checkAnew
+	failing             bool   // the last check has failed
+	successes, failures uint32 // consecutive ones, up to the thresholds
 }
 
-// setActive puts an ActiveHealthCheck in force, nil for none; Set.mu is held. What is known of endpoints by the one before stays until the first result.
+// setActive publishes an ActiveHealthCheck; nil means none. Set.mu must be held. The results of the previous one are
+// kept until the first new result.
 func (b *Backend) setActive(next *active) {
 	g, s := &b.health, b.set
 	if s.options.NoHealthChecks {
@@ -182,7 +190,7 @@ func (b *Backend) setActive(next *active) {
 	}
 }
 
-// beginChecks has an endpoint checked that is new, if any are; Set.mu is held.
+// beginChecks begins checks of a new endpoint, if the backend has any. Set.mu must be held.
 func (b *Backend) beginChecks(e *Endpoint) {
 	if b.health.active != nil && e.health.unchecked() {
 		e.health.setChecker(e, b.health.active)
@@ -195,7 +203,7 @@ func (h *health) unchecked() bool {
 	return h.checker == nil
 }
 
-// setChecker has the endpoint checked by a, nil for not any more.
+// setChecker makes a check the endpoint; nil ends its checks.
 func (h *health) setChecker(e *Endpoint, a *active) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,8 +216,8 @@ func (h *health) setChecker(e *Endpoint, a *active) {
 	h.replaceChecker(e, a, &checker{endpoint: e, active: a, known: known})
 }
 
-// checkAnew has the endpoints checked soon, and the first result decide, that are not known to be healthy: there is another certificate to be shown. Until then what is known
-// of them stays. Set.mu is held.
+// checkAnew makes the endpoints that are not known to be healthy be checked soon, with the first result deciding,
+// because there is another certificate to try. Their health is kept until then. Set.mu must be held.
 func (b *Backend) checkAnew() {
 	a := b.health.active
 	if t := b.transport.Load(); a == nil || t.tls == nil || t.own {
@@ -225,7 +233,7 @@ func (b *Backend) checkAnew() {
 	}
 }
 
-// replaceChecker puts c in the place of the checker that there is, or nothing where a is nil; mu is held.
+// replaceChecker replaces the current checker by c, or by none if a is nil. mu must be held.
 func (h *health) replaceChecker(e *Endpoint, a *active, c *checker) {
 	if h.checker != nil {
 		h.checker.stop()
@@ -240,17 +248,17 @@ func (h *health) replaceChecker(e *Endpoint, a *active, c *checker) {
 	s.timetable.add(&c.task, s.checks.first(time.Now(), a.jitter))
 }
 
-// stop ends the checks. What the one under way finds does not count.
+// stop ends the checks. The result of a check in progress is ignored.
 func (c *checker) stop() {
 	s := c.endpoint.backend.set
 	s.timetable.stop(&c.task)
 	s.checks.abandon(c)
 }
 
-// namespace is that of the backend, which its share of the checks goes by.
+// namespace returns the namespace of the backend, by which checks are shared out.
 func (c *checker) namespace() string { return c.endpoint.backend.config.Load().GetNamespace() }
 
-// current reports whether the endpoint is still there, and checked by c.
+// current reports whether c still is the checker of the endpoint.
 func (c *checker) current() bool {
 	h := c.endpoint.health
 	h.mu.Lock()
@@ -277,7 +285,7 @@ func (c *checker) run() {
 	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
 	defer cancel()
 	var r checkResult
-	for _, t := range c.endpoint.ways() { // that the endpoint does not take the certificate of one Gateway says nothing of others
+	for _, t := range c.endpoint.ways() { // an endpoint may refuse the certificate of one Gateway and accept that of another
 		if r = c.active.check(ctx, c.endpoint, t); !r.unanswered || ctx.Err() != nil {
 			break
 		}
@@ -285,13 +293,13 @@ func (c *checker) run() {
 	c.done(r)
 }
 
-// next is when the next check begins, after one that ends now.
+// next returns when the next check begins if one ends now.
 func (c *checker) next() time.Time {
 	i := c.active.interval
 	return time.Now().Add(i + rand.N(i/checkJitter+1))
 }
 
-// done takes in what a check has found, and has the next one follow.
+// done handles the result of a check and schedules the next one.
 func (c *checker) done(r checkResult) {
 	e, a := c.endpoint, c.active
 	h, t := e.health, e.backend.totals()
@@ -323,7 +331,7 @@ func (c *checker) done(r checkResult) {
 	e.backend.set.timetable.add(&c.task, c.next())
 }
 
-// succeeded takes in a success; health.mu is held.
+// succeeded handles a success. health.mu must be held.
 func (c *checker) succeeded(h *health) config.HealthCheckEvent {
 	first := !c.known
 	c.known, c.failing, c.failures = true, false, 0
@@ -335,7 +343,7 @@ func (c *checker) succeeded(h *health) config.HealthCheckEvent {
 	return config.HealthCheckEvent_HEALTH_CHECK_EVENT_SUCCESS
 }
 
-// failed takes in a failure; health.mu is held.
+// failed handles a failure. health.mu must be held.
 func (c *checker) failed(h *health, r checkResult) config.HealthCheckEvent {
 	first := !c.known
 	c.known, c.successes = true, 0
@@ -354,22 +362,22 @@ func (c *checker) failed(h *health, r checkResult) config.HealthCheckEvent {
 	return config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE
 }
 
-// checkQueue bounds the checks that are under way, and shares the room among namespaces. The zero value is ready.
+// checkQueue limits the checks in progress, and shares the limit among namespaces. The zero value is ready for use.
 type checkQueue struct {
 	mu      sync.Mutex
 	running int
-	of      map[string]*checksOf // by namespace; none without a check under way or one that waits
-	turns   list.List            // the *checksOf with checks that wait, in the order of their turns
-	// lastFirst is when the last endpoint that was found is checked for the first time.
+	of      map[string]*checksOf // by namespace; only namespaces with checks in progress or waiting
+	turns   list.List            // the *checksOf with waiting checks, in the order of their turns
+	// lastFirst is when the most recently found endpoint is checked for the first time.
 	lastFirst time.Time
 }
 
-// checksOf are those of one namespace.
+// checksOf are the checks of one namespace.
 type checksOf struct {
 	namespace string
 	running   int
 	waiting   list.List     // *checker
-	turn      *list.Element // in turns, nil where none waits
+	turn      *list.Element // in turns; nil if none waits
 }
 
 // first returns when an endpoint that is found now is checked for the first time.
@@ -381,7 +389,7 @@ func (q *checkQueue) first(now time.Time, jitter time.Duration) time.Time {
 	case at.Before(now):
 		at = now
 		q.lastFirst = at
-	case at.Sub(now) > firstChecksWithin: // so many were found that their order is no matter
+	case at.Sub(now) > firstChecksWithin: // so many were found that their order does not matter
 		at = now.Add(rand.N(firstChecksWithin))
 	default:
 		q.lastFirst = at
@@ -392,7 +400,7 @@ func (q *checkQueue) first(now time.Time, jitter time.Duration) time.Time {
 	return at
 }
 
-// begin has a check run as soon as there is room.
+// begin runs a check as soon as the limit allows it.
 func (q *checkQueue) begin(c *checker) {
 	namespace := c.namespace()
 	q.mu.Lock()
@@ -415,12 +423,12 @@ func (q *checkQueue) begin(c *checker) {
 	}
 }
 
-// room reports whether a namespace may have another check under way; mu is held.
+// room reports whether a namespace may have another check in progress. mu must be held.
 func (q *checkQueue) room(n *checksOf) bool {
 	return n.running < ownChecks || n.running < maxChecks-q.running
 }
 
-// start runs a check of a namespace; mu is held.
+// start runs a check of a namespace. mu must be held.
 func (q *checkQueue) start(n *checksOf, c *checker) {
 	n.running++
 	q.running++
@@ -430,7 +438,7 @@ func (q *checkQueue) start(n *checksOf, c *checker) {
 	}()
 }
 
-// ended gives the room of a check to those that wait.
+// ended starts waiting checks after a check has ended.
 func (q *checkQueue) ended(n *checksOf) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -445,7 +453,7 @@ func (q *checkQueue) ended(n *checksOf) {
 		c := next.waiting.Front().Value.(*checker)
 		q.leave(next, c)
 		q.start(next, c)
-		if next.turn != nil { // others had their turn since it had one
+		if next.turn != nil { // other namespaces have had their turn since this one had its last
 			q.turns.MoveToBack(next.turn)
 		}
 		turn = q.turns.Front()
@@ -453,7 +461,7 @@ func (q *checkQueue) ended(n *checksOf) {
 	q.forget(n)
 }
 
-// abandon takes a checker out that waits.
+// abandon removes a waiting checker.
 func (q *checkQueue) abandon(c *checker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -465,7 +473,7 @@ func (q *checkQueue) abandon(c *checker) {
 	q.forget(n)
 }
 
-// leave takes a checker out of those that wait; mu is held.
+// leave removes a waiting checker. mu must be held.
 func (q *checkQueue) leave(n *checksOf, c *checker) {
 	n.waiting.Remove(c.waiting)
 	c.waiting, c.waitsIn = nil, nil
@@ -475,7 +483,7 @@ func (q *checkQueue) leave(n *checksOf, c *checker) {
 	}
 }
 
-// forget ends what is kept of a namespace that has no checks; mu is held.
+// forget removes a namespace without checks. mu must be held.
 func (q *checkQueue) forget(n *checksOf) {
 	if n.running == 0 && n.waiting.Len() == 0 && q.of[n.namespace] == n {
 		delete(q.of, n.namespace)

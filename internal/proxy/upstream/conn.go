@@ -8,47 +8,45 @@ import (
 	"time"
 )
 
-// Conn is a connection to an endpoint. From Idle or Connect until Release or Close
-// it belongs to one exchange. For net.Buffers use the embedded Conn, which is
-// the socket itself, so that they become one writev.
+// Conn is a connection to an endpoint. From Idle or Connect until Release or Close it belongs to one exchange. For
+// net.Buffers use the embedded Conn, which is the socket itself, so that they become one writev.
 type Conn struct {
 	net.Conn
-	// Reused says that the connection served a request before, so that it may turn
-	// out closed by the peer without anything being wrong.
+	// Reused means that the connection has served a request before, so that the peer may have closed it without an
+	// error.
 	Reused bool
 
 	endpoint  *Endpoint
 	probe     probe
 	roundTrip roundTrip
-	released  int64 // the Set's clock at Release, Unix nanoseconds
+	released  int64 // the Set's clock at the last Release, in Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	keptAlive atomic.Bool
-	served    int64     // requests, as far as they were released
-	made      time.Time // when the connection was
+	served    int64     // number of requests that were released
+	made      time.Time // when the connection was made
 	plain     bool      // see Options.PlainIO
-	secure    *secure   // nil in cleartext
+	secure    *secure   // nil without TLS
 
 	before, after *Conn // in the Set's list of open connections
 }
 
-// Buffer is memory for what a backend sends. It is taken when something is there to read and
-// given back for a wait, so that waiting requests hold none.
+// Buffer is memory for what a backend sends. It is taken when there is something to read, and given back for a wait, so
+// that waiting requests hold none.
 type Buffer interface {
-	Take() []byte // where to read to; the same until Give
+	Take() []byte // memory to read into; the same until Give
 	Give()
 }
 
-// ErrStale says that a reused connection was closed by the peer, or holds bytes that nobody asked
-// for. Nothing was sent on it.
+// ErrStale means that a reused connection was closed by the peer, or has unexpected bytes to read. Nothing was sent on
+// it.
 var ErrStale = errors.New("upstream: the idle connection is not usable any more")
 
-// Endpoint is where the connection leads.
+// Endpoint returns the endpoint of the connection.
 func (c *Conn) Endpoint() *Endpoint { return c.endpoint }
 
-// Alive looks, without waiting, whether an idle connection can still be used. It
-// is false where the peer closed it or sent bytes that nobody asked for. True is
-// no promise: the close may be under way. For connections between two requests only.
+// Alive reports, without waiting, whether an idle connection can still be used. It returns false if the peer has closed
+// it or sent unexpected bytes. The peer may still close it afterwards. It is only for connections between two requests.
 func (c *Conn) Alive() bool {
 	switch {
 	case c.closed.Load():
@@ -59,13 +57,15 @@ func (c *Conn) Alive() bool {
 	return c.secure.quiet() && (readsNow || c.probe.alive())
 }
 
-// WasReset reports, of a connection that gave io.EOF, whether the peer has broken the stream off by a reset, as far as the system
-// tells. The kernel gives that error once, to a write where one is under way: reads then end as if the peer had ended the
-// stream in order. A reset that follows the end of the stream, because the peer wants nothing of the request any more, is none.
+// WasReset reports, for a connection on which a read returned io.EOF, whether the peer has reset the connection, if the
+// system reports that. The kernel returns the error only once, to a write if one is in progress; reads then end as if
+// the peer had ended the stream normally. A reset after the end of the stream, because the peer needs no more of the
+// request, does not count.
 func (c *Conn) WasReset() bool { return (c.secure == nil || c.secure.wire.ended) && c.probe.reset() }
 
-// BrokeOff reports, of a connection that gave io.EOF, whether that does not end a response which only the end of the connection ends. That is WasReset; over
-// TLS also an end without close_notify, since anybody on the way can send a FIN, and the kernel sends one for a backend that was killed (RFC 9112 section 9.8).
+// BrokeOff reports, for a connection on which a read returned io.EOF, that this does not end a response which is
+// delimited by the end of the connection. That is so if WasReset is true, and with TLS also without close_notify, since
+// anyone on the path can send a FIN, and the kernel sends one for a backend that was killed (RFC 9112 section 9.8).
 func (c *Conn) BrokeOff() bool {
 	if c.secure != nil {
 		return c.secure.wire.ended
@@ -73,13 +73,13 @@ func (c *Conn) BrokeOff() bool {
 	return c.probe.reset()
 }
 
-// Release makes the connection available to others. Nothing of the last response may be
-// left to read on it; its deadlines are cleared. It is closed instead where the endpoint
-// is gone or has enough idle connections. The caller must not use it afterwards.
+// Release makes the connection available to other requests and clears its deadlines. Nothing of the last response may
+// be left to read. If the endpoint was removed or has enough idle connections, Release closes the connection instead.
+// The caller must not use it afterwards.
 func (c *Conn) Release() {
 	if c.deadlines.Load() {
 		c.deadlines.Store(false)
-		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket shows at its next use
+		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket fails at its next use
 	}
 	c.released = c.endpoint.backend.set.clock.Load()
 	c.served++
@@ -90,12 +90,12 @@ func (c *Conn) Release() {
 	c.giveBack()
 }
 
-// giveBack is Release of a connection that was not used since the last one.
+// giveBack is like Release, for a connection that was not used since the last Release.
 func (c *Conn) giveBack() {
 	if !c.closed.Load() && c.endpoint.dials.hand(c) {
 		return
 	}
-	e := c.endpoint // c may be another's once it is kept
+	e := c.endpoint // c may belong to another request once it is kept
 	if c.closed.Load() || !e.mayKeep() || !e.keep(c) {
 		c.Close()
 		return
@@ -103,8 +103,8 @@ func (c *Conn) giveBack() {
 	e.serveWaiting()
 }
 
-// Close closes the connection, without waiting for the peer. It may be called more than once, and while another goroutine
-// reads or writes, which then fails: that is how an exchange is cancelled.
+// Close closes the connection without waiting for the peer. It may be called more than once, and while another
+// goroutine reads or writes, which then fails: this is how an exchange is cancelled.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return nil
@@ -118,33 +118,33 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetDeadline is net.Conn's; Release undoes it.
+// SetDeadline implements net.Conn. Release undoes it.
 func (c *Conn) SetDeadline(t time.Time) error {
 	c.deadlines.Store(true)
 	return c.Conn.SetDeadline(t)
 }
 
-// SetReadDeadline is net.Conn's; Release undoes it.
+// SetReadDeadline implements net.Conn. Release undoes it.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.deadlines.Store(true)
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline is net.Conn's; Release undoes it.
+// SetWriteDeadline implements net.Conn. Release undoes it.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.deadlines.Store(true)
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// connList holds all open connections, so that Set.Close finds those in use. It
-// is touched when a connection is made and closed, not per request.
+// connList holds all open connections, so that Set.Close finds those in use. It is updated when a connection is made
+// and closed, not for each request.
 type connList struct {
 	mu     sync.Mutex
 	first  *Conn
 	closed bool
 }
 
-// add returns false where the list takes no more.
+// add returns false if the list is closed.
 func (l *connList) add(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// waiter is a request that waits for a connection.
+// waiter is a request that waits for a shared connection.
 type waiter struct {
 	patient bool          // waits up to the connect timeout, whatever other endpoints there are
-	ready   chan struct{} // closed when what follows is set
-	conn    *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
+	ready   chan struct{} // closed when the following fields are set
+	conn    *Conn         // set if the backend chose HTTP/1.1 and this request gets the connection
 	place   *Shared
-	err     *DialError // where all three are nil the backend chose HTTP/1.1: dial
+	err     *DialError // if all three are nil, the backend chose HTTP/1.1, and the request must dial itself
 }
 
-// Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
-// alone, or a place on one that is shared, which may be one that is there by now. All of it, waiting for others
-// and the dial, ends by the connect timeout and by deadline (zero: none), or when ctx ends. Make a context only for this: it is the way to give up when the
-// client vanishes. The error is a *DialError; nothing was sent. A Conn may be Reused, and was alive just now; a request that is
-// not repeatable gets only what IdleRecent would give it.
+// Connect makes a connection for a request that has found none with Idle and Place: a Conn of its own, or a place on a
+// shared connection, which may already exist by then. Waiting for other requests and the dial end together by the
+// connect timeout, by deadline (the zero time means none), or when ctx ends. Only create a context for this call: it is
+// for giving up when the client leaves. The error is a *DialError; nothing was sent. A Conn may be Reused, and was just
+// found to be alive; a request that is not repeatable only gets a connection that IdleRecent would return.
 func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
 	return e.connectBy(ctx, e.connectLimit(deadline), repeatable)
 }
 
-// connectBy is Connect.
+// connectBy is Connect with a dialLimit.
 func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bool) (_ *Conn, _ *Shared, failed error) {
 	pending, err := e.beginPending()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
-		if failed == nil { // an endpoint that refuses connections is not to be asked for spare ones
+		if failed == nil { // an endpoint that refuses connections must not get spare ones
 			e.preconnect()
 		}
 	}()
@@ -64,7 +64,7 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 	if c.Reused || !e.speaksHTTP2(c) {
 		return c, nil, nil
 	}
-	// The backend has changed its mind since it chose HTTP/1.1.
+	// The backend now chooses HTTP/2, after it chose HTTP/1.1 before.
 	e.sharing.mu.Lock()
 	defer e.sharing.mu.Unlock()
 	e.sharing.exclusive.Store(false)
@@ -78,19 +78,20 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 	return nil, s, nil
 }
 
-// ConnectTunnel makes a connection for a tunnel, on which nothing was sent before; over TLS no protocol was agreed on by ALPN. It waits for its turn among the
-// requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError. connected is called as soon as there is a socket, before
-// the TLS handshake.
+// ConnectTunnel makes a new, unused connection for a tunnel; with TLS no protocol is negotiated by ALPN. It waits for
+// its turn among the HTTP/1.1 requests, within the connect timeout. ctx is as in Connect, and the error is a
+// *DialError. connected is called as soon as there is a socket, before the TLS handshake.
 func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
 	c, err := e.connectOwn(ctx, e.connectLimit(time.Time{}), connected)
-	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is known of what becomes of a tunnel
+	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is reported about tunnels
 		o.responded(e.whole(), http.StatusOK)
 	}
 	return c, err
 }
 
-// ConnectOwn is ConnectTunnel for a request that may leave HTTP, by deadline too (zero: none), and with patiently as by ConnectPatiently. The connection
-// has TCP keepalive. What becomes of the request is for the caller to report.
+// ConnectOwn is like ConnectTunnel, for a request that may leave HTTP, also by deadline (the zero time means none).
+// patiently is as in ConnectPatiently. The connection has TCP keep-alive. The caller must report the outcome of the
+// request.
 func (e *Endpoint) ConnectOwn(ctx context.Context, deadline time.Time, patiently bool) (*Conn, error) {
 	limit := e.connectLimit(deadline)
 	limit.patient = patiently
@@ -112,14 +113,14 @@ func (e *Endpoint) connectOwn(ctx context.Context, limit dialLimit, connected fu
 	return e.dialInTurn(ctx, limit, forTunnel, connected)
 }
 
-// multiplexes tells whether a new connection can be expected to be shared.
+// multiplexes reports whether a new connection is expected to be shared.
 func (e *Endpoint) multiplexes() bool {
 	t := e.transport
 	return t.http2 || t.tls != nil && !e.sharing.exclusive.Load()
 }
 
-// speaksHTTP2 reports whether HTTP/2 is spoken on a new connection. On one that served requests by HTTP/1.1 it is not, whatever
-// the configuration says by now.
+// speaksHTTP2 reports whether HTTP/2 is used on a new connection. On one that has served HTTP/1.1 requests it is not,
+// whatever the configuration is now.
 func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 	if c.secure != nil {
 		return c.speaksHTTP2()
@@ -127,7 +128,8 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 	return e.transport.http2
 }
 
-// await waits for a place. Neither a connection nor an error is that the backend speaks HTTP/1.1.
+// await waits for a place on a shared connection. It returns neither a connection nor an error if the backend uses
+// HTTP/1.1.
 func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, error) {
 	h := &e.sharing
 	h.mu.Lock()
@@ -158,7 +160,8 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	select {
 	case <-w.ready:
 	case <-t.C:
-		// That a dial was given up early for another endpoint is no reason for one who waits patiently, and would have it ask again.
+		// A dial given up early in favour of another endpoint is no reason for a patient request to give up, which
+		// would only ask again.
 		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline || limit.patient && isSlow(gaveUp) {
 			gaveUp = e.passed(limit)
 		}
@@ -177,7 +180,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	return w.conn, w.place, nil
 }
 
-// abandon gives up waiting; false is that the waiter has been served.
+// abandon gives up the wait. It returns false if the waiter has been served.
 func (h *sharing) abandon(w *waiter) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +196,7 @@ func (h *sharing) abandon(w *waiter) bool {
 	return true
 }
 
-// next takes the first waiter, who must be served; mu is held.
+// next removes the first waiter, which the caller must serve. mu must be held.
 func (h *sharing) next() *waiter {
 	w := h.waiting[0]
 	h.waiting[0] = nil
@@ -206,7 +209,7 @@ func (h *sharing) next() *waiter {
 	return w
 }
 
-// endWaits ends the wait of all waiters; mu is held.
+// endWaits ends the waits of all waiters with err. mu must be held.
 func (h *sharing) endWaits(err *DialError) {
 	for len(h.waiting) > 0 {
 		w := h.next()
@@ -219,10 +222,10 @@ var errPanic = errors.New("internal error, see the log")
 
 var errNoStreams = errors.New("the endpoint allows no streams on a new connection")
 
-// presumed is how many streams a connection is expected to carry while nothing is known.
+// presumed is how many streams a connection is expected to carry before the backend's limit is known.
 const presumed = 100
 
-// dialMore makes as many connections as those who wait will need, and no more at a time than is allowed; mu is held.
+// dialMore makes as many connections as the waiting requests will need, within MaxDials. mu must be held.
 func (e *Endpoint) dialMore() {
 	h := &e.sharing
 	each := int(h.limit.Load())
@@ -251,10 +254,11 @@ func (e *Endpoint) dialMore() {
 	}
 }
 
-// onlySlow reports whether all connects that are under way take longer than others do; mu is held.
+// onlySlow reports whether all connects in progress take longer than usual. mu must be held.
 func (h *sharing) onlySlow() bool { return h.slow > 0 && h.slow == h.dialling }
 
-// endImpatient ends the waits that are not patient, where another endpoint is quicker maybe; mu is held.
+// endImpatient ends the waits that are not patient if all connects are slow, since another endpoint may be faster. mu
+// must be held.
 func (h *sharing) endImpatient(err *DialError) {
 	if !h.onlySlow() {
 		return
@@ -274,18 +278,18 @@ func (h *sharing) endImpatient(err *DialError) {
 	}
 }
 
-// isBlocked reports whether those who wait do so for a limit of the Breaker.
+// isBlocked reports whether requests wait for a limit of the Breaker.
 func (h *sharing) isBlocked() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.blocked.by != notLimited
 }
 
-// dialShared makes a connection for those who wait, whoever of them is still there then, or a spare one.
+// dialShared makes a connection for the waiting requests, or a spare one.
 func (e *Endpoint) dialShared(limit dialLimit) {
 	h := &e.sharing
 	dialling, slow := true, false
-	done := func() { // mu is held
+	done := func() { // mu must be held
 		h.dialling--
 		if slow {
 			h.slow--
@@ -316,7 +320,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 	c, err := e.dialBy(context.Background(), limit, forRequest, nil)
 	var released *Conn
 	defer func() {
-		if released != nil { // which may make another, and takes mu for that
+		if released != nil { // Release may make another connection, and takes mu for that
 			released.Release()
 		}
 	}()
@@ -327,7 +331,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 		h.failure.Store(nil)
 	}
 	switch {
-	case err != nil && limit.spare && len(h.waiting) > 0: // they have come since, and for them more is done
+	case err != nil && limit.spare && len(h.waiting) > 0: // requests have arrived since, for which another dial must be made
 		if e.dialMore(); h.blocked.by != notLimited {
 			e.backend.serveBlocked() // as in await
 		}
@@ -335,7 +339,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 		var dial *DialError
 		if errors.As(err, &dial) {
 			h.failure.Store(dial)
-			if full := errors.Is(err, errDescriptors) && len(h.list()) > 0; h.dialling == 0 && !full { // else another may bring what is wanted, or the end of a stream
+			if full := errors.Is(err, errDescriptors) && len(h.list()) > 0; h.dialling == 0 && !full { // otherwise another dial may succeed, or a stream may end
 				h.endWaits(dial)
 			}
 			h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
@@ -350,7 +354,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 		e.feedFrom(s)
 		e.dialMore()
 		if e.isDropped() && s.places.Load() == 0 {
-			go s.end() // which takes mu
+			go s.end() // end takes mu
 		}
 	default:
 		h.exclusive.Store(true)
@@ -365,8 +369,8 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 	}
 }
 
-// feedFrom gives places to those who wait, now that there is a new connection; who remains is told where it takes no streams. Requests that did
-// not wait may have taken all of its places before. mu is held.
+// feedFrom gives places on a new connection to the waiting requests. If the connection takes no streams, the remaining
+// ones fail. Requests that did not wait may already have taken all its places. mu must be held.
 func (e *Endpoint) feedFrom(s *Shared) {
 	h := &e.sharing
 	waited := len(h.waiting)
@@ -376,7 +380,7 @@ func (e *Endpoint) feedFrom(s *Shared) {
 	}
 }
 
-// feed gives places to those who wait, where there are some.
+// feed gives free places to the waiting requests.
 func (e *Endpoint) feed() {
 	if e.sharing.hungry.Load() == 0 {
 		return
@@ -399,7 +403,7 @@ func (e *Endpoint) feedLocked() {
 	}
 }
 
-// retireShared gives no more places, and lets the streams that are open end.
+// retireShared gives out no more places, and lets the open streams end.
 func (e *Endpoint) retireShared() {
 	h := &e.sharing
 	h.mu.Lock()
@@ -411,7 +415,8 @@ func (e *Endpoint) retireShared() {
 	}
 }
 
-// sweepShared ends connections whose last stream ended too long ago, and has those take no streams any more that are too old.
+// sweepShared closes connections whose last stream ended too long ago, and makes those that are too old take no more
+// streams.
 func (e *Endpoint) sweepShared(limits sweepLimits) {
 	for _, s := range e.sharing.list() {
 		if s.conn.made.Before(limits.made) {
@@ -426,7 +431,7 @@ func (e *Endpoint) sweepShared(limits sweepLimits) {
 	}
 }
 
-// idleShared counts the connections without a stream.
+// idleShared returns the number of connections without a stream.
 func (e *Endpoint) idleShared() (n int64) {
 	for _, s := range e.sharing.list() {
 		if s.places.Load() == 0 {

@@ -9,26 +9,28 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
-// connections are how connections to a Backend are made and kept, as its config.BackendConnections have it; immutable. What is 0 is as the Set's Options say. What of it
-// concerns the making of connections holds for those that are made from then on, the rest for all at once. What makes connections unfit that
-// are there is in transport.
+// connections is how connections to a Backend are made and kept, compiled from its config.BackendConnections. It is
+// immutable. A field that is 0 takes the value of the Set's Options. Changes that concern how connections are made
+// apply to new connections, all others at once. Settings that make existing connections unusable are in transport.
 type connections struct {
 	connectTimeout, idleTimeout time.Duration
-	maxDuration                 time.Duration // after which a connection takes no further request; 0 is no limit
+	maxDuration                 time.Duration // after it a connection takes no more requests; 0 means no limit
 	keepalive                   *net.KeepAliveConfig
 	socketBuffer                int // bytes, for each direction
 	preconnect                  int64
-	http2                       http2.ClientOptions // of which the fields of this Backend are set
+	http2                       http2.ClientOptions // with only the fields set that this Backend configures
 }
 
 const (
-	// maxStreamWindow bounds what the gateway may have to hold of one response, whatever the controller says.
+	// maxStreamWindow is the largest number of bytes of one response that the gateway may have to hold, whatever is
+	// configured.
 	maxStreamWindow = 16 << 20
-	// maxWidened bounds in bytes by how much the windows of all streams together are larger than those that a backend without a policy has.
+	// maxWidened is by how many bytes the windows of all streams together may exceed those of backends without a
+	// policy.
 	maxWidened = 64 << 20
 )
 
-// parseConnections reads the part of a Backend; nil is that there is none.
+// parseConnections compiles the part of a Backend. It returns nil if there is none.
 func parseConnections(b *config.Backend) *connections {
 	c := b.GetTraffic().GetConnections()
 	if c == nil {
@@ -55,7 +57,7 @@ func parseConnections(b *config.Backend) *connections {
 	return s
 }
 
-// orSystem is for a field of net.KeepAliveConfig, of which a negative one is the system's.
+// orSystem returns a field of net.KeepAliveConfig. A negative value means the system's default.
 func orSystem(seconds uint32) time.Duration {
 	if seconds == 0 {
 		return -1
@@ -63,10 +65,10 @@ func orSystem(seconds uint32) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// settings returns what the backend's policy says of connections; nil where there is none.
+// settings returns what the backend's policy configures for connections; nil if nothing.
 func (e *Endpoint) settings() *connections { return e.backend.root().connections.Load() }
 
-// connectTimeout bounds one dial.
+// connectTimeout returns the longest time of one dial.
 func (e *Endpoint) connectTimeout() time.Duration {
 	if s := e.settings(); s != nil && s.connectTimeout > 0 {
 		return s.connectTimeout
@@ -74,7 +76,7 @@ func (e *Endpoint) connectTimeout() time.Duration {
 	return e.backend.set.options.ConnectTimeout
 }
 
-// keepaliveFor returns the keepalive of connections for a purpose; enabled is false where they have none at first.
+// keepaliveFor returns the TCP keep-alive of connections for a purpose. enabled is false if they begin without it.
 func (e *Endpoint) keepaliveFor(p purpose) (_ net.KeepAliveConfig, enabled bool) {
 	if s := e.settings(); s != nil && s.keepalive != nil {
 		return *s.keepalive, true
@@ -85,16 +87,16 @@ func (e *Endpoint) keepaliveFor(p purpose) (_ net.KeepAliveConfig, enabled bool)
 	return keepAlive, true
 }
 
-// prepare sets what is the socket's.
+// prepare sets the socket options.
 func (s *connections) prepare(socket *net.TCPConn) {
 	if s == nil || s.socketBuffer == 0 {
 		return
 	}
-	socket.SetReadBuffer(s.socketBuffer)  //nolint:errcheck // the system has its own bounds
+	socket.SetReadBuffer(s.socketBuffer)  //nolint:errcheck // the system has its own limits
 	socket.SetWriteBuffer(s.socketBuffer) //nolint:errcheck // as above
 }
 
-// http2Options are those of a connection to the endpoint.
+// http2Options returns the options of an HTTP/2 connection to the endpoint.
 func (e *Endpoint) http2Options() http2.ClientOptions {
 	o := e.backend.set.options.HTTP2
 	o.Widening = &e.backend.set.widening
@@ -115,7 +117,7 @@ func (e *Endpoint) http2Options() http2.ClientOptions {
 	return o
 }
 
-// worn reports whether the connection takes no further request.
+// worn reports whether the connection takes no more requests.
 func (c *Conn) worn() bool {
 	b := c.endpoint.backend.root()
 	if l := b.breaker.limits.Load(); l != nil && l.perConnection > 0 && c.served >= l.perConnection {
@@ -125,14 +127,15 @@ func (c *Conn) worn() bool {
 	return s != nil && s.maxDuration > 0 && time.Since(c.made) >= s.maxDuration
 }
 
-// sweepLimits are the bounds of a Sweep for an endpoint: connections that were released at or before idle are closed, and those made before made.
+// sweepLimits are the limits of a Sweep for an endpoint: connections that were released at or before idle, and those
+// made before made, are closed.
 type sweepLimits struct {
 	idle int64
-	last int64 // the Sweep before
+	last int64 // time of the previous Sweep
 	made time.Time
 }
 
-// sweepLimits returns those of a Sweep at a time for the backend; last is the Sweep before.
+// sweepLimits returns the backend's limits for a Sweep at now. last is the time of the previous Sweep.
 func (b *Backend) sweepLimits(now time.Time, last int64) sweepLimits {
 	l := sweepLimits{idle: now.Add(-b.set.options.IdleTimeout).UnixNano(), last: last}
 	if s := b.root().connections.Load(); s != nil {
@@ -140,7 +143,7 @@ func (b *Backend) sweepLimits(now time.Time, last int64) sweepLimits {
 			l.idle = now.Add(-s.idleTimeout).UnixNano()
 		}
 		if s.maxDuration > 0 {
-			l.made = time.Now().Add(-s.maxDuration) // made is by the monotonic clock
+			l.made = time.Now().Add(-s.maxDuration) // made uses the monotonic clock
 		}
 	}
 	return l

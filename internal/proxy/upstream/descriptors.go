@@ -9,30 +9,35 @@ import (
 	"time"
 )
 
-// This file is for descriptors: each connection to an endpoint needs one, and an idle one is worth less than a request that cannot be sent for want of it.
+// This file limits file descriptors: each connection to an endpoint needs one, and a request that needs one is more
+// important than an idle connection.
 
 const (
-	// evictBatch bounds how many connections are closed at a time: whoever waits for one must not wait for thousands.
+	// evictBatch is the largest number of connections closed at a time, so that a request that waits for one does not
+	// wait for thousands.
 	evictBatch = 256
-	// evictPause is how long it is taken for granted that nothing idles after a look that has found nothing.
+	// evictPause is how long the search for idle connections is not repeated after one that found none.
 	evictPause = 5 * time.Millisecond
 )
 
-// evictAges are how long connections must have idled to be closed; those of a later age only where there are none of an earlier one.
+// evictAges are how long connections must have been idle to be closed. A shorter age is used only if no connection has
+// a longer one.
 var evictAges = [...]time.Duration{10 * time.Second, 2 * time.Second, 0}
 
-// errDescriptors is that Options.MaxOpen is reached by connections that are in use.
+// errDescriptors means that Options.MaxOpen is reached by connections in use.
 var errDescriptors = errors.New("there are as many connections to backends as the limit on open files leaves room for")
 
-// IsExhausted reports whether an error is that the process or the system has no descriptor left.
+// IsExhausted reports whether err means that the process or the system has no file descriptors left.
 func IsExhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// mostOfBackend is how many of so many connections one Backend may have, so that one that does not answer leaves some to the others.
+// mostOfBackend returns how many of most connections one Backend may have, so that an unresponsive one leaves some to
+// the others.
 func mostOfBackend(most int64) int64 { return most - most/8 }
 
-// acquireSocket counts a connection that is to be made, until releaseSocket; false is that there is no room. With evict it closes others that idle to make room.
+// acquireSocket counts a connection that is to be made, until releaseSocket. It returns false if the limit is reached.
+// With evict it closes idle connections to make room.
 func (e *Endpoint) acquireSocket(evict bool) bool {
 	s, root := e.backend.set, e.backend.root()
 	most, ofBackend := int64(s.options.MaxOpen), mostOfBackend(int64(s.options.MaxOpen))
@@ -50,33 +55,35 @@ func (e *Endpoint) acquireSocket(evict bool) bool {
 	return true
 }
 
-// enter adds one to n, and reports whether that is within most. With evict it has free make room, for others that have entered meanwhile, too.
+// enter increments n and reports whether it is within most. With evict it calls free to make room, also for others that
+// have entered meanwhile.
 func enter(n *atomic.Int64, most int64, evict bool, free func() bool) bool {
 	n.Add(1)
 	for n.Load() > most {
 		if !evict || !free() {
-			return n.Load() <= most // another's eviction may have just ended
+			return n.Load() <= most // a concurrent eviction may have just ended
 		}
 	}
 	return true
 }
 
-// releaseSocket ends acquireSocket: no connection was made, or it is closed.
+// releaseSocket must be called after acquireSocket when no connection was made, or when it is closed.
 func (e *Endpoint) releaseSocket() {
 	e.backend.set.sockets.Add(-1)
 	e.backend.root().sockets.Add(-1)
 }
 
-// eviction coalesces what many ask for at the same moment.
+// eviction merges concurrent searches for idle connections into one.
 type eviction struct {
 	notBefore atomic.Int64 // Unix nanoseconds, see evictPause
 	passes    atomic.Int64
 
 	mu    sync.Mutex
-	freed bool // by the last pass
+	freed bool // result of the last pass
 }
 
-// run closes what take returns, and reports whether that was anything; where another does so at the moment, it waits for that.
+// run closes the connections that take returns, and reports whether there were any. If another goroutine does so at the
+// moment, it waits for that.
 func (v *eviction) run(take func() []*Conn) bool {
 	passes := v.passes.Load()
 	if time.Now().UnixNano() < v.notBefore.Load() {
@@ -98,7 +105,8 @@ func (v *eviction) run(take func() []*Conn) bool {
 	return v.freed
 }
 
-// EvictIdle closes idle connections, a few hundred at most, because descriptors are short: those that have idled for longest. It reports whether there were any.
+// EvictIdle closes at most a few hundred idle connections, the longest idle first, because file descriptors are scarce.
+// It reports whether there were any.
 func (s *Set) EvictIdle() bool {
 	return s.eviction.run(func() []*Conn {
 		s.mu.Lock()
@@ -114,12 +122,13 @@ func (s *Set) EvictIdle() bool {
 	})
 }
 
-// evictIdle is EvictIdle for one Backend.
+// evictIdle is like EvictIdle, for one Backend.
 func (b *Backend) evictIdle() bool {
 	return b.eviction.run(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
 }
 
-// oldestIdle takes idle connections. Those by HTTP/2 that carry no stream end as well where there are no others, but a moment later, so that they are none of the result.
+// oldestIdle removes idle connections from the lists and returns them. If there are none, it ends HTTP/2 connections
+// without streams, which close a moment later and are not in the result.
 func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 	each := func(f func(*Endpoint)) {
 		for _, b := range backends {
@@ -153,8 +162,8 @@ func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 	return nil
 }
 
-// replaceIdle closes an idle connection for one that was made because those that idle are too old for a request, see IdleRecent: else there would be more with each such
-// request than are ever used at a time.
+// replaceIdle closes an idle connection after a connection was made because the idle ones were too old for a request,
+// see IdleRecent. Otherwise each such request would leave one more connection than are ever used at a time.
 func (e *Endpoint) replaceIdle() {
 	before := e.backend.set.recent.Load()
 	if e.terminating.Load() {
@@ -167,7 +176,7 @@ func (e *Endpoint) replaceIdle() {
 	}
 }
 
-// takeOldest appends to list up to n connections that have idled for longest, of those that were released before a time.
+// takeOldest appends to list up to n of the connections released before a time, the longest idle first.
 func (s *shard) takeOldest(list []*Conn, before int64, n int) []*Conn {
 	if n <= 0 || s.count.Load() == 0 {
 		return list

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Reason says in one stable word why there is no connection.
+// Reason is the stable word for why there is no connection.
 type Reason string
 
 // The reasons of a DialError.
 const (
 	ReasonRefused     Reason = "connect_refused"
 	ReasonTimeout     Reason = "connect_timeout"     // the connect timeout passed
-	ReasonSlow        Reason = "connect_slow"        // it took longer than connects to the backend do, and there is an endpoint that is not suspect
-	ReasonUnreachable Reason = "connect_unreachable" // no way to the host or its network
-	ReasonFailed      Reason = "connect_failed"      // anything else on the way or at the peer
-	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
-	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
-	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or it chose no protocol of ours
+	ReasonSlow        Reason = "connect_slow"        // it took longer than connects to the backend usually do, and there is an endpoint that is not suspect
+	ReasonUnreachable Reason = "connect_unreachable" // no route to the host or its network
+	ReasonFailed      Reason = "connect_failed"      // any other error of the network or the peer
+	ReasonGone        Reason = "endpoint_gone"       // the endpoint was removed from the configuration before it answered
+	ReasonResources   Reason = "connect_resources"   // the gateway ran out of file descriptors or local ports
+	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or no common protocol was negotiated
 	ReasonOverloaded  Reason = "overloaded"          // too many requests wait for a connection to the endpoint
 	ReasonBreaker     Reason = "circuit_breaker"     // a limit of the backend's circuit breaker is reached
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
@@ -31,11 +31,11 @@ const (
 	ReasonClosed      Reason = "closed"              // the Set is closed
 )
 
-// DialError is what Dial returns. Nothing of the request was sent.
+// DialError is the error of a dial. Nothing of the request was sent.
 type DialError struct {
 	Endpoint  netip.AddrPort
 	Reason    Reason
-	Retryable bool // another try, best at another endpoint, may succeed
+	Retryable bool // another try may succeed, preferably at another endpoint
 	Err       error
 }
 
@@ -45,17 +45,16 @@ func (e *DialError) Error() string {
 
 func (e *DialError) Unwrap() error { return e.Err }
 
-// keepAlive finds within 90 s that the peer of a silent connection in use (an
-// upgraded one, say) is gone.
+// keepAlive detects within 90 s that the peer of a silent connection in use (for example an upgraded one) is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 6}
 
-// errUnknown is that an endpoint is known, and not how it is spoken to.
+// errUnknown means that an endpoint is known, but not its protocol and TLS settings.
 var errUnknown = errors.New("there is no Backend for the endpoint, or none that can be used")
 
 var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 
-// Dial makes a new connection, whatever a Breaker has of it, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
-// none), or until ctx ends. The error is a *DialError.
+// Dial makes a new connection, whatever the limits of the Breaker, with TLS if the backend requires it. It ends by the
+// connect timeout, by deadline (the zero time means none), or when ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
 	e.reserveAnyway()
 	return e.dialBy(ctx, e.connectLimit(deadline), forRequest, nil)
@@ -65,18 +64,19 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 type dialLimit struct {
 	at     time.Time
 	reason Reason
-	// spent tells that some of the time went to another's connect, which succeeded. What is left may be too little, and that is not
-	// the endpoint's fault.
+	// spent means that some of the time was used by another request's connect, which succeeded. If the rest is too
+	// short, that is not the endpoint's fault.
 	spent bool
-	// patient reports whether the connect is not given up early for another endpoint, see ConnectPatiently.
+	// patient means that the connect is not given up early for another endpoint, see ConnectPatiently.
 	patient bool
-	// slow is told if a patient connect takes long; nil for nobody.
+	// slow is notified if a patient connect takes long; may be nil.
 	slow *slowDial
-	// spare tells that no request asks for the connection, so that its failure says nothing of how requests fare.
+	// spare means that no request needs the connection, so that its failure does not affect requests.
 	spare bool
 }
 
-// connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
+// connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (the
+// zero time means none).
 func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
 	at := time.Now().Add(e.connectTimeout())
 	if deadline.IsZero() || at.Before(deadline) {
@@ -85,8 +85,8 @@ func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
 	return dialLimit{at: deadline, reason: ReasonDeadline}
 }
 
-// queued returns the limit for a request that waits for its turn, or has: if it passes, the others are the cause, and not
-// the endpoint.
+// queued returns the limit for a request that waits for its turn, or has waited: if it passes, the other requests are
+// the cause, not the endpoint.
 func (l dialLimit) queued() dialLimit {
 	if l.reason == ReasonTimeout {
 		l.reason = ReasonOverloaded
@@ -105,7 +105,8 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }
 
-// dialBy is Dial for a purpose, of a connection that was reserved. connected, unless it is nil, is called before the TLS handshake.
+// dialBy is Dial for a purpose, of a connection that was reserved. If connected is not nil, it is called before the TLS
+// handshake.
 func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (_ *Conn, err error) {
 	s, made := e.backend.set, false
 	if !e.acquireSocket(!limit.spare) {
@@ -128,7 +129,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if transport.unknown {
 		return nil, e.dialError(ReasonFailed, false, errUnknown)
 	}
-	if e.life.Err() != nil { // it would be dialled as was right before
+	if e.life.Err() != nil { // the endpoint would be dialled with outdated settings
 		return nil, e.dialError(ReasonGone, true, e.life.Err())
 	}
 	dialer := net.Dialer{Deadline: limit.at}
@@ -136,11 +137,12 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if dialer.KeepAliveConfig, alive = e.keepaliveFor(p); !alive {
 		dialer.KeepAlive = -1
 	}
-	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
+	// Nothing answers at the address of a pod that is gone, not even with a refusal.
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
-	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
+	// Not DialTCP, which binds to a port first: then all endpoints together would have only as many ports as one
+	// endpoint has otherwise.
 	start := time.Now()
 	dialled, err := e.dialTCP(living, &dialer, limit)
 	if IsExhausted(err) && !limit.spare && s.EvictIdle() {
@@ -187,7 +189,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	return c, nil
 }
 
-// sendNow sends a few bytes on a new connection, for which its buffer has room.
+// sendNow sends a few bytes on a new connection, whose buffer has room for them.
 func sendNow(socket *net.TCPConn, b []byte, by time.Time) error {
 	if err := socket.SetWriteDeadline(by); err != nil {
 		return err
@@ -202,8 +204,8 @@ func (e *Endpoint) dialError(reason Reason, retryable bool, err error) *DialErro
 	return &DialError{Endpoint: e.address, Reason: reason, Retryable: retryable, Err: err}
 }
 
-// failed says why the dial failed and, where the endpoint is to blame, has it
-// passed over for a moment. reason is what it is called where the error tells nothing better.
+// failed returns why the dial failed and, if the endpoint is to blame, makes requests avoid it for a moment. reason is
+// used if the error does not show a more specific one.
 func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, err error) *DialError {
 	var netErr net.Error
 	switch {
@@ -233,7 +235,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
 	whole := e.whole()
-	if reason == ReasonTimeout && limit.slow != nil && limit.slow.isTold() { // it has been counted
+	if reason == ReasonTimeout && limit.slow != nil && limit.slow.isTold() { // it was already counted
 		whole.suspectFor(avoidFor)
 		return e.dialError(reason, true, err)
 	}

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// dialQueue bounds how many connections of an endpoint are being made at a time for requests by HTTP/1.1 and for tunnels. Others wait, in
-// the order in which they came, for their turn or, requests alone, for a connection that is given back.
+// dialQueue limits how many connections of an endpoint are made at a time for HTTP/1.1 requests and for tunnels. Others
+// wait in the order of their arrival for their turn or, in the case of requests, for a connection that is released.
 //
-// Tunnels have most of the turns and of the places to wait in, but not all: each waits until it can dial, for as long as the connect timeout, also when
-// its client has sent its last and left, and requests would not get past them.
+// Tunnels may have most of the turns and of the waiting places, but not all: each waits until it can dial, up to the
+// connect timeout, even if its client has sent its last byte and left, so they could block all requests.
 type dialQueue struct {
-	// hungry is len(waiting), to be read without mu.
+	// hungry is len(waiting), readable without mu.
 	hungry atomic.Int64
 
 	mu      sync.Mutex
 	dialing int
 	waiting []*dialWaiter
-	// tunnelsDialing and tunnelsWaiting are how many of those are for tunnels.
+	// tunnelsDialing and tunnelsWaiting are how many of dialing and waiting are for tunnels.
 	tunnelsDialing, tunnelsWaiting int
 	blocked                        blockedQueue
 }
 
-// mostTunnels is how many of n turns or places tunnels may have.
+// mostTunnels returns how many of n turns or places tunnels may have.
 func mostTunnels(n int) int { return max(n-(n+3)/4, 1) }
 
-// mayDial reports whether there is a turn for the purpose, of so many; mu is held.
+// mayDial reports whether one of the turns is free for the purpose. mu must be held.
 func (q *dialQueue) mayDial(p purpose, turns int) bool {
 	return q.dialing < turns && (p != forTunnel || q.tunnelsDialing < mostTunnels(turns))
 }
 
-// mayWait reports whether there is a place for the purpose, of so many; mu is held.
+// mayWait reports whether one of the places is free for the purpose. mu must be held.
 func (q *dialQueue) mayWait(p purpose, places int) bool {
 	return len(q.waiting) < places && (p != forTunnel || q.tunnelsWaiting < mostTunnels(places))
 }
 
-// count counts a dial for the purpose that begins, or ends with -1; mu is held.
+// count adds n to the dials for the purpose: 1 when one begins, -1 when it ends. mu must be held.
 func (q *dialQueue) count(p purpose, n int) {
 	q.dialing += n
 	if p == forTunnel {
@@ -48,16 +48,16 @@ func (q *dialQueue) count(p purpose, n int) {
 	}
 }
 
-// purpose is what a connection is wanted for. A later one is content with every connection that an earlier one may have.
+// purpose is what a connection is for. A later one accepts every connection that an earlier one accepts.
 type purpose uint8
 
 const (
 	forTunnel     purpose = iota // nothing may have been sent on it
-	forRequest                   // by HTTP/1.1, not to be sent again: see IdleRecent
-	forRepeatable                // by HTTP/1.1, which may be sent again
+	forRequest                   // an HTTP/1.1 request that must not be sent again: see IdleRecent
+	forRepeatable                // an HTTP/1.1 request that may be sent again
 )
 
-// dialWaiter is who waits for a connection.
+// dialWaiter is a request or tunnel that waits for a connection.
 type dialWaiter struct {
 	ready   chan struct{} // closed when conn is set, or it may dial
 	conn    *Conn
@@ -66,13 +66,13 @@ type dialWaiter struct {
 
 var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
 
-// dialInTurn is Dial for a request by HTTP/1.1, or for a tunnel. For a request the connection may be one that was given back meanwhile, and was
-// alive just now. connected is dialBy's.
+// dialInTurn makes a connection for an HTTP/1.1 request or for a tunnel, when it is its turn. A request may get a
+// connection that was released meanwhile, and was just found to be alive. connected is as in dialBy.
 func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
 	q, o := &e.dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
-		by := q.blocked.by // for which the new one waits behind the others
+		by := q.blocked.by // the new one waits for the same limit, behind the others
 		if by == notLimited && q.mayDial(p, o.MaxDials) {
 			if by = e.reserve(); by == notLimited {
 				q.count(p, 1)
@@ -93,7 +93,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		}
 		w := &dialWaiter{ready: make(chan struct{}), purpose: p}
 		at := len(q.waiting)
-		if again { // it had its turn
+		if again { // it has already had its turn
 			at = 0
 		}
 		q.insert(at, w)
@@ -103,7 +103,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 			e.backend.serveBlocked() // there may be room by now
 		}
 		limit = limit.queued()
-		if c := e.aliveIdle(p); c != nil { // given back before it could be seen that we wait
+		if c := e.aliveIdle(p); c != nil { // a connection may have been released before w was in the queue
 			if !q.abandon(w) {
 				e.pass(w)
 			}
@@ -128,7 +128,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 	return c, err
 }
 
-// aliveIdle is idleFor for a connection that is alive.
+// aliveIdle is like idleFor, but only returns a connection that is alive.
 func (e *Endpoint) aliveIdle(p purpose) *Conn {
 	for {
 		c := e.idleFor(p)
@@ -139,7 +139,7 @@ func (e *Endpoint) aliveIdle(p purpose) *Conn {
 	}
 }
 
-// idleFor takes an idle connection that is good for the purpose, or returns nil.
+// idleFor takes an idle connection that is suitable for the purpose. It returns nil if there is none.
 func (e *Endpoint) idleFor(p purpose) *Conn {
 	switch p {
 	case forRepeatable:
@@ -150,8 +150,8 @@ func (e *Endpoint) idleFor(p purpose) *Conn {
 	return nil
 }
 
-// serveWaiting hands idle connections to requests that wait. It follows keep: a request that began to wait after hand had seen
-// none may have looked for idle connections before this one was kept.
+// serveWaiting hands idle connections to waiting requests. It must be called after keep: a request that began to wait
+// after hand had seen no waiters may have looked for idle connections before this one was kept.
 func (e *Endpoint) serveWaiting() {
 	for e.dials.hungry.Load() > 0 {
 		c := e.idleFor(e.dials.leastDemanding())
@@ -164,13 +164,13 @@ func (e *Endpoint) serveWaiting() {
 	}
 }
 
-// crowded counts a request that is refused.
+// crowded counts a refused request and returns its error.
 func (e *Endpoint) crowded() *DialError {
 	e.backend.totals().refused.Add(1)
 	return e.dialError(ReasonOverloaded, true, errCrowded)
 }
 
-// awaitTurn returns when w is served, or an error when it has given up.
+// awaitTurn waits until w is served, or returns the error with which it has given up.
 func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter) error {
 	t := time.NewTimer(time.Until(limit.at))
 	defer t.Stop()
@@ -194,7 +194,7 @@ func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter
 	return gaveUp()
 }
 
-// insert has w wait in a place; mu is held.
+// insert adds w to the queue at a position. mu must be held.
 func (q *dialQueue) insert(at int, w *dialWaiter) {
 	q.waiting = slices.Insert(q.waiting, at, w)
 	q.hungry.Store(int64(len(q.waiting)))
@@ -203,14 +203,14 @@ func (q *dialQueue) insert(at int, w *dialWaiter) {
 	}
 }
 
-// abandon gives up waiting; false is that the waiter has been served.
+// abandon gives up the wait. It returns false if the waiter has been served.
 func (q *dialQueue) abandon(w *dialWaiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.take(func(other *dialWaiter) bool { return other == w }) != nil
 }
 
-// dialDone ends a dial for a purpose, and lets the next one dial.
+// dialDone ends a dial for a purpose, and lets the next waiters dial.
 func (e *Endpoint) dialDone(p purpose) {
 	q := &e.dials
 	q.mu.Lock()
@@ -219,7 +219,7 @@ func (e *Endpoint) dialDone(p purpose) {
 	e.dialNext()
 }
 
-// dialNext lets those dial who wait, as far as there are turns and the Breaker allows it; the queue's mu is held.
+// dialNext lets waiters dial as far as there are turns and the Breaker allows it. The queue's mu must be held.
 func (e *Endpoint) dialNext() {
 	q, turns := &e.dials, e.backend.set.options.MaxDials
 	mayDial := func(w *dialWaiter) bool { return q.mayDial(w.purpose, turns) }
@@ -235,14 +235,14 @@ func (e *Endpoint) dialNext() {
 	}
 }
 
-// isBlocked reports whether those who wait do so for a limit of the Breaker.
+// isBlocked reports whether the queue waits for a limit of the Breaker.
 func (q *dialQueue) isBlocked() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.blocked.by != notLimited
 }
 
-// pass gives what w was served with to others, as it needs it no more.
+// pass hands on what w was served with, since it is not needed any more.
 func (e *Endpoint) pass(w *dialWaiter) {
 	if w.conn != nil {
 		w.conn.giveBack()
@@ -252,7 +252,7 @@ func (e *Endpoint) pass(w *dialWaiter) {
 	}
 }
 
-// take takes the first that waits and that fits, or nil; mu is held.
+// take removes and returns the first waiter that fits, or nil. mu must be held.
 func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 	i := slices.IndexFunc(q.waiting, fits)
 	if i < 0 {
@@ -276,7 +276,7 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 	return w
 }
 
-// leastDemanding is the latest purpose of those who wait.
+// leastDemanding returns the latest purpose of the waiters.
 func (q *dialQueue) leastDemanding() (p purpose) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -286,8 +286,8 @@ func (q *dialQueue) leastDemanding() (p purpose) {
 	return p
 }
 
-// hand gives a connection that was released to the first request that waits, or to the first that is repeatable where IdleRecent would not
-// give it; false where there is none.
+// hand hands a released connection to the first waiting request, or to the first repeatable one if IdleRecent would not
+// return the connection. It returns false if there is none.
 func (q *dialQueue) hand(c *Conn) bool {
 	if q.hungry.Load() == 0 {
 		return false

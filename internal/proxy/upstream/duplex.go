@@ -7,14 +7,15 @@ import (
 	peer "github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
-// This file is what a connection offers as the end of a tunnel. It is not released after that.
+// This file makes a connection the end of a tunnel. It must not be released afterwards.
 
-// ReadIdle is ReadInto for connections that may be silent for long: it holds no memory while it waits, over TLS neither.
+// ReadIdle is like ReadInto, for connections that may be silent for a long time: it holds no buffer while it waits,
+// with or without TLS.
 func (c *Conn) ReadIdle(b Buffer) (int, error) {
 	if c.secure == nil || c.probe.rawConn() == nil {
 		return c.ReadInto(b)
 	}
-	for { // what comes may be part of a record, or one without data
+	for { // what arrives may be part of a record, or a record without data
 		n, err := c.secure.readNow(b.Take())
 		if n > 0 || err != errNothingYet {
 			return n, err
@@ -26,8 +27,8 @@ func (c *Conn) ReadIdle(b Buffer) (int, error) {
 	}
 }
 
-// CloseWrite tells the endpoint that nothing more comes. Over TLS that takes bytes, for which it waits until there is room: crypto/tls would give up after
-// 5 s.
+// CloseWrite ends the stream to the endpoint. With TLS this sends bytes, so it waits until there is room: crypto/tls
+// would give up after 5 s.
 func (c *Conn) CloseWrite() error {
 	if raw := c.probe.rawConn(); c.secure != nil && raw != nil {
 		if err := peer.AwaitWritable(raw); err != nil {
@@ -37,18 +38,18 @@ func (c *Conn) CloseWrite() error {
 	return c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
-// KeepAlive has the system ask the endpoint from now on, when it is silent, whether it is still there. A connection for a tunnel is made without that, since
-// it takes four system calls.
+// KeepAlive enables TCP keep-alive from now on. A connection for a tunnel begins without it, since enabling it takes
+// four system calls.
 func (c *Conn) KeepAlive() {
 	if c.keptAlive.Swap(true) {
 		return
 	}
 	if socket := c.socket(); socket != nil {
-		socket.SetKeepAliveConfig(keepAlive) //nolint:errcheck // without it a vanished endpoint is noticed later, nothing else
+		socket.SetKeepAliveConfig(keepAlive) //nolint:errcheck // without it, only the loss of the endpoint is detected later
 	}
 }
 
-// socket is what the connection's bytes are sent by; nil where it is not TCP.
+// socket returns the socket of the connection; nil if it is not TCP.
 func (c *Conn) socket() *net.TCPConn {
 	if c.secure != nil {
 		return c.secure.wire.TCPConn
@@ -57,16 +58,16 @@ func (c *Conn) socket() *net.TCPConn {
 	return socket
 }
 
-// Reset is Close by which the endpoint sees that what it was sent is not complete.
+// Reset closes the connection so that the endpoint sees that what it was sent is not complete.
 func (c *Conn) Reset() {
 	if socket := c.socket(); socket != nil {
-		socket.SetLinger(0) //nolint:errcheck // a broken socket is reset already
+		socket.SetLinger(0) //nolint:errcheck // a broken socket is already reset
 		socket.Close()
 	}
 	c.Close()
 }
 
-// Raw is the socket, where what the connection carries can be read from it; else nil.
+// Raw returns the socket if the connection's data can be read from it directly; otherwise nil.
 func (c *Conn) Raw() syscall.RawConn {
 	if c.plain {
 		return nil

@@ -10,55 +10,56 @@ import (
 
 type endpointKey = netip.AddrPort
 
-// sweepBatch bounds the sockets that Sweep looks at while it holds an
-// endpoint's lock: about 10 microseconds.
+// sweepBatch is the largest number of sockets that Sweep checks while it holds an endpoint's lock: about 10
+// microseconds.
 const sweepBatch = 32
 
-// Endpoint is one address of a backend with everything that is known of it.
+// Endpoint is one address of a backend, with its state.
 type Endpoint struct {
 	backend *Backend
 	address endpointKey
 	text    string
-	// transport is that of the backend when the endpoint was made, and for as long as it is one of the backend's: see Backend.setTransport.
+	// transport is the backend's transport. If that changes, the endpoint is replaced, see Backend.setTransport.
 	transport *transport
-	// life ends when the endpoint is no longer in the configuration.
+	// life ends when the endpoint is removed from the configuration.
 	life context.Context
 	end  context.CancelFunc
 
-	terminating atomic.Bool // by the configuration
+	terminating atomic.Bool // in the configuration
 	sessionID   atomic.Uint64
-	zone        atomic.Pointer[string] // never nil once it is in a list
+	zone        atomic.Pointer[string] // never nil once the endpoint is in a list
 
 	hash   uint64 // of the address
-	born   int64  // when the endpoint came, by the Set's clock; 0 where it was there when the backend came
+	born   int64  // when the endpoint was added, by the Set's clock; 0 if it was there when the backend was added
 	report loadReport
-	// stopReports ends the stream that asks for reports, nil without one; guarded by Set.mu.
+	// stopReports ends the stream that requests load reports; nil if there is none; guarded by Set.mu.
 	stopReports context.CancelFunc
 
-	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
-	// suspect is whether a connect or connection has failed, so that when avoidUntil is over one request at a time tries the endpoint.
+	avoidUntil atomic.Int64 // Unix nanoseconds; 0 if the last connect succeeded
+	// suspect is set if a connect or connection has failed, so that after avoidUntil one request at a time tries the
+	// endpoint.
 	suspect atomic.Uint32
-	// mistrusted is whether that is no cause to move sessions away, see mistrust.
+	// mistrusted means that the failure is no reason to move sessions away, see mistrust.
 	mistrusted atomic.Bool
-	health     *health // its own, or that of the base's endpoint with the same address
+	health     *health // its own, or in a variant that of the base's endpoint with the same address
 
-	// Requests use own, or where the endpoint is spread the shard of their core; see shard.
+	// Requests use own or, if the endpoint is spread, the shard of their core; see shard.
 	spread atomic.Bool
 	shards atomic.Pointer[[]coreShard]
 	own    shard
-	// inFlight are the requests between Begin and End, but for those that shards have not reported.
+	// inFlight is the number of requests between Begin and End, without those that shards have not reported.
 	inFlight atomic.Int64
-	// met counts since the last Sweep how often two cores wrote to inFlight at the same moment.
+	// met counts how many times since the last Sweep two cores wrote to inFlight at the same moment.
 	met atomic.Int64
 
 	sharing sharing
 	dials   dialQueue
 
 	within within
-	inner  *inner // nil where this is not within another
+	inner  *inner // nil if this is not within another Endpoint
 
 	open, dialled, failures atomic.Int64
-	spares                  atomic.Int64 // connections that are being made for preconnect
+	spares                  atomic.Int64 // connections that preconnect is making
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
@@ -70,14 +71,14 @@ func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	return e
 }
 
-// succeed takes over what is known of another endpoint at the address that is no matter of connections.
+// succeed takes over the state of an earlier endpoint at the address that does not concern connections.
 func (e *Endpoint) succeed(before *Endpoint) {
 	e.zone.Store(before.zone.Load())
 	e.born = before.born
 	e.report.follow(&before.report)
 }
 
-// Zone is which zone the endpoint is in, "" where that is not known.
+// Zone returns the zone of the endpoint, "" if unknown.
 func (e *Endpoint) Zone() string {
 	if z := e.zone.Load(); z != nil {
 		return *z
@@ -85,16 +86,16 @@ func (e *Endpoint) Zone() string {
 	return ""
 }
 
-// Address is where the endpoint is reached.
+// Address returns the address of the endpoint.
 func (e *Endpoint) Address() netip.AddrPort { return e.address }
 
-// String is the address as text, without allocating.
+// String returns the address as text, without allocating.
 func (e *Endpoint) String() string { return e.text }
 
-// Backend is whose endpoint this is.
+// Backend returns the Backend of the endpoint.
 func (e *Endpoint) Backend() *Backend { return e.backend }
 
-// Stats are the endpoint's figures.
+// Stats returns the endpoint's statistics.
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Open:     e.open.Load(),
@@ -106,24 +107,23 @@ func (e *Endpoint) Stats() Stats {
 	}
 }
 
-// waiting is how many requests wait for a connection.
+// waiting returns how many requests wait for a connection.
 func (e *Endpoint) waiting() int64 {
 	return e.dials.hungry.Load() + e.sharing.hungry.Load() + e.innerCount((*Endpoint).waiting)
 }
 
-// idleNow is how many connections are idle.
+// idleNow returns how many connections are idle.
 func (e *Endpoint) idleNow() int64 {
 	return e.idleCount() + e.idleShared() + e.innerCount((*Endpoint).idleNow)
 }
 
-// avoided tells whether a connect failed a moment ago. The clock is read only for
-// endpoints with a failure behind them.
+// avoided reports whether a connect failed a moment ago. It reads the clock only for endpoints that have failed.
 func (e *Endpoint) avoided() bool {
 	until := e.avoidUntil.Load()
 	return until != 0 && time.Now().UnixNano() < until
 }
 
-// Failed has the endpoint passed over for a moment where there are others, because it is known not to be there.
+// Failed makes requests avoid the endpoint for a moment if there are others, because it is known to be unreachable.
 func (e *Endpoint) Failed() {
 	e = e.whole()
 	e.failures.Add(1)
@@ -131,14 +131,15 @@ func (e *Endpoint) Failed() {
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
 }
 
-// Gone reports whether the endpoint is no longer in the configuration.
+// Gone reports whether the endpoint was removed from the configuration.
 func (e *Endpoint) Gone() bool { return e.life.Err() != nil }
 
-// Usable reports whether it is known how the endpoint is spoken to. If not, nothing may be sent to it; connections are not made then, but datagrams need none.
+// Usable reports whether the protocol and TLS settings of the endpoint are known. If not, nothing may be sent to it: no
+// connections are made, but datagrams need none.
 func (e *Endpoint) Usable() bool { return !e.transport.unknown }
 
-// retire closes the idle connections, lets no other become idle, and gives up those that are being made. Streams
-// on shared ones may end.
+// retire closes the idle connections, lets no more become idle, and gives up those that are being made. Streams on
+// shared connections may continue to their end.
 func (e *Endpoint) retire() {
 	e.end()
 	e.closeIdle()
@@ -146,7 +147,7 @@ func (e *Endpoint) retire() {
 	e.retireWithin()
 }
 
-// closeIdle closes the connections that are not in use, and has others closed when they are released.
+// closeIdle closes the connections that are not in use, and makes others be closed when they are released.
 func (e *Endpoint) closeIdle() {
 	e.everyShard(func(s *shard) {
 		for _, c := range s.retire() {
@@ -159,9 +160,8 @@ func (e *Endpoint) closeIdle() {
 	}
 }
 
-// sweep closes connections by the limits, and those that are
-// no longer alive. Connections released since the last Sweep are not looked at:
-// traffic finds out about those.
+// sweep closes connections by the limits, and those that are no longer alive. It does not check connections released
+// since the last Sweep: traffic detects the closed ones among these.
 func (e *Endpoint) sweep(limits sweepLimits) {
 	e.sweepWithin(limits)
 	e.sweepShared(limits)
@@ -182,7 +182,7 @@ func (s *shard) sweep(limits sweepLimits) {
 			if more = at < len(s.idle); !more {
 				break
 			}
-			c := s.idle[at] // which must remain to be had, so mu is held during the look: it waits for nobody
+			c := s.idle[at] // it must remain available, so mu is held during the check, which does not wait
 			if c.released > limits.idle && !c.made.Before(limits.made) && (c.released >= limits.last || c.Alive()) {
 				at++
 				continue

@@ -8,60 +8,63 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Marks of a health. Without any the endpoint is healthy, and nobody needs to know what becomes of requests to it.
+// Marks of a health. An endpoint without marks is healthy, and the outcome of most requests to it need not be recorded.
 const (
-	markEjected   uint32 = 1 << iota // by its responses, without a policy
-	markOutlier                      // by a PassiveHealthCheck
-	markUnhealthy                    // by an ActiveHealthCheck, or not checked yet
-	markUnknown                      // beside markUnhealthy: not checked yet
+	markEjected   uint32 = 1 << iota // ejected by its responses, without a policy
+	markOutlier                      // ejected by a PassiveHealthCheck
+	markUnhealthy                    // unhealthy by an ActiveHealthCheck, or not checked yet
+	markUnknown                      // in addition to markUnhealthy: not checked yet
 	markFailing                      // its last response was a gateway error; without a PassiveHealthCheck
 	markCounted                      // there is a PassiveHealthCheck, which counts all responses
 
 	markUnfit = markEjected | markOutlier | markUnhealthy
 )
 
-// trialTime is how long an endpoint that is tried again gets no second request while the first has brought nothing.
+// trialTime is how long an endpoint that is tried again gets no second request while the first one has no result.
 const trialTime = time.Second
 
-// health is how an endpoint does, by the responses and checks of it. The endpoint of a backend and those of its variants with the same address share it.
-// Connects that fail are each endpoint's own, see Endpoint.avoided. Connections are counted here, too, because a limit on them is for all certificates together.
+// health is the health of an endpoint by its responses and checks. The endpoint of a backend and those of its variants
+// with the same address share it. Failed connects count for each endpoint separately, see Endpoint.avoided. Connections
+// are also counted here, because the limit on them is for all client certificates together.
 type health struct {
 	backend *backendHealth
 	open    atomic.Int64  // connections
-	making  int64         // connections that are being made; Breaker.mu guards it
-	marks   atomic.Uint32 // those of markUnfit change with mu held
-	// failing is how many gateway errors in a row have come; without a PassiveHealthCheck.
+	making  int64         // connections being made; guarded by Breaker.mu
+	marks   atomic.Uint32 // the bits of markUnfit change only with mu held
+	// failing is the number of consecutive gateway errors, without a PassiveHealthCheck.
 	failing atomic.Int32
-	// ejectedUntil is when one request tries an ejected endpoint (markEjected) again, in Unix nanoseconds, and trial is that one does.
+	// ejectedUntil is when one request tries an ejected endpoint (markEjected) again, in Unix nanoseconds. trial means
+	// that one does.
 	ejectedUntil atomic.Int64
 	trial        atomic.Bool
 	outlier      atomic.Pointer[outlier] // nil without a PassiveHealthCheck
 
 	mu       sync.Mutex
 	usable   bool // it is one of the backend's usable endpoints
-	counted  bool // in backend.unfit
-	failures int  // trials in a row that have failed
+	counted  bool // included in backend.unfit
+	failures int  // consecutive failed trials
 	checker  *checker
 }
 
-// backendHealth is what the endpoints of a backend have in common. The zero value is that of a backend without a policy.
+// backendHealth is the health state that the endpoints of a backend share. The zero value is that of a backend without
+// a policy.
 type backendHealth struct {
 	// usable is how many endpoints can be chosen, and unfit how many of them have a mark of markUnfit.
 	usable, unfit atomic.Int64
-	// panicBelow is 1 more than the percentage of healthy endpoints below which health is ignored; 0 is the default.
+	// panicBelow is 1 more than the percentage of healthy endpoints below which health is ignored; 0 means the default.
 	panicBelow atomic.Uint32
 	comparison atomic.Pointer[comparison]
-	// slowest is about how long connects take that succeed, in nanoseconds; 0 is not known.
+	// slowest is approximately how long successful connects take, in nanoseconds; 0 means unknown.
 	slowest atomic.Int64
 
-	passive *passive // guarded by Set.mu; nil where no policy has one
-	active  *active  // likewise
+	passive *passive // guarded by Set.mu; nil if no policy configures one
+	active  *active  // guarded by Set.mu; nil if no policy configures one
 
-	ejecting sync.Mutex // held while an endpoint is ejected, so that no more are than may be; taken before health.mu
-	outliers int        // endpoints with markOutlier; guarded by ejecting
+	ejecting sync.Mutex // held while an endpoint is ejected, so that not too many are; locked before health.mu
+	outliers int        // number of endpoints with markOutlier; guarded by ejecting
 }
 
-// defaultPanicBelow is the percentage of healthy endpoints below which health is ignored, where no policy says one.
+// defaultPanicBelow is the percentage of healthy endpoints below which health is ignored if no policy configures it.
 const defaultPanicBelow = 50
 
 func (g *backendHealth) panicThreshold() int64 {
@@ -71,21 +74,24 @@ func (g *backendHealth) panicThreshold() int64 {
 	return defaultPanicBelow
 }
 
-// panics reports whether so few endpoints are healthy that their health is ignored: it is better to ask sick ones than to have all requests go to the rest.
+// panics reports whether so few endpoints are healthy that their health is ignored: using unhealthy ones is better than
+// sending all requests to the few others.
 func (g *backendHealth) panics() bool {
 	usable := g.usable.Load()
 	return (usable-g.unfit.Load())*100 < g.panicThreshold()*usable
 }
 
-// mayLose reports whether one endpoint more can be ejected for its responses without a policy: at least one is left, and health is not ignored then.
+// mayLose reports whether one more endpoint can be ejected for its responses without a policy: at least one must be
+// left, and health must not be ignored afterwards.
 func (g *backendHealth) mayLose() bool {
 	usable := g.usable.Load()
 	left := usable - g.unfit.Load() - 1
 	return left > 0 && left*100 >= g.panicThreshold()*usable
 }
 
-// fit reports whether requests are to be sent to the endpoint, where there are others: its last connect has not failed a moment ago, and either it is
-// healthy or health is ignored (backendHealth.panics). An endpoint that was ejected is fit for one request at a time as soon as the ejection is over.
+// fit reports whether requests are to be sent to the endpoint if there are others: its last connect has not failed a
+// moment ago, and it is healthy or health is ignored (backendHealth.panics). An endpoint that was ejected is fit for
+// one request at a time as soon as the ejection is over.
 func (e *Endpoint) fit() bool {
 	if e.avoided() {
 		return false
@@ -94,15 +100,16 @@ func (e *Endpoint) fit() bool {
 	return m == 0 || e.health.fit(m)
 }
 
-// barred reports whether no request may be sent to the endpoint, even if there is no other: by a policy it is unhealthy, and health is never ignored (panicThreshold: 0).
-// An endpoint that was not checked yet is not barred, so that no request fails because a policy or an endpoint is new.
+// barred reports whether no request may be sent to the endpoint, even if there is no other: it is unhealthy by a
+// policy, and health is never ignored (panicThreshold: 0). An endpoint that was not checked yet is not barred, so that
+// no request fails because a policy or an endpoint is new.
 func (e *Endpoint) barred() bool {
 	m := e.health.marks.Load()
 	return m&(markOutlier|markUnhealthy) != 0 && m&markUnknown == 0 && e.health.backend.panicThreshold() == 0
 }
 
-// fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session. Nor does
-// that it was not checked yet.
+// fitForSession is like fit, for requests of a session with the endpoint. Without a policy its responses do not count,
+// since no other endpoint knows the session, and neither does a missing first check.
 func (e *Endpoint) fitForSession() bool {
 	m := e.health.marks.Load()
 	if m&markUnknown != 0 {
@@ -119,7 +126,8 @@ func (h *health) fit(marks uint32) bool {
 	return h.backend.panics()
 }
 
-// tries is called by Begin for an endpoint that is avoided or has marks: where the time is over for which it was passed over, this request tries it.
+// tries is called by Begin for an endpoint that is avoided or has marks. If the time for which it is avoided or ejected
+// is over, this request tries it.
 func (e *Endpoint) tries() {
 	now := time.Now().UnixNano()
 	if u := e.avoidUntil.Load(); e.suspect.Load() != notSuspect && now >= u && e.avoidUntil.CompareAndSwap(u, now+int64(trialTime)) {
@@ -131,7 +139,7 @@ func (e *Endpoint) tries() {
 	}
 }
 
-// mark sets marks, or takes them away; mu is held.
+// mark sets or clears marks. mu must be held.
 func (h *health) mark(marks uint32, on bool) {
 	if on {
 		h.marks.Or(marks)
@@ -141,7 +149,7 @@ func (h *health) mark(marks uint32, on bool) {
 	h.count()
 }
 
-// count counts the endpoint among its backend's unfit ones, or not any more; mu is held.
+// count updates the backend's count of unfit endpoints. mu must be held.
 func (h *health) count() {
 	if is := h.usable && h.marks.Load()&markUnfit != 0; is != h.counted {
 		h.counted = is
@@ -160,17 +168,17 @@ func (h *health) setUsable(is bool) {
 	h.count()
 }
 
-// Failure is how a request has failed that has had no response from an endpoint.
+// Failure is how a request without a response from an endpoint has failed.
 type Failure uint8
 
-// The failures of Endpoint.Broken. Connects that fail need not be reported.
+// The failures that are passed to Endpoint.Broken. Failed connects need not be reported.
 const (
-	FailureReset     Failure = iota // the connection broke, or what came was no response
+	FailureReset     Failure = iota // the connection broke, or the response was malformed
 	FailureTimeout                  // no response came in time
-	failureToConnect                // there is no connection
+	failureToConnect                // no connection was made
 )
 
-// Statuses that stand for failures, as Envoy's outlier detection has it.
+// Statuses by which failures count, as in Envoy's outlier detection.
 const (
 	statusUnavailable    = 503
 	statusGatewayTimeout = 504
@@ -183,7 +191,8 @@ func (f Failure) status() int {
 	return statusUnavailable
 }
 
-// Responded is told the status of each final response; that of a gRPC call is made of its grpc-status, see GRPCStatus.
+// Responded must be called with the status of each final response; for a gRPC call it is derived from its grpc-status,
+// see GRPCStatus.
 func (e *Endpoint) Responded(status int) {
 	h := e.health
 	if status < 500 && h.marks.Load() == 0 && h.backend.comparison.Load() == nil && e.suspect.Load() != onTrial {
@@ -192,7 +201,7 @@ func (e *Endpoint) Responded(status int) {
 	e.responded(status)
 }
 
-// Answered is told of the head of a response whose status Responded is told later.
+// Answered must be called when the head of a response arrives whose status is passed to Responded later.
 func (e *Endpoint) Answered() {
 	if e.suspect.Load() == onTrial {
 		e.reached()
@@ -211,7 +220,8 @@ func (e *Endpoint) responded(status int) {
 	e.judge(isGatewayError(status))
 }
 
-// Broken is told of each request that has had no response though there was a connection, and that is not the client's fault.
+// Broken must be called for each request without a response on an established connection, unless the client has caused
+// the failure.
 func (e *Endpoint) Broken(f Failure) {
 	if o := e.health.outlier.Load(); o != nil {
 		o.broken(e, f)
@@ -222,7 +232,7 @@ func (e *Endpoint) Broken(f Failure) {
 
 func isGatewayError(status int) bool { return status >= 502 && status <= 504 }
 
-// applyPolicy puts the health check of a policy in force, nil for none; Set.mu is held.
+// applyPolicy publishes the health check of a policy; nil means none. Set.mu must be held.
 func (b *Backend) applyPolicy(next *parsedHealth) {
 	g := &b.health
 	var percent uint32
@@ -234,9 +244,9 @@ func (b *Backend) applyPolicy(next *parsedHealth) {
 	b.setActive(next.activeChecks())
 }
 
-// parsedHealth is a config.HealthCheck that was read.
+// parsedHealth is a compiled config.HealthCheck.
 type parsedHealth struct {
-	panicBelow uint32 // as in backendHealth
+	panicBelow uint32 // see backendHealth
 	passive    *passive
 	active     *active
 }
@@ -255,7 +265,7 @@ func (p *parsedHealth) activeChecks() *active {
 	return p.active
 }
 
-// parseHealth reads the health check of a Backend's policy, nil where there is none.
+// parseHealth compiles the health check of a Backend's policy. It returns nil if there is none.
 func parseHealth(b *config.Backend) (p *parsedHealth, err error) {
 	c := b.GetTraffic().GetHealthCheck()
 	if c == nil {
@@ -272,25 +282,25 @@ func parseHealth(b *config.Backend) (p *parsedHealth, err error) {
 	return p, err
 }
 
-// Health is how an endpoint does.
+// Health is the state of an endpoint.
 type Health uint8
 
-// The values of Health, of which the first that holds counts.
+// The values of Health. If several apply, the first of Ejected, Unknown, Unhealthy and Avoided counts.
 const (
 	Healthy   Health = iota
-	Avoided          // a connect has failed a moment ago
-	Ejected          // by what has come of requests to it
+	Avoided          // a connect failed a moment ago
+	Ejected          // by the outcome of requests to it
 	Unhealthy        // by an active check
-	Unknown          // not checked yet, though it is to be
+	Unknown          // not checked yet, though it has an active check
 	healths
 )
 
-// String is what metrics call it.
+// String returns the word used in metrics.
 func (h Health) String() string {
 	return [...]string{"healthy", "avoided", "ejected", "unhealthy", "unknown"}[h]
 }
 
-// Health is how the endpoint does.
+// Health returns the state of the endpoint.
 func (e *Endpoint) Health() Health {
 	switch m := e.health.marks.Load(); {
 	case m&(markEjected|markOutlier) != 0:
@@ -310,7 +320,7 @@ type Ejection uint8
 
 // The reasons of ejections.
 const (
-	EjectedByComparison Ejection = iota // without a policy: its responses were gateway errors, and those of others were not
+	EjectedByComparison Ejection = iota // without a policy: its responses were gateway errors, and those of the others were not
 	EjectedBy5xx
 	EjectedByGatewayErrors
 	EjectedByLocalOrigin
@@ -319,7 +329,7 @@ const (
 	ejections
 )
 
-// String is what metrics call it.
+// String returns the word used in metrics.
 func (e Ejection) String() string {
 	return [...]string{"gateway_errors_compared", "consecutive_5xx", "consecutive_gateway_errors", "consecutive_local_origin_failures",
 		"failure_percentage", "failure_percentage_local_origin"}[e]
@@ -328,10 +338,10 @@ func (e Ejection) String() string {
 // ejected counts an ejection.
 func (e *Endpoint) ejected(why Ejection) { e.backend.totals().ejections[why].Add(1) }
 
-// newHealth returns the health of a new endpoint; Set.mu is held.
+// newHealth returns the health of a new endpoint. Set.mu must be held.
 func (b *Backend) newHealth(e *Endpoint) *health {
 	if b.base != nil {
-		// The base has the endpoint already, but where it goes with its variants this moment.
+		// The base has the endpoint already, unless it is just being removed with its variants.
 		list := b.base.list.Load()
 		if h := list.health(e); h != nil {
 			return h
@@ -345,7 +355,7 @@ func (b *Backend) newHealth(e *Endpoint) *health {
 	return h
 }
 
-// health returns that of the endpoint with the address of e, nil where there is none.
+// health returns the health of the endpoint with the address of e, nil if there is none.
 func (l *endpointList) health(e *Endpoint) *health {
 	l.byAddressOnce.Do(func() {
 		l.byAddress = make(map[endpointKey]*health, len(l.all))
@@ -356,7 +366,8 @@ func (l *endpointList) health(e *Endpoint) *health {
 	return l.byAddress[e.address]
 }
 
-// countHealth follows a change of the list; gone are no part of it any more. Set.mu is held.
+// countHealth must be called after a change of the list. gone are the endpoints that are no longer in it. Set.mu must
+// be held.
 func (b *Backend) countHealth(gone []*Endpoint) {
 	if b.base != nil {
 		return
@@ -373,7 +384,7 @@ func (b *Backend) countHealth(gone []*Endpoint) {
 	}
 }
 
-// leave is for an endpoint that is gone.
+// leave must be called for an endpoint that is gone.
 func (h *health) leave() {
 	h.backend.ejecting.Lock()
 	defer h.backend.ejecting.Unlock()
@@ -388,17 +399,19 @@ func (h *health) leave() {
 	}
 }
 
-// HealthStats are the figures of the health of a backend's endpoints.
+// HealthStats are the health statistics of a backend's endpoints.
 type HealthStats struct {
 	Endpoints [healths]int64   // by Health
 	Ejections [ejections]int64 // since the start
-	// ChecksPassed and ChecksFailed are health checks since the start, and EventsDropped lines of their log that found no room.
+	// ChecksPassed and ChecksFailed are the health checks since the start, and EventsDropped the lines for which their
+	// log had no room.
 	ChecksPassed, ChecksFailed, EventsDropped int64
-	// watched is whether there has ever been cause to look at the figures: a policy, an ejection, or a connect that has failed.
+	// watched means that the statistics have ever been relevant: there is a policy, or an ejection or a failed connect
+	// has occurred.
 	watched bool
 }
 
-// HealthStats are the backend's figures. Those since the start never go down.
+// HealthStats returns the backend's statistics. Those counted since the start never decrease.
 func (b *Backend) HealthStats() (s HealthStats) {
 	t := b.totals()
 	s.watched = t.failures.Load() > 0 || b.config.Load().GetTraffic().GetHealthCheck() != nil
@@ -415,8 +428,8 @@ func (b *Backend) HealthStats() (s HealthStats) {
 	return s
 }
 
-// Unhealthy returns how many endpoints are not healthy, by what metrics call that. It is nil where there has never been cause to ask, so that most backends have no
-// such series.
+// Unhealthy returns how many endpoints are not healthy, by the words used in metrics. It is nil as long as the
+// statistics have never been relevant, so that most backends have no such series.
 func (s *HealthStats) Unhealthy() map[string]int {
 	if !s.watched {
 		return nil
@@ -428,7 +441,7 @@ func (s *HealthStats) Unhealthy() map[string]int {
 	return m
 }
 
-// EjectionsByReason returns the ejections by what metrics call their reasons, nil for none.
+// EjectionsByReason returns the ejections by the words for their reasons used in metrics; nil if there were none.
 func (s *HealthStats) EjectionsByReason() (m map[string]uint64) {
 	for i, n := range s.Ejections {
 		if n > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/resolve"
 )
 
-// Backends that are external hostnames have the addresses of the host as endpoints, as DNS has them.
+// The endpoints of a backend that is an external hostname are the addresses that DNS has for the host.
 
-// externalHost is a host outside of the cluster; it is not changed but for stop and warned.
+// externalHost is a host outside the cluster. It is immutable except for stop and warned.
 type externalHost struct {
 	name            string
 	port            uint16
@@ -24,14 +24,15 @@ type externalHost struct {
 	lookup          resolve.Lookup
 	// stop ends the watch; guarded by Set.watching.
 	stop func()
-	// warned is when it was logged that the host has addresses that are refused; the Resolver's goroutine's.
+	// warned is when it was last logged that addresses of the host are refused. It belongs to the Resolver's goroutine.
 	warned time.Time
 }
 
-// warnEach is how often that is logged of a host at most: whoever answers for it may have other such addresses each time.
+// warnEach is the shortest time between two such log lines for a host, whose DNS server may return other refused
+// addresses each time.
 const warnEach = 10 * time.Minute
 
-// parseHost reads the host of a Backend, nil where it is none.
+// parseHost compiles the host of a Backend. It returns nil if the backend is not an external hostname.
 func parseHost(b *config.Backend) (*externalHost, error) {
 	c := b.ExternalHostname
 	if c == nil {
@@ -56,10 +57,10 @@ func parseHost(b *config.Backend) (*externalHost, error) {
 	return h, nil
 }
 
-// defaultRefresh is how often a host is asked for whose TTL does not count.
+// defaultRefresh is how often a host is looked up if its TTL is ignored.
 const defaultRefresh = 30 * time.Second
 
-// lookupOf is how a policy has hosts asked for.
+// lookupOf returns how a policy configures the lookups of hosts.
 func lookupOf(c *config.BackendConnections) (l resolve.Lookup) {
 	l.Family = map[config.LookupFamily]resolve.Family{
 		config.LookupFamily_LOOKUP_FAMILY_IPV4: resolve.OnlyIPv4, config.LookupFamily_LOOKUP_FAMILY_IPV6: resolve.OnlyIPv6,
@@ -71,7 +72,7 @@ func lookupOf(c *config.BackendConnections) (l resolve.Lookup) {
 	return l
 }
 
-// same reports whether both have the same addresses, however they are asked for.
+// same reports whether both have the same addresses, however they are looked up.
 func (h *externalHost) same(o *externalHost) bool {
 	if h == nil || o == nil {
 		return h == o
@@ -79,7 +80,7 @@ func (h *externalHost) same(o *externalHost) bool {
 	return h.name == o.name && h.port == o.port && slices.Equal(h.allowed, o.allowed) && slices.Equal(h.denied, o.denied)
 }
 
-// refuses says why nothing is sent to an address that the host has, or "".
+// refuses returns why nothing is sent to an address of the host, or "".
 func (h *externalHost) refuses(a netip.Addr) string {
 	for _, p := range h.denied {
 		if denial.Within(a, p) {
@@ -95,16 +96,16 @@ func (h *externalHost) refuses(a netip.Addr) string {
 	return why
 }
 
-// resolving is a host that DNS was not heard of yet.
+// resolving is the state of a host without a DNS answer so far.
 type resolving struct {
 	answered chan struct{}
-	until    time.Time // when requests do not wait any more
+	until    time.Time // when requests stop waiting
 }
 
 // resolveTimeout is how long the first requests to a host wait for its addresses.
 const resolveTimeout = 5 * time.Second
 
-// Resolving reports whether the backend is a host about which DNS was not heard yet.
+// Resolving reports whether the backend is a host without a DNS answer so far.
 func (b *Backend) Resolving() bool {
 	if b.base != nil {
 		b = b.base
@@ -112,8 +113,10 @@ func (b *Backend) Resolving() bool {
 	return b.resolving.Load() != nil
 }
 
-// AwaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints. It is for who has found none
-// after Resolving was true: the answer may have come between. The wait ends with ctx, by the deadline (zero: none), and when the first requests to the host have waited for resolveTimeout.
+// AwaitHost waits for the first DNS answer, if there was none yet, and reports whether endpoints should be looked for
+// again. It is to be called when no endpoint was found after Resolving returned true: the answer may have arrived in
+// between. The wait ends with ctx, by deadline (the zero time means none), and when the first requests to the host have
+// waited for resolveTimeout.
 func (b *Backend) AwaitHost(ctx context.Context, deadline time.Time) bool {
 	if b.base != nil {
 		b = b.base
@@ -137,7 +140,7 @@ func (b *Backend) AwaitHost(ctx context.Context, deadline time.Time) bool {
 	return false
 }
 
-// watchChanges are hosts that are to be watched from now on, and those that are not any more.
+// watchChanges are the hosts whose watch is to begin, and those whose watch is to end.
 type watchChanges struct {
 	begin []watchedHost
 	end   []*externalHost
@@ -148,7 +151,8 @@ type watchedHost struct {
 	host *externalHost
 }
 
-// setHost has the backend's endpoints be the addresses of a host, nil for those that Endpoints say, and returns those that are gone; Set.mu is held.
+// setHost makes the addresses of a host the backend's endpoints; nil means those of its Endpoints resource. It returns
+// the endpoints that are gone. Set.mu must be held.
 func (b *Backend) setHost(h *externalHost, changes *watchChanges) (gone []*Endpoint) {
 	same := b.host.same(h)
 	if same && (h == nil || b.host.lookup == h.lookup) {
@@ -156,7 +160,7 @@ func (b *Backend) setHost(h *externalHost, changes *watchChanges) (gone []*Endpo
 	}
 	b.endHost(changes)
 	if !same {
-		gone = b.replace(nil) // what was good for another name, or by other rules, may not be good now; requests wait for the answer
+		gone = b.replace(nil) // addresses of another name, or accepted by other rules, may not be acceptable now; requests wait for the answer
 	}
 	if b.host = h; h == nil || b.set.closed || b.set.options.Resolver == nil {
 		return gone
@@ -168,7 +172,7 @@ func (b *Backend) setHost(h *externalHost, changes *watchChanges) (gone []*Endpo
 	return gone
 }
 
-// endHost ends what setHost began; the endpoints stay. Set.mu is held.
+// endHost undoes setHost, but keeps the endpoints. Set.mu must be held.
 func (b *Backend) endHost(changes *watchChanges) {
 	if b.host == nil {
 		return
@@ -180,7 +184,7 @@ func (b *Backend) endHost(changes *watchChanges) {
 	}
 }
 
-// watch carries changes out; Set.mu is not held, since the Resolver's goroutines take it.
+// watch carries out changes. Set.mu must not be held, since the Resolver's goroutines take it.
 func (s *Set) watch(changes *watchChanges) {
 	if len(changes.begin)+len(changes.end) == 0 {
 		return
@@ -197,7 +201,7 @@ func (s *Set) watch(changes *watchChanges) {
 	}
 }
 
-// resolved puts an answer of DNS in force.
+// resolved publishes a DNS answer.
 func (s *Set) resolved(b *Backend, h *externalHost, a resolve.Answer) {
 	var next []parsedEndpoint
 	var refused []string

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// Identity is what a Gateway shows to backends that it reaches over TLS. Gateways share the connections to a backend, but those over TLS only as
-// far as they have no Identity: each Identity has connections and TLS sessions of its own. External hostnames are shown none.
+// Identity is the client certificate of a Gateway for backends that it connects to over TLS. Gateways share the
+// connections to a backend, but those over TLS only if they have no Identity: each Identity has its own connections and
+// TLS sessions. External hostnames do not get the certificate.
 type Identity struct {
 	key identityKey
-	// Guarded by Set.mu.
+	// The fields below are guarded by Set.mu.
 	shown *tls.Certificate
-	gone  bool // what is made for it now ends soon
+	gone  bool // what is made for it from now on ends soon
 }
 
 type identityKey struct{ gateway, certificate string }
@@ -24,11 +25,12 @@ func (k identityKey) compare(o identityKey) int {
 	return cmp.Or(strings.Compare(k.gateway, o.gateway), strings.Compare(k.certificate, o.certificate))
 }
 
-// Unusable is the Identity of a Gateway whose certificate cannot be shown: it reaches no backend over TLS.
+// Unusable is the Identity of a Gateway whose certificate cannot be used: it connects to no backend over TLS.
 var Unusable = &Identity{}
 
-// Identity returns the one of a Gateway and the key of its certificate, which is shown to backends from now on: connections that
-// showed another are used for no further request. It is the same one until KeepIdentities leaves it out.
+// Identity returns the Identity of a Gateway and the key of its certificate, which is used for backends from now on:
+// connections with another certificate are not used for further requests. It is the same until KeepIdentities is called
+// without it.
 func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Identity {
 	var gone []*Endpoint
 	defer func() {
@@ -50,7 +52,7 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 	}
 	i.shown = shown
 	bases := slices.Collect(maps.Values(s.backends))
-	for _, l := range s.leaving { // requests that had found them before show the same
+	for _, l := range s.leaving { // requests that had found these backends before use the same certificate
 		bases = append(bases, l.Backend)
 	}
 	for _, b := range bases {
@@ -61,7 +63,7 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 	return i
 }
 
-// sameCertificate compares the chains; the key is that of the first certificate.
+// sameCertificate compares the chains. The private key belongs to the first certificate.
 func sameCertificate(a, b *tls.Certificate) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -69,7 +71,8 @@ func sameCertificate(a, b *tls.Certificate) bool {
 	return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
 }
 
-// KeepIdentities forgets all Identities but those that are used. Requests that have found one before can use it for leaveFor.
+// KeepIdentities removes all Identities that are not used. Requests that have found one before can still use it for
+// leaveFor.
 func (s *Set) KeepIdentities(used map[*Identity]bool) {
 	var leaving []*Endpoint
 	s.mu.Lock()
@@ -92,8 +95,9 @@ func (s *Set) KeepIdentities(used map[*Identity]bool) {
 	}
 }
 
-// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, where it is an external hostname or shows a certificate of its own, or where i is nil;
-// nil where it must not be reached. It has the key and the totals of b.
+// As returns the backend as the requests of a Gateway reach it. It returns b itself if b does not use TLS, is an
+// external hostname or has a client certificate of its own, or if i is nil. It returns nil if the backend must not be
+// reached. The result has the key and the totals of b.
 func (b *Backend) As(i *Identity) *Backend {
 	if t := b.transport.Load(); i == nil || b.identity == i || t.tls == nil || t.own {
 		return b
@@ -107,13 +111,13 @@ func (b *Backend) As(i *Identity) *Backend {
 	return b.addVariant(i)
 }
 
-// PickAs is Pick for a request of a Gateway, which may have found b, as returned by As, while it was reached in cleartext: of one that is reached over TLS by now
-// it returns an endpoint that is shown what the Gateway shows. nil is also that there must be none; see AwaitHost.
+// PickAs is like Pick, for a request of a Gateway, which may have got b from As before b used TLS: if b uses TLS by
+// now, it returns an endpoint for the Gateway's certificate. It also returns nil if there must be none; see AwaitHost.
 func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
 	return b.PickForAs(i, seed, tried, nil)
 }
 
-// PickForAs is PickFor as PickAs is Pick.
+// PickForAs is to PickFor what PickAs is to Pick.
 func (b *Backend) PickForAs(i *Identity, seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	for {
 		as := b.As(i)
@@ -127,7 +131,7 @@ func (b *Backend) PickForAs(i *Identity, seed *uint64, tried *Tried, info *PickI
 	}
 }
 
-// variant returns the one for an Identity, nil where there is none yet.
+// variant returns the variant for an Identity, nil if there is none yet.
 func (b *Backend) variant(i *Identity) *Backend {
 	for _, v := range b.variantList() {
 		if v.identity == i {
@@ -137,7 +141,7 @@ func (b *Backend) variant(i *Identity) *Backend {
 	return nil
 }
 
-// variantList is not to be changed.
+// variantList returns the variants. The slice must not be changed.
 func (b *Backend) variantList() []*Backend {
 	if all := b.variants.Load(); all != nil {
 		return *all
@@ -175,13 +179,13 @@ func (b *Backend) addVariant(i *Identity) *Backend {
 	return v
 }
 
-// dropVariant forgets v, whose endpoints are gone; Set.mu is held.
+// dropVariant removes v, whose endpoints are gone. Set.mu must be held.
 func (b *Backend) dropVariant(v *Backend) {
 	all := slices.DeleteFunc(slices.Clone(b.variantList()), func(other *Backend) bool { return other == v })
 	b.variants.Store(&all)
 }
 
-// showing returns t for connections that show a certificate, whatever authorities the endpoint says it takes.
+// showing returns t with a client certificate, whatever authorities the endpoint accepts by its own account.
 func (t *transport) showing(c *tls.Certificate) *transport {
 	if t.tls == nil || t.own {
 		return t
@@ -189,7 +193,7 @@ func (t *transport) showing(c *tls.Certificate) *transport {
 	own := *t
 	own.client = c
 	own.tls = t.tls.Clone()
-	own.tls.ClientSessionCache = tls.NewLRUClientSessionCache(resumable) // a session stands for the certificate that it began with
+	own.tls.ClientSessionCache = tls.NewLRUClientSessionCache(resumable) // a session belongs to the certificate with which it began
 	own.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }
 	own.tunnel = own.tls.Clone()
 	own.tunnel.NextProtos = nil

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Hash is the state of a hash of what makes requests equal, which is the same in all proxies (FNV-1a of 64 bits). The zero value is of nothing.
+// Hash is the state of a hash by which equal requests are recognized. It is the same in all proxies (64-bit FNV-1a).
+// The zero value is the hash of nothing.
 type Hash uint64
 
 const (
@@ -15,19 +16,19 @@ const (
 	fnvPrime  = 0x100000001b3
 )
 
-// Add adds a part.
+// Add adds a part to the hash.
 func (h Hash) Add(part []byte) Hash {
 	h ^= fnvOffset
 	for _, b := range part {
 		h = (h ^ Hash(b)) * fnvPrime
 	}
-	return (h ^ Hash(len(part))) * fnvPrime // "a", "bc" are not "ab", "c"
+	return (h ^ Hash(len(part))) * fnvPrime // so that "a", "bc" differs from "ab", "c"
 }
 
-// Sum is the hash.
+// Sum returns the hash.
 func (h Hash) Sum() uint64 { return mix(uint64(h)) }
 
-// mix has each bit of the result depend on each of z (SplitMix64).
+// mix makes each bit of the result depend on each bit of z (SplitMix64).
 func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
@@ -42,16 +43,17 @@ func addressHash(a netip.AddrPort) uint64 {
 	return Hash(0).Add(b[:]).Sum()
 }
 
-// table is what a hash is looked up in (Maglev, section 3.4 of the paper of that name); immutable. Whoever has the same endpoints makes the same one.
+// table is the lookup table of a consistent hash (Maglev, section 3.4 of the paper of that name). It is immutable. The
+// same endpoints always result in the same table.
 type table struct {
 	addresses []netip.AddrPort // sorted
 	slots     []uint16         // indexes of addresses
 }
 
-// tableInput is what a table is made of.
+// tableInput is the input of newTable.
 type tableInput struct {
 	addresses []netip.AddrPort
-	weights   []float64 // nil where all are equal
+	weights   []float64 // nil if all are equal
 	size      int
 }
 
@@ -59,10 +61,11 @@ func (i *tableInput) same(o *tableInput) bool {
 	return i != nil && o != nil && i.size == o.size && slices.Equal(i.addresses, o.addresses) && slices.Equal(i.weights, o.weights)
 }
 
-// maxInTable is how many endpoints a table has at most: more would have no slot in any but the largest tables.
+// maxInTable is the largest number of endpoints in a table: more would have slots only in the largest tables.
 const maxInTable = math.MaxUint16
 
-// newTable takes 60 to 130 ns for each slot of a table of 65537, and up to 500 ns in one of 5 million, which no cache holds.
+// newTable takes 60 to 130 ns for each slot of a table of 65537 slots, and up to 500 ns in one of 5 million, which
+// exceeds all caches.
 func newTable(in *tableInput) *table {
 	t := &table{addresses: in.addresses}
 	n, size := len(in.addresses), uint64(in.size)
@@ -70,7 +73,7 @@ func newTable(in *tableInput) *table {
 		return t
 	}
 	t.slots = make([]uint16, size)
-	const free = math.MaxUint16 // which no index is
+	const free = math.MaxUint16 // not a valid index
 	for i := range t.slots {
 		t.slots[i] = free
 	}
@@ -79,7 +82,7 @@ func newTable(in *tableInput) *table {
 		h := addressHash(a)
 		next[i], skip[i] = uint32(h%size), uint32(mix(h+1)%(size-1)+1)
 	}
-	// take gives an endpoint the next slot that it prefers of those that are free.
+	// take gives an endpoint the first free slot in the order of its preference.
 	take := func(i int) {
 		at, step := next[i], skip[i]
 		for t.slots[at] != free {
@@ -103,7 +106,7 @@ func newTable(in *tableInput) *table {
 		}
 	}
 	for range size {
-		first := &turns[0] // as it is sorted, it is a heap already
+		first := &turns[0] // turns is sorted, and therefore already a heap
 		take(first.endpoint)
 		first.taken += greatest
 		first.pass()
@@ -112,18 +115,19 @@ func newTable(in *tableInput) *table {
 	return t
 }
 
-// tableTurn is when an endpoint takes its next slot of a table: in each round those with the greatest weight take one, and others in so many rounds as their weights say.
+// tableTurn is when an endpoint takes its next slot of a table: those with the greatest weight take one in each round,
+// and others in a number of rounds proportional to their weights.
 type tableTurn struct {
 	endpoint      int
-	weight, taken float64 // taken are its slots, in units of weight
+	weight, taken float64 // taken is its number of slots in units of weight
 	round         float64
 }
 
-// pass has the turn be in the next round in which the endpoint has a slot due.
+// pass advances to the next round in which the endpoint takes a slot.
 func (t *tableTurn) pass() {
 	before := t.round
 	t.round = max(before+1, math.Ceil(t.taken/t.weight))
-	for t.round-1 > before && (t.round-1)*t.weight >= t.taken { // whatever the division has rounded
+	for t.round-1 > before && (t.round-1)*t.weight >= t.taken { // correct the rounding of the division
 		t.round--
 	}
 	for t.round*t.weight < t.taken {
@@ -131,8 +135,8 @@ func (t *tableTurn) pass() {
 	}
 }
 
-// tableTurns is a heap: the next turn is the first. Not all endpoints are looked at in each round, since with weights that are far apart there are as many rounds as
-// slots.
+// tableTurns is a heap with the next turn first. Not every endpoint is visited in each round, since with very different
+// weights there are as many rounds as slots.
 type tableTurns []tableTurn
 
 func (t tableTurns) Len() int { return len(t) }
@@ -141,7 +145,7 @@ func (t tableTurns) Less(i, j int) bool {
 }
 func (t tableTurns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 
-// Push implements heap.Interface. No turn is added.
+// Push implements heap.Interface. It is never called.
 func (t *tableTurns) Push(any) { panic("a turn is added") }
 
 // Pop implements heap.Interface.
@@ -151,7 +155,7 @@ func (t *tableTurns) Pop() any {
 	return last
 }
 
-// lookup is a table with the endpoints of one list in the place of addresses; those that are not in the list are nil.
+// lookup is a table with the endpoints of one list in place of addresses; addresses that are not in the list are nil.
 type lookup struct {
 	*table
 	endpoints []*Endpoint
@@ -170,11 +174,12 @@ func newLookup(t *table, list []*Endpoint) *lookup {
 	return l
 }
 
-// maxSlots is how many slots of a table are looked at for an endpoint that is fit.
+// maxSlots is how many slots of a table are searched for a fit endpoint.
 const maxSlots = 64
 
-// byHash chooses the endpoint of a hash: that of its slot, or of the next slot with a fit one. Where none is found in maxSlots, or there is no table yet, the
-// endpoint with the highest hash together with it is chosen, the same one as long as the same ones are fit.
+// byHash chooses the endpoint of a hash: that of its slot, or of the next slot with a fit one. If there is none within
+// maxSlots slots, or no table yet, it chooses the endpoint whose own hash combined with h is highest, which is the same
+// as long as the same endpoints are fit.
 func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	if t := l.lookup.Load(); t != nil && len(t.slots) > 0 {
 		size := uint64(len(t.slots))
@@ -195,7 +200,7 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 			continue
 		}
 		score := float64(mix(h^e.hash)>>1) / (1 << 63)
-		switch { // the tried ones are the last resort, and before them those that fail
+		switch { // tried endpoints are the last resort, and before them the unfit ones
 		case tried.Has(e):
 		case !e.fit():
 			score++
@@ -209,34 +214,36 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	return best
 }
 
-// tables are what a backend has of tables; guarded by Set.mu. Its variants use them too.
+// tables is the state of a backend's tables. It is guarded by Set.mu. Its variants use the tables too.
 type tables struct {
 	current *table
-	made    *tableInput // of current
-	wanted  *tableInput // nil without a consistent hash, or a choice
-	asked   int         // the size that the policy asks for
-	size    int         // that there is room for, and which counts; 0 is none
+	made    *tableInput // input of current
+	wanted  *tableInput // nil without a consistent hash, or with fewer than two endpoints
+	asked   int         // the size that the policy configures
+	size    int         // the size used, for which there is room; 0 means none
 }
 
 const (
-	// smallTable is the size up to which the first table of a backend is made while the configuration is put in force, which takes about 10 ms, as long as all that
-	// are made for one update have no more than atOnce slots. Others, and all later ones, are made beside that: until then the one before is used, or none.
+	// smallTable is the largest size at which the first table of a backend is computed while the configuration is
+	// published, which takes about 10 ms, as long as the tables of one update together have at most atOnce slots.
+	// Larger ones, and all later ones, are computed in the background: until then the previous table is used, or none.
 	smallTable = 1 << 17
 	atOnce     = 1 << 22
-	// maxTableSlots bounds the slots of all tables together, of two bytes each, and those of larger ones than fallbackTable to half of that. A table for which there
-	// is no room is of fallbackTable slots, and without room for these none is made: each request looks at all endpoints then.
+	// maxTableSlots is the largest number of slots of all tables together, of two bytes each; tables larger than
+	// fallbackTable may use half of that. If there is no room for a table, it gets fallbackTable slots. If there is no
+	// room for these either, there is no table, and each request examines all endpoints.
 	maxTableSlots = 1 << 25
 	fallbackTable = 65537
 )
 
-// wantTable has the backend have a table for its usable endpoints; Set.mu is held.
+// wantTable requests a table for the backend's usable endpoints. Set.mu must be held.
 func (b *Backend) wantTable(usable []*Endpoint) {
 	settings := b.balancing.Load()
 	if b.base != nil || settings == nil || settings.Hash == nil {
 		return
 	}
 	t, s := &b.tables, b.set
-	if len(usable) < 2 { // there is nothing to choose
+	if len(usable) < 2 { // there is no choice
 		b.dropTable()
 		return
 	}
@@ -269,7 +276,8 @@ func (b *Backend) wantTable(usable []*Endpoint) {
 	}
 }
 
-// tableSize is how large a table the backend may have of the size that its policy asks for; 0 is none. Set.mu is held.
+// tableSize returns the size of the table that the backend may have if its policy configures asked slots; 0 means none.
+// Set.mu must be held.
 func (b *Backend) tableSize(asked int) int {
 	t, s := &b.tables, b.set
 	if t.size > 0 && t.asked == asked {
@@ -291,13 +299,14 @@ func (b *Backend) tableSize(asked int) int {
 	return t.size
 }
 
-// dropTable gives up what the backend has of tables; Set.mu is held.
+// dropTable releases the backend's tables. Set.mu must be held.
 func (b *Backend) dropTable() {
 	b.set.tableSlots -= b.tables.size
 	b.tables = tables{}
 }
 
-// hashWeights are those by which zones get their shares of a table, whatever the number of their endpoints; nil is that all are equal.
+// hashWeights returns the weights by which zones get their shares of a table, whatever the number of their endpoints;
+// nil means that all are equal.
 func hashWeights(list []*Endpoint, of map[string]uint32) []float64 {
 	if of == nil {
 		return nil
@@ -317,7 +326,7 @@ func hashWeights(list []*Endpoint, of map[string]uint32) []float64 {
 	return weights
 }
 
-// makeTables makes the tables that are wanted until there are none, one after the other.
+// makeTables computes the requested tables one after the other, until there are none.
 func (s *Set) makeTables() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -334,7 +343,7 @@ func (s *Set) makeTables() {
 		}
 		t := newTable(in)
 		s.mu.Lock()
-		if b.tables.wanted.same(in) { // else it is in the queue again
+		if b.tables.wanted.same(in) { // otherwise it is in the queue again
 			b.tables.current, b.tables.made = t, in
 			for _, each := range append([]*Backend{b}, b.variantList()...) {
 				list := each.list.Load()
@@ -347,7 +356,7 @@ func (s *Set) makeTables() {
 	}
 }
 
-// nextTable takes a backend off the queue; nil is that there is none, and makeTables ends.
+// nextTable takes a backend from the queue. It returns nil if there is none; then makeTables ends.
 func (s *Set) nextTable() (*Backend, *tableInput) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,23 +10,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Outlier detection as Envoy has it, by a PassiveHealthCheck.
+// Outlier detection by a PassiveHealthCheck, as in Envoy.
 const (
 	defaultConsecutive = 5
-	// percentageHosts is how many endpoints must have had percentageRequests requests each within an interval for failure percentages to count.
+	// percentageHosts is how many endpoints must have had percentageRequests requests each within an interval for
+	// failure percentages to be used.
 	percentageHosts    = 5
 	percentageRequests = 50
-	// maxEjectionTime bounds an ejection, but that it is never shorter than the base time.
+	// maxEjectionTime is the longest ejection, unless the base time is longer.
 	maxEjectionTime = 300 * time.Second
-	leastInterval   = 10 * time.Millisecond // between two sweeps, whatever a policy says
+	leastInterval   = 10 * time.Millisecond // shortest time between two sweeps, whatever a policy configures
 )
 
-// passive is a PassiveHealthCheck of one backend; immutable but for sweep.
+// passive is a PassiveHealthCheck of one backend. It is immutable except for sweep.
 type passive struct {
 	config   *config.PassiveHealthCheck
 	interval time.Duration
 	base     time.Duration
-	// How many in a row eject an endpoint; 0 is never.
+	// The numbers of consecutive failures that eject an endpoint; 0 means never.
 	errors5xx, gatewayErrors, localFailures uint32
 
 	sweep *task // guarded by Set.mu
@@ -60,21 +61,22 @@ func (p *passive) same(o *passive) bool {
 	return proto.Equal(p.config, o.config)
 }
 
-// outlier is what a PassiveHealthCheck knows of one endpoint.
+// outlier is the state of one endpoint for a PassiveHealthCheck.
 type outlier struct {
 	policy *passive
-	// In a row.
+	// Consecutive failures.
 	errors5xx, gatewayErrors, localFailures atomic.Uint32
-	// responses and requests since the last sweep: those that the endpoint has answered, and with a split those that it could have; and how many of
-	// them have failed.
+	// responses and requests since the last sweep, and how many of them failed: responses are those that the endpoint
+	// has answered; requests are counted with SplitLocalOriginErrors only, and include those that it could have
+	// answered.
 	responses, requests rate
 
-	// Guarded by backendHealth.ejecting.
+	// The fields below are guarded by backendHealth.ejecting.
 	until    time.Time // when the ejection ends
-	ejection int       // by which base time its next ejection is multiplied, less 1
+	ejection int       // 1 less than the factor of the base time of its next ejection
 }
 
-// rate counts outcomes.
+// rate counts outcomes and failures.
 type rate struct{ all, failed atomic.Uint32 }
 
 func (r *rate) count(failed bool) {
@@ -84,10 +86,10 @@ func (r *rate) count(failed bool) {
 	}
 }
 
-// take returns what was counted and begins anew.
+// take returns the counts and resets them.
 func (r *rate) take() (all, failed uint32) { return r.all.Swap(0), r.failed.Swap(0) }
 
-// responded takes in a status, which is that of a failure where there is no split.
+// responded handles a status. Without a split, it may stand for a failure to respond.
 func (o *outlier) responded(e *Endpoint, status int) {
 	if o.policy.config.SplitLocalOriginErrors {
 		if o.localFailures.Load() != 0 {
@@ -113,21 +115,21 @@ func (o *outlier) took(e *Endpoint, status int) {
 	}
 }
 
-// count counts in a rate, if rates matter.
+// count counts in a rate, if rates are used.
 func (o *outlier) count(r *rate, failed bool) {
 	if o.policy.config.FailurePercentageThreshold > 0 {
 		r.count(failed)
 	}
 }
 
-// reset spares the write where there is nothing to reset, since all cores write there.
+// reset writes only if necessary, since all cores write there.
 func reset(n *atomic.Uint32) {
 	if n.Load() != 0 {
 		n.Store(0)
 	}
 }
 
-// broken takes in a request without a response.
+// broken handles a request without a response.
 func (o *outlier) broken(e *Endpoint, f Failure) {
 	if !o.policy.config.SplitLocalOriginErrors {
 		o.took(e, f.status())
@@ -139,7 +141,7 @@ func (o *outlier) broken(e *Endpoint, f Failure) {
 	}
 }
 
-// connectFailed counts a connect that has failed, where a policy wants to know.
+// connectFailed counts a failed connect, if a policy uses that.
 func (e *Endpoint) connectFailed(timeout bool) {
 	o := e.health.outlier.Load()
 	if o == nil {
@@ -152,7 +154,7 @@ func (e *Endpoint) connectFailed(timeout bool) {
 	o.broken(e, f)
 }
 
-// ejectOutlier ejects the endpoint as far as the policy allows.
+// ejectOutlier ejects the endpoint if the policy allows it.
 func (e *Endpoint) ejectOutlier(o *outlier, why Ejection, now time.Time) {
 	h := e.health
 	g := h.backend
@@ -173,7 +175,7 @@ func (e *Endpoint) ejectOutlier(o *outlier, why Ejection, now time.Time) {
 	e.ejected(why)
 }
 
-// allows reports whether one endpoint more may be ejected; ejecting is held.
+// allows reports whether one more endpoint may be ejected. ejecting must be held.
 func (p *passive) allows(g *backendHealth) bool {
 	if g.outliers == 0 && p.config.AlwaysEjectOneEndpoint {
 		return true
@@ -181,7 +183,7 @@ func (p *passive) allows(g *backendHealth) bool {
 	return int64(g.outliers+1)*100 <= int64(p.config.MaxEjectionPercent)*g.usable.Load()
 }
 
-// ejectionTime returns for how long an endpoint is ejected that was so often before.
+// ejectionTime returns how long an endpoint is ejected that was ejected before times already.
 func (p *passive) ejectionTime(before int) time.Duration {
 	most := max(p.base, maxEjectionTime)
 	if int64(before) >= int64(most/p.base) {
@@ -190,7 +192,7 @@ func (p *passive) ejectionTime(before int) time.Duration {
 	return p.base * time.Duration(before+1)
 }
 
-// endOutlier ends an ejection; mu and ejecting are held.
+// endOutlier ends an ejection. mu and ejecting must be held.
 func (h *health) endOutlier() {
 	if h.marks.Load()&markOutlier != 0 {
 		h.backend.outliers--
@@ -198,7 +200,8 @@ func (h *health) endOutlier() {
 	}
 }
 
-// sweepOutliers ends ejections whose time is over, and ejects endpoints by the percentage of their requests that have failed since the last time.
+// sweepOutliers ends ejections whose time is over, and ejects endpoints by the percentage of their requests that have
+// failed since the last sweep.
 func (b *Backend) sweepOutliers(p *passive, now time.Time) {
 	var responses, requests []percentage
 	g := &b.health
@@ -229,7 +232,7 @@ func (b *Backend) sweepOutliers(p *passive, now time.Time) {
 	p.ejectByPercentage(requests, EjectedByLocalOriginPercentage, now)
 }
 
-// percentage is how many requests to an endpoint have failed within an interval.
+// percentage is the share of requests to an endpoint that have failed within an interval.
 type percentage struct {
 	endpoint *Endpoint
 	outlier  *outlier
@@ -255,8 +258,8 @@ func (p *passive) ejectByPercentage(list []percentage, why Ejection, now time.Ti
 	}
 }
 
-// setPassive puts a PassiveHealthCheck in force, nil for none; Set.mu is held. One that differs from that before begins with what is known of
-// nothing: ejections end, those that came without a policy too.
+// setPassive publishes a PassiveHealthCheck; nil means none. Set.mu must be held. If it differs from the previous one,
+// all state is reset: ejections end, including those without a policy.
 func (b *Backend) setPassive(next *passive) {
 	g := &b.health
 	before := g.passive
@@ -281,7 +284,7 @@ func (b *Backend) setPassive(next *passive) {
 	}
 }
 
-// setOutlier has the endpoint watched by a PassiveHealthCheck, nil for none.
+// setOutlier sets the PassiveHealthCheck that watches the endpoint; nil means none.
 func (h *health) setOutlier(p *passive) {
 	h.backend.ejecting.Lock()
 	defer h.backend.ejecting.Unlock()

@@ -10,44 +10,48 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/proxyprotocol"
 )
 
-// A backend may want to be told whose connection it gets, by a PROXY header, or to be sent requests in the version of HTTP that their clients speak. Then connections to an
-// endpoint are not the same for all requests: there is an Endpoint for each kind of client within the endpoint, with connections of its own. It counts nothing itself.
+// A backend may require a PROXY header that names the client, or requests in the HTTP version of their clients. Then
+// connections to an endpoint differ by client: within the endpoint there is an Endpoint for each kind of client, with
+// its own connections. It has no counters of its own.
 
-// For is whom a connection is for: what differs must not share one.
+// For identifies the client that a connection is for. Requests with different values must not share a connection.
 type For struct {
-	// Client is who has sent the request, and Listener where it came to; a Client that is not valid is the gateway itself.
+	// Client is the address of the client, and Listener the address at which its request arrived. An invalid Client
+	// means the gateway itself.
 	Client, Listener netip.AddrPort
-	// HTTP2 tells that requests are to be sent by HTTP/2 where the backend has what its clients have.
+	// HTTP2 means that requests are sent over HTTP/2 if the backend uses the protocol of the client.
 	HTTP2 bool
 }
 
-// maxWithin bounds the Endpoints within one. Beyond it connections are made for one request each.
+// maxWithin is the largest number of Endpoints within one. Beyond it, connections are made for one request each.
 const maxWithin = 4096
 
-// within are the Endpoints within one.
+// within holds the Endpoints within one.
 type within struct {
 	mu        sync.Mutex
 	endpoints map[For]*Endpoint
-	lookedAt  int64         // the Set's clock when there was no room last
-	speaking  [2]*transport // by version of HTTP, HTTP/2 last; nil before they are needed
+	lookedAt  int64         // the Set's clock when there was last no room
+	speaking  [2]*transport // for HTTP/1.1 and HTTP/2; nil before they are needed
 }
 
-// inner is what an Endpoint within another has.
+// inner is the additional state of an Endpoint within another.
 type inner struct {
 	whole *Endpoint
 	client,
 	listener netip.AddrPort
-	used atomic.Int64 // the Set's clock when For returned it last
-	// dropped tells that For does not return it any more: connections are closed when they are given back.
+	used atomic.Int64 // the Set's clock when At last returned it
+	// dropped means that At does not return it any more: connections are closed when they are released.
 	dropped atomic.Bool
 }
 
-// DiffersByClient reports whether connections to the endpoint are not the same for all clients: At returns those for one.
+// DiffersByClient reports whether connections to the endpoint differ by client. Then At returns the endpoint for one
+// client.
 func (e *Endpoint) DiffersByClient() bool {
 	return e.transport.header != config.ProxyHeader_PROXY_HEADER_NONE || e.transport.clientProtocol
 }
 
-// At returns the endpoint as it is reached for a client. It is e itself unless DiffersByClient. It is used for connections alone: requests are counted with e.
+// At returns the endpoint for a client. It is e itself unless DiffersByClient. It is used for connections only:
+// requests are counted by e.
 func (e *Endpoint) At(f For) *Endpoint {
 	t := e.transport
 	if t.header == config.ProxyHeader_PROXY_HEADER_NONE {
@@ -92,7 +96,7 @@ func (e *Endpoint) At(f For) *Endpoint {
 	return in
 }
 
-// whole is the endpoint within which this is one, or itself.
+// whole returns the endpoint within which e is, or e itself.
 func (e *Endpoint) whole() *Endpoint {
 	if e.inner != nil {
 		return e.inner.whole
@@ -100,7 +104,7 @@ func (e *Endpoint) whole() *Endpoint {
 	return e
 }
 
-// innerList are the Endpoints within this one.
+// innerList returns the Endpoints within e.
 func (e *Endpoint) innerList() (all []*Endpoint) {
 	if !e.DiffersByClient() || e.inner != nil {
 		return nil
@@ -113,7 +117,7 @@ func (e *Endpoint) innerList() (all []*Endpoint) {
 	return all
 }
 
-// innerCount adds up a figure of the Endpoints within this one.
+// innerCount returns the sum of a number over the Endpoints within e.
 func (e *Endpoint) innerCount(of func(*Endpoint) int64) (n int64) {
 	for _, in := range e.innerList() {
 		n += of(in)
@@ -121,7 +125,8 @@ func (e *Endpoint) innerCount(of func(*Endpoint) int64) (n int64) {
 	return n
 }
 
-// dropUnused forgets Endpoints that have no connection and that nobody has asked for since the last Sweep; mu is held.
+// dropUnused removes Endpoints that have no connections and were not returned by At since the last Sweep. mu must be
+// held.
 func (w *within) dropUnused(since int64) {
 	for f, in := range w.endpoints {
 		if in.inner.used.Load() < since && in.unused() {
@@ -136,7 +141,7 @@ func (e *Endpoint) unused() bool {
 	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && e.dials.hungry.Load() == 0 && e.sharing.hungry.Load() == 0
 }
 
-// drop has connections be closed when they are given back.
+// drop makes connections be closed when they are released.
 func (e *Endpoint) drop() {
 	e.inner.dropped.Store(true)
 	for _, c := range e.own.retire() {
@@ -144,7 +149,7 @@ func (e *Endpoint) drop() {
 	}
 }
 
-// sweepWithin is Sweep for the Endpoints within e.
+// sweepWithin sweeps the Endpoints within e.
 func (e *Endpoint) sweepWithin(limits sweepLimits) {
 	for _, in := range e.innerList() {
 		in.sweep(limits)
@@ -156,23 +161,23 @@ func (e *Endpoint) sweepWithin(limits sweepLimits) {
 	}
 }
 
-// retireWithin ends waits for the Endpoints within e.
+// retireWithin ends the waits in the Endpoints within e.
 func (e *Endpoint) retireWithin() {
 	for _, in := range e.innerList() {
 		in.dropBlocked()
 	}
 }
 
-// isDropped reports whether connections are for one request each.
+// isDropped reports whether each connection is for one request only.
 func (e *Endpoint) isDropped() bool { return e.inner != nil && e.inner.dropped.Load() }
 
-// PrefersHTTP2 reports whether requests of the gateway itself are sent by HTTP/2 where the backend takes it.
+// PrefersHTTP2 reports whether requests of the gateway itself are sent over HTTP/2 if the backend supports it.
 func (e *Endpoint) PrefersHTTP2() bool {
 	t := e.transport
 	return t.http2 || t.tls != nil && t.upgrade == ""
 }
 
-// header is what the endpoint's connections begin with; nil is nothing.
+// header returns the PROXY header of the endpoint's connections; nil if there is none.
 func (e *Endpoint) header() []byte {
 	var client, listener netip.AddrPort
 	if e.inner != nil {
@@ -187,10 +192,11 @@ func (e *Endpoint) header() []byte {
 	return nil
 }
 
-// speaking returns t for requests of clients that speak HTTP/2, or do not. Over TLS a backend may choose HTTP/1.1 for the former, as it is offered both.
+// speaking returns t for requests of clients that use HTTP/2, or do not. With TLS, a backend that is offered both may
+// choose HTTP/1.1.
 func (t *transport) speaking(http2 bool) *transport {
 	own := *t
-	if t.upgrade != "" { // whose requests are sent by HTTP/1.1 whatever their clients speak
+	if t.upgrade != "" { // its requests are sent over HTTP/1.1, whatever their clients use
 		return &own
 	}
 	if t.tls == nil {

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// maxPreconnect is the most that is made of BackendConnections.preconnect_per_endpoint_percent.
+// maxPreconnect is the largest value of BackendConnections.preconnect_per_endpoint_percent that is used.
 const maxPreconnect = 300
 
-// maxSpare bounds how many spare connections to an endpoint are being made at a time.
+// maxSpare is the largest number of spare connections to an endpoint that are made at a time.
 const maxSpare = 8
 
-// preconnect makes spare connections, so that there are as many as a percentage of the requests in flight needs, and follows each request that is given a connection.
+// preconnect makes spare connections so that there are as many as a percentage of the requests in flight needs. It is
+// called for each request that got a connection.
 func (e *Endpoint) preconnect() {
 	s := e.settings()
-	if s == nil || s.preconnect <= 100 || e.inner != nil { // requests are not counted there
+	if s == nil || s.preconnect <= 100 || e.inner != nil { // requests are not counted within an Endpoint
 		return
 	}
-	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time finds out how it does
+	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time tries the endpoint then
 		return
 	}
-	if e.backend.root().breaker.starved.Load() > 0 { // who waits for the limit on all connections comes first
+	if e.backend.root().breaker.starved.Load() > 0 { // requests that wait for the limit on all connections come first
 		return
 	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100
@@ -37,7 +38,7 @@ func (e *Endpoint) preconnect() {
 	}
 }
 
-// dialSpare makes a connection that idles then, or is given to who waits.
+// dialSpare makes a connection, which becomes idle or is given to a waiting request.
 func (e *Endpoint) dialSpare() {
 	defer e.spares.Add(-1)
 	defer func() {
@@ -51,7 +52,7 @@ func (e *Endpoint) dialSpare() {
 	if err != nil {
 		return
 	}
-	if e.speaksHTTP2(c) { // the backend has changed its mind since it chose HTTP/1.1
+	if e.speaksHTTP2(c) { // the backend now chooses HTTP/2, after it chose HTTP/1.1 before
 		e.sharing.mu.Lock()
 		defer e.sharing.mu.Unlock()
 		e.sharing.exclusive.Store(false)
@@ -61,7 +62,7 @@ func (e *Endpoint) dialSpare() {
 	c.idle()
 }
 
-// preconnectShared makes one more connection where those that are there do not carry so many streams.
+// preconnectShared makes one more connection if the existing ones cannot carry want streams.
 func (e *Endpoint) preconnectShared(want int64) {
 	h := &e.sharing
 	var room int64
@@ -81,7 +82,7 @@ func (e *Endpoint) preconnectShared(want int64) {
 	}
 }
 
-// idle makes a connection available that was not used since it was made.
+// idle makes a new, unused connection available.
 func (c *Conn) idle() {
 	c.released = c.endpoint.backend.set.clock.Load()
 	c.giveBack()
