@@ -19,17 +19,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/orca"
 )
 
-// Load reports that do not come with responses are asked for by a stream of xds.service.orca.v3.OpenRcaService to each endpoint (gRFC A51), over a connection of
-// its own: that of requests may speak HTTP/1.1, or lead to another port.
+// Load reports that are not part of responses are requested by a stream of xds.service.orca.v3.OpenRcaService to each
+// endpoint (gRFC A51), over a connection of its own: connections for requests may use HTTP/1.1 or lead to another port.
 
 const (
-	// A stream that has ended is begun again after a pause, which grows up to maxReportPause while none brings a report.
+	// A stream that has ended is opened again after a pause, which grows up to maxReportPause as long as no report
+	// arrives.
 	minReportPause = time.Second
 	maxReportPause = 2 * time.Minute
-	// maxReport bounds a message in bytes.
+	// maxReport is the largest message in bytes.
 	maxReport = 64 << 10
 
-	grpcPrefix        = 5 // of a message: whether it is compressed, and its length
+	grpcPrefix        = 5 // size of a message's prefix: the compressed flag and the length
 	grpcUnimplemented = "12"
 )
 
@@ -45,7 +46,8 @@ var (
 	errReportMessage   = errors.New("the endpoint has sent what is no load report")
 )
 
-// askForReports has the endpoint be asked for load reports as a load balancer says, which may be nil, and no longer as one before did; Set.mu is held.
+// askForReports requests load reports from the endpoint as a load balancer is configured, which may be nil, and ends
+// earlier requests for them. Set.mu must be held.
 func (e *Endpoint) askForReports(l *Balancing) {
 	if e.stopReports != nil {
 		e.stopReports()
@@ -60,7 +62,7 @@ func (e *Endpoint) askForReports(l *Balancing) {
 	go e.followReports(ctx, ask)
 }
 
-// followReports takes in reports until ctx ends.
+// followReports processes reports until ctx ends.
 func (e *Endpoint) followReports(ctx context.Context, ask *config.OutOfBandReports) {
 	s := e.backend.set
 	defer func() {
@@ -87,7 +89,7 @@ func (e *Endpoint) followReports(ctx context.Context, ask *config.OutOfBandRepor
 		if errors.Is(err, errNoReportService) {
 			pause = max(pause, maxReportPause)
 		}
-		wait := time.NewTimer(pause - pause/5 + rand.N(pause/5*2+1)) // endpoints that end together are not asked together
+		wait := time.NewTimer(pause - pause/5 + rand.N(pause/5*2+1)) // so that endpoints whose streams end together are not asked together
 		select {
 		case <-ctx.Done():
 			wait.Stop()
@@ -98,7 +100,7 @@ func (e *Endpoint) followReports(ctx context.Context, ask *config.OutOfBandRepor
 	}
 }
 
-// streamReports takes in the reports of one stream, and returns how many they were when it has ended.
+// streamReports processes the reports of one stream. When the stream has ended, it returns their number.
 func (e *Endpoint) streamReports(ctx context.Context, ask *config.OutOfBandReports) (n int, err error) {
 	s := e.backend.set
 	at := e.address
@@ -119,7 +121,7 @@ func (e *Endpoint) streamReports(ctx context.Context, ask *config.OutOfBandRepor
 				nc.Close()
 			}
 		}()
-		client.Serve() //nolint:errcheck // the stream tells of it
+		client.Serve() //nolint:errcheck // the stream returns the error
 	}()
 	defer client.Close()
 	defer context.AfterFunc(ctx, client.Close)()
@@ -169,7 +171,7 @@ func (e *Endpoint) streamReports(ctx context.Context, ask *config.OutOfBandRepor
 	}
 }
 
-// dialReports makes the connection, by TLS where requests are sent by that. That it fails says nothing of the endpoint.
+// dialReports makes the connection, with TLS if requests use it. An error does not affect the endpoint's health.
 func (e *Endpoint) dialReports(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.backend.set.options.ConnectTimeout)
 	defer cancel()
@@ -195,7 +197,7 @@ func (e *Endpoint) dialReports(ctx context.Context, at netip.AddrPort) (net.Conn
 	return secured, nil
 }
 
-// reportStatus returns the error that a response ends with, nil for none.
+// reportStatus returns the error with which a response ends, nil if there is none.
 func reportStatus(r *message.Response, section *message.Fields) error {
 	contentType, _ := r.Header.Get("content-type")
 	code, _ := section.Get("grpc-status")
@@ -210,7 +212,7 @@ func reportStatus(r *message.Response, section *message.Fields) error {
 	return nil
 }
 
-// readReport waits for a message; io.EOF is the end of the stream.
+// readReport waits for a message. It returns io.EOF at the end of the stream.
 func readReport(stream io.Reader) ([]byte, error) {
 	var prefix [grpcPrefix]byte
 	if _, err := io.ReadFull(stream, prefix[:]); err != nil {

@@ -10,19 +10,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// A RetryBudget bounds the retries of requests to a Service, by all rules and ports together (GEP-3388): in a sliding interval there may be a percentage as many
-// as there were requests of clients, and in any case a minimum rate. A request is counted when it comes to the backend, and each of its retries as one.
-// To count a request takes one atomic addition; a retry, which is rare, takes a lock.
+// A RetryBudget limits the retries of requests to a Service, for all rules and ports together (GEP-3388): within a
+// sliding interval, retries may be a percentage of the requests of clients, and in any case a minimum rate. A request
+// is counted when it is sent to the backend, and each of its retries counts as one. Counting a request takes one atomic
+// addition; a retry, which is rare, takes a lock.
 type RetryBudget struct {
-	requests window // of requests
+	requests window // requests of clients
 	mu       sync.Mutex
 	settings *retrySettings // guarded by mu
 	retries  window         // over the same interval as requests; guarded by mu
-	recent   window         // the same retries, over the interval of the minimum; guarded by mu
-	users    int            // Backends that have it; guarded by Set.mu
+	recent   window         // the same retries, over the interval of the minimum rate; guarded by mu
+	users    int            // number of Backends that use it; guarded by Set.mu
 }
 
-// retrySettings are a config.RetryBudget.
+// retrySettings is a compiled config.RetryBudget.
 type retrySettings struct {
 	percent, least     int64
 	interval, leastFor time.Duration
@@ -34,7 +35,7 @@ const (
 	maxRetryInterval = time.Hour
 )
 
-// parseRetryBudget checks the part of a Backend; nil is that there is none.
+// parseRetryBudget validates and compiles the budget of a Backend. It returns nil if there is none.
 func parseRetryBudget(b *config.Backend) (*retrySettings, error) {
 	c := b.RetryBudget
 	if c == nil {
@@ -47,7 +48,7 @@ func parseRetryBudget(b *config.Backend) (*retrySettings, error) {
 	return s, nil
 }
 
-// set puts settings in force; counts of an interval of another length are forgotten.
+// set publishes settings. Counts are reset if the length of their interval changes.
 func (b *RetryBudget) set(s *retrySettings) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,10 +63,10 @@ func (b *RetryBudget) set(s *retrySettings) {
 	}
 }
 
-// Request counts a request of a client, of which retries may follow.
+// Request counts a request of a client.
 func (b *RetryBudget) Request() { b.requests.add(now()) }
 
-// Retry reports whether a request may be tried again, and counts it if so.
+// Retry reports whether a request may be tried again, and counts the retry if so.
 func (b *RetryBudget) Retry() bool { return b.retry(now()) }
 
 func (b *RetryBudget) retry(at int64) bool {
@@ -80,20 +81,20 @@ func (b *RetryBudget) retry(at int64) bool {
 	return true
 }
 
-// windowParts is into how many parts an interval is divided, of which one is forgotten at a time.
+// windowParts is the number of parts of an interval, which expire one at a time.
 const windowParts = 32
 
-// window counts events over a sliding interval. add and sum may be called at the same time. Its zero value is not ready.
+// window counts events over a sliding interval. add and sum may be called concurrently. start must be called first.
 type window struct {
-	part  atomic.Int64 // how long a part is, in nanoseconds
-	mu    sync.Mutex   // for who begins a part
+	part  atomic.Int64 // length of a part in nanoseconds
+	mu    sync.Mutex   // held to begin a part
 	parts [windowParts]struct {
-		at    atomic.Int64 // the number of the part since the process began; 0 is none
+		at    atomic.Int64 // number of the part, counted from the start of the process; 0 means none
 		count atomic.Int64
 	}
 }
 
-// start forgets all, and counts over an interval from then on.
+// start resets the counts, and sets the interval.
 func (w *window) start(interval time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +110,7 @@ func (w *window) add(now int64) {
 	p := &w.parts[at%windowParts]
 	if p.at.Load() != at {
 		w.mu.Lock()
-		if p.at.Load() != at { // later, where start has changed what a part is
+		if p.at.Load() != at { // it may be later if start has changed the length of parts
 			p.count.Store(0)
 			p.at.Store(at)
 		}
@@ -118,7 +119,7 @@ func (w *window) add(now int64) {
 	p.count.Add(1)
 }
 
-// sum is how many events there were in the last interval, less a part of it at most.
+// sum returns how many events there were in the last interval, which is shorter by up to one part.
 func (w *window) sum(now int64) (n int64) {
 	last := now/w.part.Load() + 1
 	for i := range w.parts {
@@ -132,10 +133,10 @@ func (w *window) sum(now int64) (n int64) {
 
 var began = time.Now()
 
-// now is a monotonic clock in nanoseconds.
+// now returns a monotonic clock in nanoseconds.
 func now() int64 { return int64(time.Since(began)) }
 
-// RetryBudget is what bounds the retries of requests to the backend; nil where nothing does.
+// RetryBudget returns the budget that limits the retries of requests to the backend; nil if there is none.
 func (b *Backend) RetryBudget() *RetryBudget {
 	if b.base != nil {
 		b = b.base
@@ -143,7 +144,8 @@ func (b *Backend) RetryBudget() *RetryBudget {
 	return b.budget.Load()
 }
 
-// setBudget gives a Backend the budget of its Service, with settings, or takes it away where they are nil; s.mu is held.
+// setBudget gives a Backend the budget of its Service with settings, or removes it if settings is nil. s.mu must be
+// held.
 func (s *Set) setBudget(b *Backend, service string, settings *retrySettings) {
 	old := b.budget.Load()
 	if settings != nil {
@@ -169,7 +171,7 @@ func (s *Set) setBudget(b *Backend, service string, settings *retrySettings) {
 	}
 }
 
-// serviceOf is whose budget a Backend shares: a Service's, or an XBackend's.
+// serviceOf returns the Service or XBackend whose budget a Backend shares.
 func serviceOf(c *config.Backend) string {
 	kind, _, _ := strings.Cut(c.Key, "/")
 	return kind + "/" + c.Namespace + "/" + c.Name

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roundTrip sends a request and waits for its response inside one RawConn.Read: the
-// poller is armed before the request goes out, so that no read is made just to
-// learn that nothing has come yet (net.Conn makes one for each wait). The calls are
-// raw: the socket does not block, so the scheduler need not know of them.
+// roundTrip sends a request and waits for its response within one RawConn.Read: the poller is armed before the request
+// is sent, so that no read is needed only to learn that nothing has arrived yet (net.Conn makes one for each wait). The
+// calls are raw: the socket does not block, so the scheduler need not know of them.
 type roundTrip struct {
 	step    func(fd uintptr) bool
 	wait    func(fd uintptr) bool
@@ -23,7 +22,7 @@ type roundTrip struct {
 	sent    bool
 	stale   bool
 	buffer  Buffer
-	into    []byte // ReadMore only
+	into    []byte // only for ReadMore
 	n       int
 	errno   syscall.Errno
 	peek    [1]byte
@@ -43,12 +42,12 @@ func (t *roundTrip) init() {
 				t.written = n
 			}
 			if t.written < t.size {
-				return true // a short write is finished outside
+				return true // a short write is completed outside
 			}
 			if reused {
 				return false
 			}
-			// On a fresh connection the backend may have spoken before the poller was armed.
+			// On a new connection the backend may have sent data before the poller was armed.
 		}
 		return t.take(fd)
 	}
@@ -58,7 +57,7 @@ func (t *roundTrip) init() {
 	}
 }
 
-// take reads into the buffer; false is that nothing is there, and the buffer is given back for the wait.
+// take reads into the buffer. It returns false if nothing has arrived; then it gives the buffer back for the wait.
 func (t *roundTrip) take(fd uintptr) bool {
 	into := t.buffer.Take()
 	t.n, t.errno = read(fd, into)
@@ -69,7 +68,7 @@ func (t *roundTrip) take(fd uintptr) bool {
 	return true
 }
 
-// result is what a wait for the backend has brought.
+// result returns the result of a wait for the backend.
 func (t *roundTrip) result() (int, error) {
 	switch {
 	case t.errno != 0:
@@ -101,9 +100,9 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	return t.result()
 }
 
-// WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
-// An error of the write is not reported: if the response cannot be read either, that is. A
-// reused connection that is not Alive gives ErrStale, and nothing is written.
+// WriteRead writes head and body, which may be nil, and reads the first bytes of the response. An error of the write is
+// not returned: if the response cannot be read either, that error is. If a reused connection is not Alive, it returns
+// ErrStale and writes nothing.
 func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	if c.secure != nil && c.secure.trip != nil {
 		return c.secure.trip.writeRead(head, body, b)
@@ -135,7 +134,7 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 		return 0, ErrStale
 	case written < len(head)+len(body):
 		if written < len(head) {
-			c.Conn.Write(head[written:]) //nolint:errcheck // shows when the response is read
+			c.Conn.Write(head[written:]) //nolint:errcheck // an error occurs again when the response is read
 			written = len(head)
 		}
 		if rest := body[written-len(head):]; len(rest) > 0 {
@@ -146,19 +145,19 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	return t.result()
 }
 
-// ReadMore reads what has come already, without waiting; 0 where nothing has.
+// ReadMore reads what has already arrived, without waiting. It returns 0 if nothing has.
 func (c *Conn) ReadMore(into []byte) int {
 	if c.plain {
 		return 0
 	}
-	n, _ := c.readNow(into) // an error comes again with the next read
+	n, _ := c.readNow(into) // an error occurs again with the next read
 	return n
 }
 
-// readsNow tells that readNow knows whether anything has come.
+// readsNow reports that readNow works on this system.
 const readsNow = true
 
-// readNow reads from the socket what has come already; errNothingYet is that nothing has.
+// readNow reads what has already arrived at the socket. It returns errNothingYet if nothing has.
 func (c *Conn) readNow(into []byte) (int, error) {
 	t := &c.roundTrip
 	if t.look == nil {
@@ -176,7 +175,7 @@ func (c *Conn) readNow(into []byte) (int, error) {
 	return t.result()
 }
 
-// writeNow writes what the socket takes at once, and returns how much that is.
+// writeNow writes what the socket takes at once, and returns the number of bytes.
 func (c *Conn) writeNow(b []byte) (n int) {
 	raw := c.probe.rawConn()
 	if raw == nil {
@@ -186,7 +185,7 @@ func (c *Conn) writeNow(b []byte) (n int) {
 	part.SetLen(len(b))
 	msg := unix.Msghdr{Iov: &part}
 	msg.SetIovlen(1)
-	raw.Control(func(fd uintptr) { //nolint:errcheck // then nothing is written
+	raw.Control(func(fd uintptr) { //nolint:errcheck // on an error nothing is written
 		if sent, errno := send(fd, &msg); errno == 0 {
 			n = sent
 		}
@@ -194,13 +193,13 @@ func (c *Conn) writeNow(b []byte) (n int) {
 	return n
 }
 
-// send and read call what is for sockets alone: that passes less of the kernel than write, writev and read
-// do, which was 8 % of a small request's CPU.
+// send and read use system calls for sockets only: these run through less of the kernel than write, writev and read,
+// which took 8 % of a small request's CPU time.
 func send(fd uintptr, msg *unix.Msghdr) (int, syscall.Errno) {
 	for {
 		var n uintptr
 		var errno syscall.Errno
-		if msg.Iovlen == 1 { // cheaper still
+		if msg.Iovlen == 1 { // cheaper than sendmsg
 			n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(msg.Iov.Base)), uintptr(msg.Iov.Len),
 				unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		} else {

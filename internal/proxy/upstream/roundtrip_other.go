@@ -5,24 +5,24 @@ package upstream
 // roundTrip has no state on this system.
 type roundTrip struct{}
 
-// WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
-// An error of the write is not reported: if the response cannot be read either, that is. A
-// reused connection that is not Alive gives ErrStale, and nothing is written.
+// WriteRead writes head and body, which may be nil, and reads the first bytes of the response. An error of the write is
+// not returned: if the response cannot be read either, that error is. If a reused connection is not Alive, it returns
+// ErrStale and writes nothing.
 func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	return c.writeReadPlain(head, body, b)
 }
 
-// ReadMore reads what has come already, without waiting; here nothing ever has.
+// ReadMore reads what has already arrived, without waiting. On this system it always returns 0.
 func (c *Conn) ReadMore([]byte) int { return 0 }
 
 // ReadInto waits for more of a response.
 func (c *Conn) ReadInto(b Buffer) (int, error) { return c.Conn.Read(b.Take()) }
 
-// readsNow tells that readNow knows whether anything has come.
+// readsNow reports that readNow works on this system.
 const readsNow = false
 
-// readNow never knows that anything has come.
+// readNow always returns errNothingYet.
 func (c *Conn) readNow([]byte) (int, error) { return 0, errNothingYet }
 
-// writeNow writes nothing: the system cannot be asked not to wait.
+// writeNow writes nothing, because there are no writes without waiting.
 func (c *Conn) writeNow([]byte) int { return 0 }

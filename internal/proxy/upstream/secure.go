@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// secure is what a connection over TLS has besides.
+// secure is the additional state of a TLS connection.
 type secure struct {
 	tls  *tls.Conn
 	wire wire
 	look [1]byte
-	// trip is how a request is sent and its response waited for; nil where it is by way of net.Conn, see writeReadPlain.
+	// trip sends requests and waits for their responses; nil if that is done through net.Conn, see writeReadPlain.
 	trip *secureTrip
 }
 
-// wire is what TLS reads from and writes to: the socket, and where nobody may wait only what has come there already, and what it takes at once.
+// wire is the connection below TLS: the socket or, when nothing may wait, only what has already arrived there and what
+// it takes at once.
 type wire struct {
 	*net.TCPConn
 	conn    *Conn
 	looking bool
-	// idle tells that quiet looks, and untaken that the socket did not take what TLS had to say then.
+	// idle means that quiet is running, and untaken that the socket did not take what TLS wrote meanwhile.
 	idle, untaken bool
-	// ended tells that the socket's stream has ended. TLS gives io.EOF for that too, between two records, and not only for a
-	// close_notify, behind which it reads no more.
+	// ended means that the socket's stream has ended. TLS returns io.EOF for that too, between two records, and not
+	// only for a close_notify, after which it reads no more.
 	ended bool
 }
 
@@ -43,10 +44,10 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write waits for the peer only on behalf of a request, which has its own bounds. TLS writes by itself too: an answer to a KeyUpdate (RFC 8446 section 4.6.3), which
-// the peer need not take, an alert, and what ends the connection.
+// Write waits for the peer only on behalf of a request, which has its own deadline. TLS also writes by itself: the
+// answer to a KeyUpdate (RFC 8446 section 4.6.3), which the peer need not take, an alert, and close_notify.
 func (w *wire) Write(b []byte) (int, error) {
-	closed := w.conn.closed.Load() // first: who closes the connection may do so while another uses it
+	closed := w.conn.closed.Load() // first, because the connection may be closed while another goroutine uses it
 	if !closed && !w.idle {
 		return w.TCPConn.Write(b)
 	}
@@ -60,7 +61,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, os.ErrDeadlineExceeded
 }
 
-// nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
+// nothingYet is a temporary error, so that crypto/tls keeps the part of a record that it has and can be called again.
 type nothingYet struct{ error }
 
 func (nothingYet) Timeout() bool   { return true }
@@ -68,8 +69,8 @@ func (nothingYet) Temporary() bool { return true }
 
 var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
 
-// quiet tells, without ever waiting, whether nothing came for whoever uses the connection. What concerns TLS alone, such as a
-// session ticket (RFC 8446 section 4.6.1), is taken in and answered.
+// quiet reports, without ever waiting, whether no data has arrived. It processes and answers what concerns only TLS,
+// such as a session ticket (RFC 8446 section 4.6.1).
 func (s *secure) quiet() bool {
 	w := &s.wire
 	w.idle, w.untaken = true, false
@@ -78,16 +79,17 @@ func (s *secure) quiet() bool {
 	return n == 0 && !w.untaken && errors.Is(err, errNothingYet)
 }
 
-// close ends the connection without waiting for the peer, or for others who do. Its end is said where there is room for that.
+// close ends the connection without waiting for the peer or for other goroutines that use it. It sends close_notify if
+// there is room for it.
 func (s *secure) close() error {
-	s.wire.SetWriteDeadline(longAgo) //nolint:errcheck // a broken socket has nobody wait
+	s.wire.SetWriteDeadline(longAgo) //nolint:errcheck // on a broken socket nothing waits
 	return s.tls.Close()
 }
 
-// longAgo as a deadline interrupts a write that waits.
+// longAgo is a deadline that interrupts a blocked write.
 var longAgo = time.Unix(1, 0)
 
-// readNow reads what has come already; errNothingYet is that no data has.
+// readNow reads what has already arrived. It returns errNothingYet if no data has.
 func (s *secure) readNow(into []byte) (int, error) {
 	s.wire.looking = true
 	n, err := s.tls.Read(into)
@@ -95,7 +97,7 @@ func (s *secure) readNow(into []byte) (int, error) {
 	return n, err
 }
 
-// handshake makes c a connection over TLS; limit bounds it, and ctx ends it.
+// handshake performs the TLS handshake on c until limit or until ctx ends.
 func (c *Conn) handshake(ctx context.Context, socket *net.TCPConn, config *tls.Config, limit time.Time) error {
 	s := &secure{}
 	s.wire = wire{TCPConn: socket, conn: c}
@@ -112,7 +114,7 @@ func (c *Conn) handshake(ctx context.Context, socket *net.TCPConn, config *tls.C
 	return nil
 }
 
-// speaksHTTP2 tells what the backend chose by ALPN.
+// speaksHTTP2 reports whether the backend chose HTTP/2 by ALPN.
 func (c *Conn) speaksHTTP2() bool {
 	return c.secure != nil && c.secure.tls.ConnectionState().NegotiatedProtocol == protocolHTTP2
 }

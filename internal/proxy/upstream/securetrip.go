@@ -1,11 +1,11 @@
 package upstream
 
-// secureTrip is roundTrip over TLS: the poller is armed before the request goes out, so that no read is made just to learn that nothing has
-// come yet, and no memory is held for the wait.
+// secureTrip is roundTrip over TLS: the poller is armed before the request is sent, so that no read is needed only to
+// learn that nothing has arrived yet, and no buffer is held during the wait.
 type secureTrip struct {
 	c          *Conn
 	s          *secure
-	step       func(fd uintptr) bool // made once
+	step       func(fd uintptr) bool // created once
 	head, body []byte
 	buffer     Buffer
 	sent       bool
@@ -14,7 +14,7 @@ type secureTrip struct {
 	err        error
 }
 
-// newSecureTrip returns nil where the system cannot read without waiting.
+// newSecureTrip returns nil if the system cannot read without waiting.
 func newSecureTrip(c *Conn, s *secure) *secureTrip {
 	if !readsNow || c.probe.rawConn() == nil {
 		return nil
@@ -26,7 +26,7 @@ func newSecureTrip(c *Conn, s *secure) *secureTrip {
 			if reused := t.send(); t.stale || reused {
 				return t.stale
 			}
-			// On a fresh connection the backend may have spoken before the poller was armed.
+			// On a new connection the backend may have sent data before the poller was armed.
 		}
 		t.n, t.err = s.readNow(t.buffer.Take())
 		if t.n == 0 && t.err == errNothingYet {
@@ -38,14 +38,15 @@ func newSecureTrip(c *Conn, s *secure) *secureTrip {
 	return t
 }
 
-// send writes the request, unless a connection that was used before turns out stale, and reports whether nothing can have come before that.
+// send writes the request, unless a reused connection turns out to be stale. It reports whether the connection is
+// reused, so that nothing can have arrived before.
 func (t *secureTrip) send() (reused bool) {
 	if t.c.Reused && !t.c.Alive() {
 		t.stale = true
 		return true
 	}
 	if _, err := t.s.tls.Write(t.head); err == nil && len(t.body) > 0 {
-		t.s.tls.Write(t.body) //nolint:errcheck // shows when the response is read
+		t.s.tls.Write(t.body) //nolint:errcheck // an error occurs again when the response is read
 	}
 	return t.c.Reused
 }
@@ -61,7 +62,7 @@ func (t *secureTrip) read(b Buffer) (int, error) {
 	return t.n, t.err
 }
 
-// writeRead is Conn.WriteRead.
+// writeRead implements Conn.WriteRead.
 func (t *secureTrip) writeRead(head, body []byte, b Buffer) (int, error) {
 	t.head, t.body, t.buffer, t.sent, t.stale, t.n, t.err = head, body, b, false, false, 0, nil
 	err := t.c.probe.rawConn().Read(t.step)

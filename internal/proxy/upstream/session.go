@@ -12,10 +12,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
-// CountSession counts a request of a persistent session.
+// CountSession counts a request with session persistence.
 func (b *Backend) CountSession(s observe.Session) { b.totals().sessions[s].Add(1) }
 
-// Sessions says how sessions with the backend persist where the rule says nothing of it; nil is that they do not.
+// Sessions returns the session persistence of the backend, for rules that do not configure it; nil if there is none.
 func (b *Backend) Sessions() *session.Settings {
 	if b.base != nil {
 		b = b.base
@@ -23,14 +23,17 @@ func (b *Backend) Sessions() *session.Settings {
 	return b.sessions.Load()
 }
 
-// SessionID is what tokens name the backend by: the same for all that are reached by the same port of a Service.
+// SessionID returns the ID of the backend in session tokens. It is the same for all backends that are the same port of
+// a Service.
 func (b *Backend) SessionID() uint64 { return b.sessionID }
 
-// SessionID is what tokens name the endpoint by: who is behind the address where that is known, else the address.
+// SessionID returns the ID of the endpoint in session tokens: of the pod or other object behind the address if that is
+// known, otherwise of the address.
 func (e *Endpoint) SessionID() uint64 { return e.sessionID.Load() }
 
-// SessionEndpointAs returns the endpoint of an ID for a request of a Gateway, see PickAs, a terminating one too. nil is that it is not there any more, or that its last
-// connect failed a moment ago, or a policy has found it unhealthy, and there are others, or that it is barred.
+// SessionEndpointAs returns the endpoint with an ID for a request of a Gateway, see PickAs. It may be terminating. It
+// returns nil if the endpoint no longer exists or is barred, or if there are others and its last connect failed a
+// moment ago or a policy has found it unhealthy.
 func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 	for {
 		as := b.As(i)
@@ -52,7 +55,7 @@ func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 	}
 }
 
-// newEndpointList makes a list that is complete.
+// newEndpointList returns a complete list.
 func newEndpointList(all, usable []*Endpoint) *endpointList {
 	l := &endpointList{all: all, usable: usable, bySession: slices.Clone(all)}
 	slices.SortFunc(l.bySession, func(a, b *Endpoint) int { return cmp.Compare(a.SessionID(), b.SessionID()) })
@@ -61,7 +64,8 @@ func newEndpointList(all, usable []*Endpoint) *endpointList {
 
 func backendSessionID(key string) uint64 { return shortHash([]byte(config.ServicePort(key))) }
 
-// endpointSessionID is of config.Endpoint.identity and the port, or of the address.
+// endpointSessionID returns the hash of config.Endpoint.identity and the port, or of the address if there is no
+// identity.
 func endpointSessionID(identity uint64, address netip.AddrPort) uint64 {
 	b := make([]byte, 0, 64)
 	if identity != 0 {

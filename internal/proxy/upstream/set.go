@@ -1,24 +1,21 @@
-// Package upstream keeps one state per endpoint of a backend, shared by all
-// routes that refer to it: which endpoints there are, how many requests each has
-// in flight, its connections. It exists so that 256 rules to one Service share
-// one pool and one opinion of every endpoint, and so that an endpoint can come
-// and go without touching a route.
+// Package upstream keeps one state per endpoint of a backend, shared by all routes that refer to it: which endpoints
+// exist, how many requests each has in flight, and its connections. It exists so that 256 rules for one Service share
+// one pool and one health state of every endpoint, and so that endpoints can be added and removed without changing a
+// route.
 //
-// A request picks an endpoint (Backend.Pick), counts itself there (Begin, End),
-// takes an idle connection (Endpoint.Idle) or a place on one that carries the streams
-// of many requests (Endpoint.Place), else has one made (Endpoint.Connect), and
-// gives it back (Conn.Release, Shared.Leave) or closes it (Conn.Close). None of these but
-// Connect allocates or waits for another request's I/O. There are no timers per
-// connection: the engine calls Set.Sweep about once a second.
+// A request picks an endpoint (Backend.Pick), counts itself there (Begin, End), takes an idle connection
+// (Endpoint.Idle) or a place on a shared one (Endpoint.Place), or makes a connection (Endpoint.Connect), and releases
+// it (Conn.Release, Shared.Leave) or closes it (Conn.Close). None of these except Connect allocates or waits for
+// another request's I/O. There are no timers per connection: the engine calls Set.Sweep about once a second.
 //
-// Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
+// Whether a connection is shared is configured, or chosen by the endpoint by ALPN. Both kinds are in the same pool.
 //
-// What becomes of requests is reported to the endpoint (Endpoint.Responded, Endpoint.Broken), by which, and by checks of its own where a policy has them,
-// it is judged whether others are sent to it (Endpoint.fit).
+// The outcomes of requests are reported to the endpoint (Endpoint.Responded, Endpoint.Broken). By these, and by active
+// checks if a policy configures them, it is decided whether further requests are sent to it (Endpoint.fit).
 //
-// It knows of the HTTP of requests only which version is spoken, and imports config and denial, of the proxy http2, orca, resolve, proxyprotocol and what looks at sockets, and the standard
-// library (and x/sys for the one system call that looks at an idle socket); never
-// translate, a source or k8s.io.
+// The package only knows the HTTP version of requests. It imports config and denial, of the proxy http2, orca, resolve,
+// proxyprotocol and the packages for sockets, and the standard library (and x/sys for the system call that checks an
+// idle socket). It must never import translate, a source or k8s.io.
 package upstream
 
 import (
@@ -43,61 +40,64 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxIdle is more than what is in flight to one endpoint, but for floods: under a load that needs more connections
-	// than are kept, requests dial anew without end, which costs more than they do and uses up the
-	// ports. What is not needed any more goes by DefaultIdleTimeout.
+	// DefaultMaxIdle exceeds the requests in flight to one endpoint except under overload: with a lower limit, requests
+	// that need more connections than are kept would dial again and again, which costs more than idle connections do
+	// and uses up the ports. Unused connections are closed after DefaultIdleTimeout.
 	DefaultMaxIdle = 16384
-	// DefaultIdleTimeout is below the 60 s and 75 s after which common servers
-	// and the load balancers in front of them close an idle connection, so that
-	// we are the side that closes and a request seldom meets a dying connection.
-	// Servers with a shorter limit are caught by Sweep, Conn.Alive and the retry
-	// on a reused connection.
+	// DefaultIdleTimeout is below the 60 s and 75 s after which common servers and load balancers close an idle
+	// connection, so that the gateway is the side that closes, and a request rarely gets a connection that is being
+	// closed. Servers with a shorter limit are handled by Sweep, Conn.Alive and the retry on a reused connection.
 	DefaultIdleTimeout    = 50 * time.Second
 	DefaultConnectTimeout = 5 * time.Second
-	// DefaultMaxDials is what a backend's queue for connections takes, mostly (SOMAXCONN was 128, and is 4096).
+	// DefaultMaxDials is the usual length of a backend's accept queue (SOMAXCONN was 128, and is 4096).
 	DefaultMaxDials = 512
-	// DefaultMaxWaiting is what 512 dials at a time get done within the connect timeout, even over a slow network.
+	// DefaultMaxWaiting is how many connections 512 dials at a time can make within the connect timeout, even over a
+	// slow network.
 	DefaultMaxWaiting = 4096
 )
 
-// avoidFor is how long an endpoint is passed over after a failed connect: long
-// enough that a burst does not pay for each discovery, short enough that a
-// restarted server is used at once.
+// avoidFor is how long an endpoint is avoided after a failed connect: long enough that a burst of requests does not try
+// it again and again, short enough that a restarted server is used at once.
 const avoidFor = time.Second
 
-// Options of a Set; the zero value means the defaults.
+// Options configures a Set. The zero value means the defaults.
 type Options struct {
-	// MaxIdle is the number of idle connections kept per endpoint; negative keeps none.
+	// MaxIdle is the largest number of idle connections per endpoint. A negative value means none.
 	MaxIdle int
-	// IdleTimeout closes a connection that idled for that long, to the precision
-	// of the interval between two Sweeps.
+	// IdleTimeout is how long a connection may be idle before it is closed, to the precision of the interval between
+	// two Sweeps.
 	IdleTimeout time.Duration
-	// ConnectTimeout bounds one dial.
+	// ConnectTimeout is the longest time of one dial.
 	ConnectTimeout time.Duration
 	// MaxDials is how many connections to one endpoint are made at a time, MaxWaiting how many requests wait for a
-	// connection to it, or for a place on one that is shared. Tunnels count, and have three quarters of either at most.
+	// connection to it, or for a place on a shared one. Tunnels are included, and may have at most three quarters of
+	// either.
 	MaxDials, MaxWaiting int
-	// MaxOpen bounds the connections to all endpoints together, in use or idle, of which one Backend may have seven eighths; 0 is no bound.
+	// MaxOpen is the largest number of connections to all endpoints together, in use or idle, of which one Backend may
+	// have seven eighths; 0 means no limit.
 	MaxOpen int
-	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
-	// systems other than Linux: for diagnosis, it costs a little more.
+	// PlainIO makes connections be read and written only through net.Conn, as on systems other than Linux. It is for
+	// diagnosis and costs a little more.
 	PlainIO bool
-	// HTTP2 is for connections that are shared; Freed and Gone are ours.
+	// HTTP2 configures shared connections. Freed and Gone are set by the Set.
 	HTTP2 http2.ClientOptions
-	// Certificate finds what Backends show by its key, nil for what is not there. It is called by Apply alone; nil finds nothing.
+	// Certificate returns the client certificate with a key, nil if it does not exist. Only Apply calls it. If it is
+	// nil, there are no certificates.
 	Certificate func(key string) *tls.Certificate
-	// Resolver finds the endpoints of Backends that are external hostnames; with nil these have none. It is the caller's, and may be closed once the Set is.
+	// Resolver finds the endpoints of Backends that are external hostnames. If it is nil, these have none. It belongs
+	// to the caller, and may be closed after the Set.
 	Resolver *resolve.Resolver
-	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
+	// Logger logs why TLS to an endpoint failed, once for each second that it is avoided. If it is nil, nothing is
+	// logged.
 	Logger *slog.Logger
-	// Output is where health checks are logged whose policy names no file; nil is the standard output.
+	// Output is where health checks are logged whose policy names no file. nil means standard output.
 	Output io.Writer
-	// NoHealthChecks leaves out the health checks of policies, for a Set that sends nothing.
+	// NoHealthChecks disables the health checks of policies, for a Set that sends nothing.
 	NoHealthChecks bool
-	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
+	// Panicked is called by the deferred function that has recovered a panic. It may be nil.
 	Panicked func(where string, v any)
 
-	reportPause time.Duration // for tests; 0 is minReportPause
+	reportPause time.Duration // for tests; 0 means minReportPause
 }
 
 func (o Options) withDefaults() Options {
@@ -119,25 +119,25 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Set holds all backends by key. Its methods may be called at the same time,
-// except Sweep, which is one goroutine's.
+// Set holds all backends by key. Its methods may be called concurrently, except Sweep, which only one goroutine may
+// call.
 type Set struct {
 	options Options
-	// clock is the time of the last Sweep in Unix nanoseconds; a coarse clock, so
-	// that releasing a connection does not ask the system for the time.
+	// clock is the time of the last Sweep in Unix nanoseconds: a coarse clock, so that releasing a connection does not
+	// read the system's clock.
 	clock atomic.Int64
-	// recent is the time of the Sweep before that: what was released since is less than two intervals old.
+	// recent is the time of the Sweep before: what was released since then is less than two intervals old.
 	recent atomic.Int64
 
 	sockets  atomic.Int64 // connections that are open or being made
 	eviction eviction
 
-	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
+	applying sync.Mutex // held by Apply, and locked before mu; guards trusted
 	trusted  authorities
 
-	watching sync.Mutex // held while hosts come to be watched, or not any more; taken before the Resolver's own and never with mu
+	watching sync.Mutex // held while watches of hosts begin or end; locked before the Resolver's own lock and never together with mu
 
-	mu         sync.Mutex // guards backends, closed and every Backend's known and list changes
+	mu         sync.Mutex // guards backends, closed, and every Backend's changes of known and list
 	backends   map[string]*Backend
 	leaving    []leavingBackend
 	identities map[identityKey]*Identity
@@ -146,20 +146,20 @@ type Set struct {
 
 	// tick is the time of the last UpdateWeights in Unix nanoseconds.
 	tick     atomic.Int64
-	zone     atomic.Pointer[string]     // see SetZone; nil is ""
-	balanced atomic.Pointer[[]*Backend] // those that UpdateWeights looks at; replaced with mu held, nil is none
-	// tableQueue are the backends that makeTables is to make tables for; guarded by mu, and so is whether it runs.
+	zone     atomic.Pointer[string]     // see SetZone; nil means ""
+	balanced atomic.Pointer[[]*Backend] // used by UpdateWeights; replaced with mu held; nil means none
+	// tableQueue are the backends for which makeTables is to compute tables; guarded by mu, as is makingTables.
 	tableQueue   []*Backend
 	makingTables bool
-	tableSlots   int       // of all tables that are wanted; guarded by mu
-	slotsMade    int       // by the present Apply
-	timetable    timetable // of health checks
+	tableSlots   int       // of all requested tables; guarded by mu
+	slotsMade    int       // by the current Apply
+	timetable    timetable // for health checks
 	checks       checkQueue
 	eventLogs    eventLogs
 
-	widening http2.Widening // of the windows of streams to backends
+	widening http2.Widening // the windows of streams to backends
 	open     connList
-	sweep    []*Backend // Sweep's own memory
+	sweep    []*Backend // memory of Sweep
 }
 
 // NewSet returns an empty Set.
@@ -172,17 +172,16 @@ func NewSet(options Options) *Set {
 	return s
 }
 
-// Apply takes the Backends, Endpoints and Authorities out of an update and leaves the other
-// resources alone. Nothing is sent to a Backend with fields that are unknown here. It checks the upserts first: with an error
-// nothing has changed but that the Authorities are known.
-// A Backend whose protocol or TLS has changed loses its connections as if all its endpoints were new.
-// An endpoint that stays (same address and port) keeps its state and its
-// connections; one that goes closes its idle connections at once, and those in
-// use when they are released. Backend and Endpoints of one key may come in any order.
+// Apply applies the Backends, Endpoints and Authorities of an update and ignores the other resources. Nothing is sent
+// to a Backend with unknown fields. Apply validates the upserts first: if it returns an error, nothing has changed
+// except that the Authorities are known. A Backend whose protocol or TLS settings have changed loses its connections as
+// if all its endpoints were new. An endpoint that stays (same address and port) keeps its state and its connections.
+// One that is removed closes its idle connections at once, and those in use when they are released. The Backend and the
+// Endpoints of a key may be applied in any order.
 func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	for _, r := range upserts { // wherever they stand, Backends refer to them
+	for _, r := range upserts { // whatever their position, because Backends refer to them
 		if a := r.GetAuthorities(); a != nil && config.CheckKnown(r) == nil {
 			s.trusted.add(a)
 		}
@@ -249,7 +248,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
-			if b.host != nil { // of an external hostname they come from DNS
+			if b.host != nil { // the endpoints of an external hostname come from DNS
 				continue
 			}
 			b.hasEndpoints = true
@@ -266,7 +265,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		gone, leaving = append(gone, ended...), append(leaving, left...)
 	}
 	gone = append(gone, s.endLeaving(0)...)
-	if s.closed { // late configuration must not open what Close has shut
+	if s.closed { // late configuration must not undo Close
 		for _, b := range s.backends {
 			gone = append(gone, b.replace(nil)...)
 		}
@@ -283,7 +282,8 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	return nil
 }
 
-// newTransport reads a Backend. Without the certificate that is to be shown nothing is sent: the backend would not know who that is.
+// newTransport compiles the transport of a Backend. If its client certificate is missing, nothing is sent: the backend
+// could not identify the gateway.
 func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	t, err := newTransport(b, &s.trusted)
 	if err != nil {
@@ -291,7 +291,7 @@ func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	}
 	key := b.GetTls().GetCertificate()
 	if key == "" {
-		t.own = b.ExternalHostname != nil // whoever may name a host must not use the Gateway's identity there
+		t.own = b.ExternalHostname != nil // the owner of a hostname must not be able to use the Gateway's identity there
 		return t, nil
 	}
 	if s.options.Certificate == nil {
@@ -306,7 +306,8 @@ func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	return t, nil
 }
 
-// showAnew has Backends show the certificates of an update that take the place of others, and returns the endpoints that are gone; s.mu is held.
+// showAnew updates Backends whose client certificates an update replaces, and returns the endpoints that are gone. s.mu
+// must be held.
 func (s *Set) showAnew(upserts []*config.Resource) (gone []*Endpoint) {
 	changed := map[string]bool{}
 	for _, r := range upserts {
@@ -322,15 +323,15 @@ func (s *Set) showAnew(upserts []*config.Resource) (gone []*Endpoint) {
 		if key := c.GetTls().GetCertificate(); key == "" || !changed[key] || b.unread {
 			continue
 		}
-		if t, err := s.newTransport(c); err == nil { // else it is refused already
+		if t, err := s.newTransport(c); err == nil { // on an error it has already been refused
 			gone = append(gone, b.setTransport(t)...)
 		}
 	}
 	return gone
 }
 
-// Refused is called for a Backend for which Apply has returned an error. Where it asks for TLS, and the one before did not, nothing is sent to its endpoints: the
-// version before must not stay.
+// Refused must be called for a Backend for which Apply has returned an error. If it configures TLS and its previous
+// version did not, nothing is sent to its endpoints from now on, since the previous version must not stay in use.
 func (s *Set) Refused(c *config.Backend) {
 	if c.Tls == nil {
 		return
@@ -346,24 +347,25 @@ func (s *Set) Refused(c *config.Backend) {
 	}
 }
 
-// leaveFor is how long the endpoints of a Backend that was removed can be used by requests that had found it before. A request may wait as long for
-// its client to send the beginning of a body.
+// leaveFor is how long requests that had found a Backend before it was removed can still use its endpoints. A request
+// may wait that long for its client to send the beginning of a body.
 const leaveFor = time.Minute
 
-// maxLeaving bounds how many such endpoints there are: whoever edits a route may have Backends come and go as often. Beyond it the Backends that were
-// removed first end early.
+// maxLeaving is the largest number of such endpoints: a user who edits a route may add and remove Backends as often.
+// Beyond it, those that were removed first end early.
 const maxLeaving = 4096
 
 // leavingBackend is a Backend that was removed.
 type leavingBackend struct {
 	*Backend
-	at int64 // the Set's clock when it was
+	at int64 // the Set's clock when it was removed
 }
 
-// endLeaving takes those out that were removed up to a moment, or that are too many, and returns their endpoints; s.mu is held.
+// endLeaving removes the leaving Backends that were removed at or before a time, or that are too many, and returns
+// their endpoints. s.mu must be held.
 func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
 	n, kept := len(s.leaving), 0
-	for ; n > 0; n-- { // the newest come last
+	for ; n > 0; n-- { // the newest are at the end
 		b := s.leaving[n-1]
 		for range b.everyEndpoint() {
 			kept++
@@ -382,7 +384,7 @@ func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
 	return gone
 }
 
-// backend returns the entry of key, made if need be; s.mu is held.
+// backend returns the Backend of a key, which it creates if necessary. s.mu must be held.
 func (s *Set) backend(key string) *Backend {
 	b := s.backends[key]
 	if b == nil {
@@ -394,8 +396,8 @@ func (s *Set) backend(key string) *Backend {
 	return b
 }
 
-// remove forgets one resource, and returns the endpoints that go with it: those that have gone, and those of a Backend of which nothing is left, which
-// can be used for leaveFor; s.mu is held.
+// remove removes one resource. It returns the endpoints that are gone, and those of a Backend of which nothing is left,
+// which can be used for leaveFor. s.mu must be held.
 func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endpoint) {
 	b := s.backends[id.Key]
 	if b == nil {
@@ -430,9 +432,8 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	return gone, leaving
 }
 
-// Get returns the backend of a key, nil where neither its Backend nor its
-// Endpoints are there. The pointer follows later updates until both are removed;
-// a minute after that, or earlier where many are removed, it has no endpoints.
+// Get returns the backend of a key, nil if neither its Backend nor its Endpoints exist. The result reflects later
+// updates until both are removed. A minute after that, or earlier if many are removed, it has no endpoints.
 func (s *Set) Get(key string) *Backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -451,9 +452,8 @@ func (s *Set) Backends() []*Backend {
 	return list
 }
 
-// Sweep closes the connections that idled too long and those that their peer
-// closed or spoke on while they idled. Call it about once a second; its argument is also the
-// clock by which idle time is counted. It never holds up a request for more than a few
+// Sweep closes the connections that have been idle too long, and idle ones that the peer has closed or sent data on. It
+// must be called about once a second. now is also the clock for idle times. It delays a request by no more than a few
 // system calls.
 func (s *Set) Sweep(now time.Time) {
 	s.mu.Lock()
@@ -477,11 +477,11 @@ func (s *Set) Sweep(now time.Time) {
 			e.sweep(limits)
 		}
 	}
-	clear(s.sweep) // keep no removed backend alive
+	clear(s.sweep) // so that no removed backend stays in memory
 }
 
-// Close ends the Set: every connection is closed, idle or in use, backends have no
-// endpoints any more and dialling fails. Drain before.
+// Close ends the Set: every connection is closed, idle or in use, backends have no endpoints any more, and dialling
+// fails. Drain before calling it.
 func (s *Set) Close() {
 	var gone []*Endpoint
 	s.mu.Lock()
@@ -502,13 +502,13 @@ func (s *Set) Close() {
 	s.open.closeAll()
 }
 
-// parsedEndpoint is a config.Endpoint whose address has been read.
+// parsedEndpoint is a config.Endpoint with its address parsed.
 type parsedEndpoint struct {
 	address     netip.AddrPort
 	terminating bool
 	sessionID   uint64
 	zone        string
-	born        int64 // Endpoint.born, where it is known
+	born        int64 // see Endpoint.born; if known
 }
 
 func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {

@@ -9,38 +9,39 @@ import (
 )
 
 const (
-	// spreadAt is how often cores must have met at an endpoint since the last Sweep for it to be
-	// spread: below, waiting for each other costs them less than a ten-thousandth of their time.
+	// spreadAt is how many times cores must have met at an endpoint since the last Sweep for it to be spread: below,
+	// waiting for each other costs them less than a ten-thousandth of their time.
 	spreadAt = 1000
-	// spreadOver is the least number of cores that gain by it: between two, a cache line travels in the
-	// time that the larger bookkeeping takes.
+	// spreadOver is the least number of cores for which spreading pays: with fewer, moving a cache line between them is
+	// no slower than the additional bookkeeping.
 	spreadOver = 4
-	// gatherBelow is with how few requests since the last Sweep it is gathered again. So an endpoint
-	// that few requests go to is known exactly by all of them.
+	// gatherBelow is the number of requests since the last Sweep below which a spread endpoint is gathered again, so
+	// that the load of an endpoint with few requests is known exactly.
 	gatherBelow = 1000
-	// unreported is by how many requests in flight a core may differ from what it has reported to the others.
+	// unreported is the largest number of requests in flight by which a core may differ from what it has reported to
+	// the others.
 	unreported = 8
 )
 
-// shard is where the requests of one core find an endpoint's idle connections and count themselves. An
-// endpoint has one for all cores, until they are seen to wait for each other there.
+// shard is where the requests of one core find an endpoint's idle connections and are counted. An endpoint has one for
+// all cores, until these are found to wait for each other there.
 type shard struct {
 	mu      sync.Mutex // guards idle and retired
-	idle    []*Conn    // a stack: the last released is the next taken, so a quiet pool shrinks
-	retired bool       // the endpoint is no longer in the configuration
+	idle    []*Conn    // a stack: the last released is taken first, so that an unused pool shrinks
+	retired bool       // the endpoint was removed from the configuration
 
-	count atomic.Int64  // len(idle), to be read without mu
-	busy  atomic.Int64  // requests in flight beyond Endpoint.inFlight; may be below 0
-	begun atomic.Uint64 // requests since the last Sweep; of a core's shard only
+	count atomic.Int64  // len(idle), readable without mu
+	busy  atomic.Int64  // requests in flight in addition to Endpoint.inFlight; may be negative
+	begun atomic.Uint64 // requests since the last Sweep; only in a core's shard
 }
 
-// coreShard is a shard that shares no cache line with another, of which the hardware fetches two at a time.
+// coreShard is a shard padded so that no two share a cache line; the hardware fetches two lines at a time.
 type coreShard struct {
 	shard
 	_ [64]byte
 }
 
-// take takes the connection that was put there last, nil where there is none or it was released before since.
+// take takes the connection that was released last. It returns nil if there is none or it was released before since.
 func (s *shard) take(since int64) *Conn {
 	if s.count.Load() == 0 {
 		return nil
@@ -57,7 +58,7 @@ func (s *shard) take(since int64) *Conn {
 	return c
 }
 
-// keep puts c on the stack; false is that the shard takes no more.
+// keep puts c on the stack. It returns false if the shard takes no more.
 func (s *shard) keep(c *Conn, limit int) bool {
 	s.mu.Lock()
 	room := !s.retired && len(s.idle) < limit
@@ -69,7 +70,7 @@ func (s *shard) keep(c *Conn, limit int) bool {
 	return room
 }
 
-// retire takes no connections from now on, and returns those that are there.
+// retire makes the shard take no more connections, and returns the present ones.
 func (s *shard) retire() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +80,8 @@ func (s *shard) retire() []*Conn {
 	return all
 }
 
-// Begin counts a request as in flight; End ends that. Call Begin right after
-// Pick, before a connection is asked for, so that a slow connect counts too.
+// Begin counts a request as in flight until End. It must be called right after Pick, before a connection is requested,
+// so that a slow connect counts too.
 func (e *Endpoint) Begin() {
 	if e.suspect.Load() != notSuspect || e.health.marks.Load()&markEjected != 0 {
 		e.tries()
@@ -97,7 +98,7 @@ func (e *Endpoint) Begin() {
 	}
 }
 
-// End is the counterpart of Begin.
+// End ends the request counted by Begin.
 func (e *Endpoint) End() {
 	if e.spread.Load() {
 		e.countNearby(&e.coreShards()[e.here()].shard, -1)
@@ -106,16 +107,16 @@ func (e *Endpoint) End() {
 	e.inFlight.Add(-1)
 }
 
-// countNearby counts in this core's shard. Requests begin and end at about the same rate, so that it seldom has
-// to tell the others.
+// countNearby counts in this core's shard. Requests begin and end at about the same rate, so the shard rarely has to
+// report to the shared count.
 func (e *Endpoint) countNearby(s *shard, n int64) {
 	if b := s.busy.Add(n); (b >= unreported || b <= -unreported) && s.busy.CompareAndSwap(b, 0) {
 		e.inFlight.Add(b)
 	}
 }
 
-// load is how many requests are in flight, as far as this core knows: exactly where the endpoint is
-// not spread, and else what the others have told of theirs.
+// load returns how many requests are in flight, as far as this core knows: exactly if the endpoint is not spread,
+// otherwise with what other cores have reported.
 func (e *Endpoint) load() int64 {
 	n := e.inFlight.Load()
 	if e.spread.Load() {
@@ -124,10 +125,11 @@ func (e *Endpoint) load() int64 {
 	return n
 }
 
-// here is the number of this core's shard.
+// here returns the index of this core's shard.
 func (e *Endpoint) here() uint32 { return cores.Here() & uint32(len(e.coreShards())-1) }
 
-// coreShards are those made when the endpoint was first spread; a power of two, or none.
+// coreShards returns the shards created when the endpoint was first spread; their number is a power of two. It is empty
+// if it never was.
 func (e *Endpoint) coreShards() []coreShard {
 	if p := e.shards.Load(); p != nil {
 		return *p
@@ -135,13 +137,13 @@ func (e *Endpoint) coreShards() []coreShard {
 	return nil
 }
 
-// Idle takes the connection that was released last, or returns nil; where the endpoint is spread, the one that
-// was released last by this core, or any other. It may have died since; see Conn.Alive.
+// Idle takes the idle connection that was released last, or returns nil. If the endpoint is spread, it prefers one that
+// this core has released. The connection may have been closed since; see Conn.Alive.
 func (e *Endpoint) Idle() *Conn { return e.idleSince(math.MinInt64) }
 
-// IdleRecent is Idle for a request that may not be sent again: between a look at the connection and the arrival of the request the
-// endpoint may close it, which it does after a time of its own and when it ends. So it gives only what was in use a moment
-// ago, which is less than two intervals between Sweeps, and nothing of an endpoint that is terminating.
+// IdleRecent is like Idle, for a request that may not be sent again: between the check of the connection and the
+// arrival of the request the endpoint may close it, because of its own timeout or because it ends. So it only returns
+// connections that were used less than two Sweep intervals ago, and none of a terminating endpoint.
 func (e *Endpoint) IdleRecent() *Conn {
 	if e.terminating.Load() {
 		return nil
@@ -160,18 +162,18 @@ func (e *Endpoint) idleSince(since int64) *Conn {
 				return nil
 			}
 		}
-		if c.worn() { // it has become so while it idled
+		if c.worn() { // it has become so while it was idle
 			c.Close()
 			continue
 		}
-		c.Reused = true // or it has idled since it was made, which is the same
+		c.Reused = true // a connection that has been idle since it was made needs the same checks
 		e.preconnect()
 		return c
 	}
 }
 
-// idleNearby looks at all shards, from this core's on. The first seldom is empty for long, because a
-// connection comes back to where a request ends.
+// idleNearby searches all shards, beginning with this core's. That one is rarely empty for long, because a connection
+// returns to the core on which a request ends.
 func (e *Endpoint) idleNearby(since int64) *Conn {
 	shards := e.coreShards()
 	for i, from := 0, int(e.here()); i < len(shards); i++ {
@@ -182,7 +184,7 @@ func (e *Endpoint) idleNearby(since int64) *Conn {
 	return nil
 }
 
-// keep makes c available to others; false if it must be closed instead.
+// keep makes c available to other requests. It returns false if c must be closed instead.
 func (e *Endpoint) keep(c *Conn) bool {
 	most := e.backend.set.options.MaxIdle
 	if !e.spread.Load() {
@@ -198,7 +200,7 @@ func (e *Endpoint) keep(c *Conn) bool {
 	return false
 }
 
-// share is the part that shard i of n has of the idle connections that an endpoint may keep.
+// share returns how many of the idle connections that an endpoint may keep belong to shard i of n.
 func share(most, n, i int) int {
 	limit := most / n
 	if i < most%n {
@@ -207,8 +209,7 @@ func share(most, n, i int) int {
 	return limit
 }
 
-// balance spreads the endpoint where cores have met often, and gathers it where they have no cause to meet. It is
-// Sweep's.
+// balance spreads the endpoint if cores have met often, and gathers it if they no longer would. It is called by Sweep.
 func (e *Endpoint) balance() {
 	met := e.met.Load()
 	if met > 0 {
@@ -218,7 +219,7 @@ func (e *Endpoint) balance() {
 		if n := cores.Count(); met >= spreadAt && n >= spreadOver {
 			e.spreadTo(n)
 		} else if e.shards.Load() != nil {
-			e.gather() // what was on its way when it was gathered
+			e.gather() // connections and counts that were in transit when it was gathered
 		}
 		return
 	}
@@ -231,10 +232,10 @@ func (e *Endpoint) balance() {
 	}
 }
 
-// spreadTo gives each of n cores, a power of two, a shard, and deals the idle connections out to them.
+// spreadTo gives each of n cores, a power of two, a shard, and distributes the idle connections among them.
 func (e *Endpoint) spreadTo(n int) {
 	e.own.mu.Lock()
-	if e.own.retired { // shards made now would not be retired
+	if e.own.retired { // new shards would not be retired
 		e.own.mu.Unlock()
 		return
 	}
@@ -247,8 +248,8 @@ func (e *Endpoint) spreadTo(n int) {
 	e.deal()
 }
 
-// deal hands the connections of the shard that all share out to the cores' shards, one by one, so that
-// hardly a request misses them.
+// deal distributes the connections of the common shard among the cores' shards one by one, so that few requests find
+// none meanwhile.
 func (e *Endpoint) deal() {
 	shards, most := e.coreShards(), e.backend.set.options.MaxIdle
 	for i := 0; ; i++ {
@@ -263,7 +264,7 @@ func (e *Endpoint) deal() {
 	}
 }
 
-// gather undoes spreadTo; it may be called again and again.
+// gather undoes spreadTo. It may be called repeatedly.
 func (e *Endpoint) gather() {
 	e.spread.Store(false)
 	shards := e.coreShards()
@@ -278,7 +279,7 @@ func (e *Endpoint) gather() {
 	}
 }
 
-// everyShard calls f for all shards, in use or not.
+// everyShard calls f for all shards, whether they are in use or not.
 func (e *Endpoint) everyShard(f func(*shard)) {
 	f(&e.own)
 	shards := e.coreShards()
@@ -287,13 +288,13 @@ func (e *Endpoint) everyShard(f func(*shard)) {
 	}
 }
 
-// idleCount is how many connections are idle.
+// idleCount returns how many connections are idle.
 func (e *Endpoint) idleCount() (n int64) {
 	e.everyShard(func(s *shard) { n += s.count.Load() })
 	return n
 }
 
-// inFlightNow is how many requests are between Begin and End.
+// inFlightNow returns how many requests are between Begin and End.
 func (e *Endpoint) inFlightNow() int64 {
 	n := e.inFlight.Load()
 	e.everyShard(func(s *shard) { n += s.busy.Load() })

@@ -10,27 +10,28 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
-// Shared is a connection that carries the streams of many requests at a time (HTTP/2). Who was given
-// a place on it opens one stream, and leaves when that is closed.
+// Shared is a connection that carries the streams of many requests at a time (HTTP/2). A request with a place on it
+// opens one stream, and calls Leave when that is closed.
 type Shared struct {
 	client   *http2.Client
 	conn     *Conn
 	endpoint *Endpoint
-	// places counts those given and not yet left. It is far below 0 where no more are given.
+	// places is the number of places in use. It is far below 0 if no more are given out.
 	places atomic.Int64
-	// left is when the last place was left, by the Set's clock.
+	// left is when the last place was returned, by the Set's clock.
 	left atomic.Int64
 	used atomic.Bool
-	// carried counts places that were given while a policy says something of connections; spent is that no more are given therefore.
+	// carried counts the places given out while a policy limits connections. spent means that no more are given out for
+	// that reason.
 	carried atomic.Int64
 	spent   atomic.Bool
-	max     atomic.Int64 // streams that the backend allows; 0 is not known
+	max     atomic.Int64 // streams that the backend allows; 0 means unknown
 }
 
-// shut is added to Shared.places to give no more of them.
+// shut is added to Shared.places to give out no more of them.
 const shut = -1 << 40
 
-// Scheme is that of requests on the connection: "https" over TLS, else "http".
+// Scheme returns the scheme of requests on the connection: "https" with TLS, otherwise "http".
 func (s *Shared) Scheme() string {
 	if s.conn.secure != nil {
 		return "https"
@@ -38,29 +39,27 @@ func (s *Shared) Scheme() string {
 	return "http"
 }
 
-// Endpoint is where the connection leads.
+// Endpoint returns the endpoint of the connection.
 func (s *Shared) Endpoint() *Endpoint { return s.endpoint }
 
-// Used tells that a request was answered on the connection before, so that it may turn out to have ended
-// without anything being wrong.
+// Used reports whether a request was answered on the connection before, so that it may have ended without an error.
 func (s *Shared) Used() bool { return s.used.Load() }
 
-// Open opens the stream that belongs to a place. http2.ErrUnavailable is that the backend takes none: leave and
-// look for another place.
+// Open opens the stream that belongs to a place. If it returns http2.ErrUnavailable, the backend takes no stream: the
+// caller must call Leave and get another place.
 func (s *Shared) Open(r *http2.ClientRequest) (*http2.ClientStream, error) {
 	stream, err := s.client.Open(r)
 	switch {
 	case err == nil:
 	case errors.Is(err, http2.ErrEnds):
-		s.gone() // which we shall hear of in a moment
+		s.gone() // http2 reports it a moment later too
 	case errors.Is(err, http2.ErrUnavailable):
-		s.learn() // the backend allows fewer than it did
+		s.learn() // the backend allows fewer streams than before
 	}
 	return stream, err
 }
 
-// Leave gives the place back. Its stream must have been closed; answered tells that the backend has
-// answered on it.
+// Leave returns the place. Its stream must have been closed. answered means that the backend has answered on it.
 func (s *Shared) Leave(answered bool) {
 	if answered && !s.used.Load() {
 		s.used.Store(true)
@@ -73,7 +72,7 @@ func (s *Shared) Leave(answered bool) {
 	}
 }
 
-// end ends the connection, on which there is no stream. It may be called more than once.
+// end ends the connection, which must have no streams. It may be called more than once.
 func (s *Shared) end() {
 	if s.places.CompareAndSwap(0, shut) || s.places.Load() == shut {
 		s.endpoint.sharing.forget(s)
@@ -81,7 +80,7 @@ func (s *Shared) end() {
 	}
 }
 
-// take gives a place where there is one.
+// take takes a place. It returns false if there is none.
 func (s *Shared) take() bool {
 	n := s.places.Load()
 	for n >= 0 && n < s.limit() {
@@ -93,7 +92,8 @@ func (s *Shared) take() bool {
 	return false
 }
 
-// begun counts a request that was given a place; false is that the connection has carried as many as it may, or is too old, and the place is not given.
+// begun counts a request that got a place. It returns false and releases the place if the connection has carried as
+// many requests as it may, or is too old.
 func (s *Shared) begun() bool {
 	b := s.endpoint.backend.root()
 	l, c := b.breaker.limits.Load(), b.connections.Load()
@@ -103,7 +103,7 @@ func (s *Shared) begun() bool {
 	n := s.carried.Add(1)
 	old := c != nil && c.maxDuration > 0 && (n > 1 || s.used.Load()) && time.Since(s.conn.made) >= c.maxDuration
 	over := l != nil && l.perConnection > 0 && n > l.perConnection
-	if old || l != nil && l.perConnection > 0 && n >= l.perConnection { // Leave of the last one ends it
+	if old || l != nil && l.perConnection > 0 && n >= l.perConnection { // Leave of the last request ends the connection
 		s.spent.Store(true)
 		s.shut()
 	}
@@ -111,12 +111,12 @@ func (s *Shared) begun() bool {
 		return true
 	}
 	if s.places.Add(-1) == shut {
-		go s.end() // the lock that it takes may be held
+		go s.end() // a lock that end takes may be held
 	}
 	return false
 }
 
-// shut gives no more places.
+// shut gives out no more places.
 func (s *Shared) shut() {
 	for n := s.places.Load(); n >= 0; n = s.places.Load() {
 		if s.places.CompareAndSwap(n, n+shut) {
@@ -125,7 +125,7 @@ func (s *Shared) shut() {
 	}
 }
 
-// limit is how many streams the backend allows, as far as we know.
+// limit returns how many streams the backend allows, as far as known.
 func (s *Shared) limit() int64 {
 	if n := s.max.Load(); n > 0 {
 		return n
@@ -133,7 +133,7 @@ func (s *Shared) limit() int64 {
 	return s.learn()
 }
 
-// learn asks the connection, and remembers for the endpoint what it says.
+// learn gets the limit from the connection, and stores it for the endpoint.
 func (s *Shared) learn() int64 {
 	n, settled := s.client.MaxStreams()
 	max, before := int64(n), &s.endpoint.sharing.limit
@@ -149,35 +149,36 @@ func (s *Shared) learn() int64 {
 	return max
 }
 
-// retire gives no more places, and ends the connection when the streams on it have ended.
+// retire gives out no more places, and ends the connection when its streams have ended.
 func (s *Shared) retire() {
 	s.shut()
 	s.client.Drain()
 }
 
-// sharing is what an endpoint knows of connections that are shared. Requests that find no place wait for
-// a connection that is being made, of which there are no more than they need.
+// sharing is the state of an endpoint's shared connections. Requests that find no place wait for a connection that is
+// being made; only as many are made as the requests need.
 type sharing struct {
-	// conns give places; the list is replaced, so that it can be read without mu.
+	// conns are the connections with places. The slice is replaced when it changes, so that it can be read without mu.
 	conns atomic.Pointer[[]*Shared]
-	// limit is how many streams the backend allowed on its last connection; 0 is not known. A
-	// new connection is not trusted with more before its SETTINGS have come.
+	// limit is how many streams the backend allowed on its last connection; 0 means unknown. A new connection gets no
+	// more than that before its SETTINGS have arrived.
 	limit atomic.Int64
-	// exclusive tells that the backend chose HTTP/1.1 when it last had the choice.
+	// exclusive means that the backend chose HTTP/1.1 when it last had the choice.
 	exclusive atomic.Bool
-	// hungry is len(waiting), to be read without mu.
+	// hungry is len(waiting), readable without mu.
 	hungry atomic.Int64
-	// failure is the error of the last dial, nil where it succeeded, or where none has failed since there were none under way.
+	// failure is the error of the last dial; nil if it succeeded, or if none has failed since no dials were in
+	// progress.
 	failure atomic.Pointer[DialError]
 
 	mu       sync.Mutex
-	waiting  []*waiter // in the order in which they came
-	dialling int       // connections that are being made
-	slow     int       // those of them that take longer than others do
+	waiting  []*waiter // in the order of their arrival
+	dialling int       // connections being made
+	slow     int       // how many of them take longer than usual
 	blocked  blockedQueue
 }
 
-// list is conns as a slice, not to be changed.
+// list returns conns. The slice must not be changed.
 func (h *sharing) list() []*Shared {
 	if p := h.conns.Load(); p != nil {
 		return *p
@@ -185,8 +186,8 @@ func (h *sharing) list() []*Shared {
 	return nil
 }
 
-// Place gives a place on the connection that carries the fewest streams, or nil where all are full or
-// there is none. Connect makes another one then.
+// Place returns a place on the connection with the fewest streams, or nil if all are full or there is none. Connect
+// then makes another one.
 func (e *Endpoint) Place() *Shared {
 	s := e.place()
 	if s != nil {
@@ -195,7 +196,7 @@ func (e *Endpoint) Place() *Shared {
 	return s
 }
 
-// place is Place, and may be called with mu held.
+// place is Place without preconnecting. It may be called with mu held.
 func (e *Endpoint) place() *Shared {
 	list := e.sharing.list()
 	for tries := len(list); tries > 0; tries-- {
@@ -216,7 +217,7 @@ func (e *Endpoint) place() *Shared {
 	return nil
 }
 
-// share begins to give places on c, unless the endpoint has gone: then it closes c and returns nil. mu is held.
+// share makes c a shared connection. If the endpoint was removed, it closes c and returns nil. mu must be held.
 func (e *Endpoint) share(c *Conn) *Shared {
 	if e.life.Err() != nil {
 		c.Close()
@@ -244,7 +245,7 @@ func (s *Shared) serve() {
 		s.gone()
 		s.conn.Close()
 	}()
-	s.client.Serve() //nolint:errcheck // the streams that it concerned tell of it
+	s.client.Serve() //nolint:errcheck // the streams return the error
 }
 
 // freed is called when there may be more room.
@@ -253,13 +254,13 @@ func (s *Shared) freed() {
 	s.endpoint.feed()
 }
 
-// gone is called when no stream can be opened any more.
+// gone is called when no more streams can be opened.
 func (s *Shared) gone() {
 	s.shut()
 	s.endpoint.sharing.forget(s)
 }
 
-// forget takes s off the list.
+// forget removes s from the list.
 func (h *sharing) forget(s *Shared) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

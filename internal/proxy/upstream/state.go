@@ -2,29 +2,30 @@ package upstream
 
 import "time"
 
-// EndpointState is what is known of one endpoint at a moment.
+// EndpointState is the state of one endpoint at a moment.
 type EndpointState struct {
 	Address string
-	Zone    string // "" where it is not known
+	Zone    string // "" if unknown
 	Health  Health
-	// Until is when an endpoint that is avoided or ejected is tried again; zero where a check decides that, or nothing has to end.
+	// Until is when an endpoint that is avoided or ejected is tried again; zero if a check decides that, or if the
+	// endpoint is neither.
 	Until time.Time
-	// Terminating is that the endpoint is about to go: it is chosen only where no other is ready.
+	// Terminating means that the endpoint is about to be removed: it is only chosen if no other is ready.
 	Terminating bool
-	// Weight is what load balancing multiplies the endpoint's share by, 1 for those with the greatest one; 0 is that it is not chosen, because it is
-	// terminating.
+	// Weight is the factor of the endpoint's share of requests, 1 for those with the greatest weight. 0 means that it
+	// is not chosen, because it is terminating.
 	Weight                  float64
-	InFlight, Open, Idle    int64 // requests, connections and those of them that are idle
-	Connects, ConnectErrors int64 // connections that were made since the endpoint came, and connects that have failed
+	InFlight, Open, Idle    int64 // requests, connections, and idle connections
+	Connects, ConnectErrors int64 // connections made since the endpoint was added, and failed connects
 }
 
-// ZoneShare is the share of requests that go to the endpoints of one zone, of 1.
+// ZoneShare is the share of requests for the endpoints of one zone, from 0 to 1.
 type ZoneShare struct {
 	Zone  string
 	Share float64
 }
 
-// BackendState is what is known of a backend at a moment.
+// BackendState is the state of a backend at a moment.
 type BackendState struct {
 	Key       string
 	Endpoints []EndpointState // in the order of the Endpoints resource

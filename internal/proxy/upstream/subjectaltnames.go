@@ -11,12 +11,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// subjectAltNames verifies certificates by names that package tls does not know; immutable.
+// subjectAltNames verifies certificates by names that package tls does not support. It is immutable.
 type subjectAltNames struct {
-	trust     *trust          // nil: what the system does
+	trust     *trust          // nil means the system's trust store
 	hostnames []string        // without wildcards
-	suffixes  []string        // of wildcards, with the dot before them
-	uris      map[string]bool // as canonicalURI has them
+	suffixes  []string        // of wildcards, with the leading dot
+	uris      map[string]bool // in the form of canonicalURI
 	wanted    string          // for errors
 }
 
@@ -46,7 +46,8 @@ func newSubjectAltNames(c *config.SubjectAltNames, by *trust) (*subjectAltNames,
 	return s, nil
 }
 
-// verify is tls.Config.VerifyConnection: the certificate is valid now, an authority has signed it for servers, and it has one of the names.
+// verify implements tls.Config.VerifyConnection: the certificate must be valid now, be signed by an authority for
+// servers, and have one of the names.
 func (s *subjectAltNames) verify(state tls.ConnectionState) error {
 	chain := state.PeerCertificates
 	if len(chain) == 0 {
@@ -75,7 +76,7 @@ func (s *subjectAltNames) verify(state tls.ConnectionState) error {
 
 func (s *subjectAltNames) match(certificate *x509.Certificate) bool {
 	for _, name := range s.hostnames {
-		if certificate.VerifyHostname(name) == nil { // by RFC 6125 section 6.4, and never the common name
+		if certificate.VerifyHostname(name) == nil { // by RFC 6125 section 6.4, and never by the common name
 			return true
 		}
 	}
@@ -95,7 +96,7 @@ func (s *subjectAltNames) match(certificate *x509.Certificate) bool {
 	return false
 }
 
-// canonicalURI has what is case-insensitive in lower case (RFC 3986 section 6.2.2.1).
+// canonicalURI returns the URI with its case-insensitive parts in lower case (RFC 3986 section 6.2.2.1).
 func canonicalURI(u *url.URL) string {
 	canonical := *u
 	canonical.Scheme, canonical.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)

@@ -12,32 +12,37 @@ import (
 // The states of Endpoint.suspect.
 const (
 	notSuspect uint32 = iota
-	suspected         // avoided, and then for one request to try
-	onTrial           // one does
+	suspected         // avoided, and afterwards to be tried by one request
+	onTrial           // one request tries it
 )
 
 const (
-	// leastPatience is how long a connect takes at least, in a network whose round trips take a millisecond or a hundred, before another endpoint is tried.
+	// leastPatience is the least time after which another endpoint is tried while a connect is in progress, whether
+	// round trips take a millisecond or a hundred.
 	leastPatience = 250 * time.Millisecond
-	// firstPatience is that of a backend to which no connect has succeeded yet, so that nobody knows how long they take.
+	// firstPatience is that time for a backend to which no connect has succeeded yet, so that the usual duration is
+	// unknown.
 	firstPatience = time.Second
-	// patienceFactor is how much longer than others a connect may take.
+	// patienceFactor is how many times longer than usual a connect may take.
 	patienceFactor = 4
 )
 
-// suspectFor has the endpoint avoided for a time, and then tried by one request at a time until a connect succeeds.
+// suspectFor makes requests avoid the endpoint for d. Afterwards one request at a time tries it until a connect
+// succeeds.
 func (e *Endpoint) suspectFor(d time.Duration) { e.suspectAs(d, false) }
 
 func (e *Endpoint) suspectAs(d time.Duration, mistrusted bool) {
-	e.mistrusted.Store(mistrusted) // before the endpoint is avoided, so that no session sees that alone
+	e.mistrusted.Store(mistrusted) // before the endpoint is avoided, so that no session sees only that
 	e.avoidUntil.Store(time.Now().Add(d).UnixNano())
 	e.suspect.Store(suspected)
 }
 
-// mistrust is suspectFor where the endpoint may be slow only, or the network bad for a moment: requests of sessions are sent to it nevertheless.
+// mistrust is like suspectFor, if the endpoint may only be slow, or the network bad for a moment: requests with
+// sessions are still sent to it.
 func (e *Endpoint) mistrust() { e.suspectAs(avoidFor, true) }
 
-// ConnectPatiently is Connect for a request that no other endpoint can answer as well, because of its session: it waits up to the connect timeout.
+// ConnectPatiently is like Connect, for a request that no other endpoint can answer as well, because of its session: it
+// waits up to the connect timeout.
 func (e *Endpoint) ConnectPatiently(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
 	limit := e.connectLimit(deadline)
 	limit.patient = true
@@ -49,7 +54,7 @@ func isSlow(err error) bool {
 	return errors.As(err, &dial) && dial.Reason == ReasonSlow
 }
 
-// reached follows a connect that has succeeded.
+// reached must be called after a successful connect.
 func (e *Endpoint) reached() {
 	if e.suspect.Load() != notSuspect {
 		e.suspect.Store(notSuspect)
@@ -59,8 +64,8 @@ func (e *Endpoint) reached() {
 
 var errSlow = errors.New("no answer in the time that connects take")
 
-// dialTCP makes the connection. Where the backend has another endpoint that is fit it gives up early, with errSlow: a request is better off there than waiting for an
-// endpoint whose network drops what is sent.
+// dialTCP makes the connection. If the backend has another fit endpoint, it gives up early with errSlow: that endpoint
+// serves the request better than one whose network drops packets.
 func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) (net.Conn, error) {
 	g := e.health.backend
 	start := time.Now()
@@ -75,7 +80,7 @@ func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) 
 	}
 	c, err := d.DialContext(ctx, "tcp", e.text)
 	switch {
-	case err == nil && limit.slow != nil && limit.slow.isTold(): // others are not to wait as long
+	case err == nil && limit.slow != nil && limit.slow.isTold(): // other requests should not wait as long
 	case err == nil:
 		g.connected(time.Since(start))
 	case early && ctx.Err() == nil && isTimedOut(err):
@@ -84,11 +89,13 @@ func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) 
 	return c, err
 }
 
-// leastUnanswered is how long a connect that a request's own deadline ends must have taken for the endpoint to be judged by it: a client may choose that deadline.
+// leastUnanswered is how long a connect must have taken to count against the endpoint if it was ended by a request's
+// own deadline, which the client may have chosen.
 const leastUnanswered = 50 * time.Millisecond
 
-// unanswered follows a connect that a request's own deadline has ended, shorter than patience maybe: an endpoint whose network drops what is sent would never be found
-// out by such requests. It is judged as by a connect that was given up for another endpoint, where it has taken much longer than others.
+// unanswered must be called after a connect was ended by a request's own deadline, which may be shorter than patience:
+// such requests alone would never detect an endpoint whose network drops packets. If it took much longer than usual, it
+// counts like a connect that was given up for another endpoint.
 func (e *Endpoint) unanswered(took time.Duration) {
 	g := e.health.backend
 	least := firstPatience
@@ -101,7 +108,7 @@ func (e *Endpoint) unanswered(took time.Duration) {
 	e.tookLong()
 }
 
-// tookLong follows a connect that has taken much longer than others.
+// tookLong must be called after a connect took much longer than usual.
 func (e *Endpoint) tookLong() {
 	whole := e.whole()
 	whole.mistrust()
@@ -110,14 +117,16 @@ func (e *Endpoint) tookLong() {
 	whole.connectFailed(true)
 }
 
-// slowDial has a connect that goes on for requests which wait patiently tell, once, that it takes longer than others do, where another endpoint is fit.
+// slowDial calls tell once if a connect that continues for patient requests takes longer than usual and another
+// endpoint is fit.
 type slowDial struct {
 	mu         sync.Mutex
 	over, told bool
 	tell       func()
 }
 
-// watch begins with the connect, and is followed by stop at its end, behind which tell is not called, nor running.
+// watch must be called at the beginning of the connect, and stop at its end. After stop returns, tell is neither
+// running nor called.
 func (s *slowDial) watch(patience time.Duration, e *Endpoint) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +163,7 @@ func isTimedOut(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// patience returns how long a connect may take where there is another endpoint.
+// patience returns how long a connect may take if there is another endpoint.
 func (g *backendHealth) patience() time.Duration {
 	slowest := time.Duration(g.slowest.Load())
 	if slowest == 0 {
@@ -163,7 +172,7 @@ func (g *backendHealth) patience() time.Duration {
 	return max(patienceFactor*slowest, leastPatience)
 }
 
-// connected takes in how long a connect has taken. One that was slow counts at once, and is forgotten over those that follow.
+// connected records how long a connect took. A slow one raises the average at once, and later ones lower it gradually.
 func (g *backendHealth) connected(took time.Duration) {
 	before := time.Duration(g.slowest.Load())
 	if took < before {
@@ -174,8 +183,9 @@ func (g *backendHealth) connected(took time.Duration) {
 	}
 }
 
-// Suspect has the endpoint avoided for a moment, because it does not acknowledge what it was sent on a connection. Those that idle are closed: whether there is
-// a way to the endpoint shows before anything is sent on a new one.
+// Suspect makes requests avoid the endpoint for a moment, because it does not acknowledge what it was sent on a
+// connection. Its idle connections are closed: a new connection shows whether the endpoint is reachable before anything
+// is sent on it.
 func (e *Endpoint) Suspect() {
 	e.whole().mistrust()
 	for c := e.Idle(); c != nil; c = e.Idle() {
@@ -189,7 +199,7 @@ func (e *Endpoint) Suspect() {
 	}
 }
 
-// sweepLost looks whether the endpoint acknowledges what it was sent on connections that are shared.
+// sweepLost checks whether the endpoint acknowledges what it was sent on shared connections.
 func (e *Endpoint) sweepLost() {
 	for _, s := range e.sharing.list() {
 		if s.places.Load() > 0 && e.HasAlternative() && s.Lost() {
@@ -199,7 +209,7 @@ func (e *Endpoint) sweepLost() {
 	}
 }
 
-// HasAlternative reports whether the backend has another endpoint that is fit.
+// HasAlternative reports whether the backend has another fit endpoint.
 func (e *Endpoint) HasAlternative() bool {
 	whole := e.whole()
 	for _, o := range e.backend.list.Load().usable {
@@ -210,9 +220,9 @@ func (e *Endpoint) HasAlternative() bool {
 	return false
 }
 
-// Lost reports whether what was sent on the connection is not acknowledged though it was sent three times, as far as the system tells. An endpoint that is just slow
-// acknowledges it. It may be called while the connection is in use.
+// Lost reports whether data sent on the connection is not acknowledged although it was sent three times, if the system
+// reports that. An endpoint that is only slow acknowledges it. It may be called while the connection is in use.
 func (c *Conn) Lost() bool { return !c.closed.Load() && c.probe.lost() }
 
-// Lost is that of the connection.
+// Lost reports whether Lost is true for the connection.
 func (s *Shared) Lost() bool { return s.conn.Lost() }

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// timetable calls functions at their times, on one goroutine that there is as long as any wait. So ten thousand endpoints that are checked every few seconds
-// cost no goroutines while they are not. The zero value is ready.
+// timetable calls functions at their times, on one goroutine that exists as long as there are any. So ten thousand
+// endpoints that are checked every few seconds need no goroutines between their checks. The zero value is ready for
+// use.
 type timetable struct {
 	mu      sync.Mutex
 	tasks   taskHeap
 	running bool
 	closed  bool
-	woken   chan struct{} // of one message, sent where an earlier task has come; made with the first
-	// panicked is told of a panic of a task; set before the first.
+	woken   chan struct{} // of capacity 1, sent to when an earlier task is added; made with the first task
+	// panicked is called when a task panics; it must be set before the first task is added.
 	panicked func(where string, v any)
 }
 
-// task is a function that waits for its time. It must not block.
+// task is a function to be called at a time. It must not block.
 type task struct {
 	run   func(now time.Time)
 	at    time.Time
-	index int // in the heap, from 1 on; 0 is that it does not wait
+	index int // in the heap, from 1 on; 0 means that it does not wait
 	ended bool
 }
 
-// add has a task run at a time, unless it was stopped before.
+// add schedules a task for a time, unless it was stopped before.
 func (t *timetable) add(k *task, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +56,7 @@ func (t *timetable) wake() {
 	}
 }
 
-// stop has a task run no more, but that it may be running just now.
+// stop prevents further runs of a task, which may still be running.
 func (t *timetable) stop(k *task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +103,7 @@ func (t *timetable) loop() {
 	}
 }
 
-// next takes the next task if it is due, or says how long it is until then; done is that there is none.
+// next returns the next task if it is due, or how long it takes until it is. done means that there is none.
 func (t *timetable) next() (k *task, wait time.Duration, done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +126,7 @@ func (t *timetable) carryOut(k *task) {
 	k.run(time.Now())
 }
 
-// taskHeap is a heap by time.
+// taskHeap is a heap ordered by time.
 type taskHeap []*task
 
 func (h taskHeap) Len() int           { return len(h) }

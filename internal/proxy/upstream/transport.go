@@ -10,34 +10,35 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// What a backend is offered by ALPN (RFC 7301), and may choose of.
+// The protocols offered to a backend by ALPN (RFC 7301).
 const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 )
 
-// resumable is how many TLS sessions of a backend's endpoints are remembered. Endpoints share them: they
-// show one certificate, and may share their ticket keys.
+// resumable is how many TLS sessions of a backend's endpoints are kept. The endpoints share them, since they have one
+// certificate and may share their ticket keys.
 const resumable = 64
 
-// transport holds the protocol and the TLS settings that a backend's endpoints are dialled with; immutable. The zero value is HTTP/1.1 in cleartext.
+// transport holds the protocol and the TLS settings with which a backend's endpoints are dialled. It is immutable. The
+// zero value means HTTP/1.1 without TLS.
 type transport struct {
-	http2   bool        // nothing else
-	upgrade string      // the protocol that requests may ask for by Upgrade; "" is none
-	tls     *tls.Config // nil is cleartext
-	unknown bool        // nothing is to be sent
-	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
+	http2   bool        // only HTTP/2
+	upgrade string      // the protocol that requests may ask for with Upgrade; "" means none
+	tls     *tls.Config // nil means no TLS
+	unknown bool        // nothing must be sent
+	tunnel  *tls.Config // tls without ALPN, for tunnels with an unknown protocol; nil means no TLS
 
-	header         config.ProxyHeader // that each connection begins with
-	clientProtocol bool               // requests are sent in the version of HTTP that their clients speak
+	header         config.ProxyHeader // at the beginning of each connection
+	clientProtocol bool               // requests use the HTTP version of their clients
 
-	trust    *trust             // what certificates are verified by; nil: by what the system trusts
-	resource *config.BackendTLS // what tls was made of
-	client   *tls.Certificate   // what is shown, nil for nothing
-	own      bool               // client is the Backend's, and no Gateway's is shown in its place
+	trust    *trust             // verifies certificates; nil means the system's trust store
+	resource *config.BackendTLS // the source of tls
+	client   *tls.Certificate   // the client certificate, nil if there is none
+	own      bool               // client belongs to the Backend, and no Gateway's certificate replaces it
 }
 
-// newTransport reads a Backend. The error says what is wrong with its TLS.
+// newTransport compiles the transport of a Backend. It returns an error if its TLS settings are invalid.
 func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	protocol := b.Protocol.Info()
 	t := &transport{http2: protocol.HTTP2, upgrade: protocol.Upgrade}
@@ -83,14 +84,14 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	return t, nil
 }
 
-// verify has the backend's certificate verified for the names of its Backend.
+// verify sets up the verification of the backend's certificate for the names in its Backend.
 func (t *transport) verify(b *config.Backend) error {
 	alternatives := b.Tls.SubjectAltNames
 	switch {
 	case alternatives == nil && b.Tls.ServerName == "":
 		return fmt.Errorf("upstream: Backend %s: tls.server_name is empty: give the name that the certificate is verified for", b.Key)
 	case alternatives == nil:
-		return nil // as package tls does
+		return nil // package tls verifies it
 	case b.Tls.ServerName != "":
 		return fmt.Errorf("upstream: Backend %s: tls has a server_name and subject_alt_names: give one of both", b.Key)
 	case alternatives.AskedName == "":
@@ -101,13 +102,13 @@ func (t *transport) verify(b *config.Backend) error {
 		return fmt.Errorf("upstream: Backend %s: tls.subject_alt_names: %w", b.Key, err)
 	}
 	t.tls.ServerName = alternatives.AskedName
-	// Package tls would verify ServerName. VerifyConnection is called for sessions that are resumed, too.
+	// Package tls would verify ServerName instead. VerifyConnection is also called for resumed sessions.
 	t.tls.InsecureSkipVerify = true
 	t.tls.VerifyConnection = names.verify
 	return nil
 }
 
-// limit has no other versions and cipher suites used than those of a Backend.
+// limit restricts the TLS versions and cipher suites to those of a Backend.
 func (t *transport) limit(b *config.Backend) error {
 	switch b.Tls.MinVersion {
 	case 0:
@@ -125,7 +126,7 @@ func (t *transport) limit(b *config.Backend) error {
 	return nil
 }
 
-// settings returns the TLS settings of a connection, nil for cleartext.
+// settings returns the TLS settings of a connection, nil for none.
 func (t *transport) settings(p purpose) *tls.Config {
 	if p == forTunnel {
 		return t.tunnel
@@ -133,7 +134,7 @@ func (t *transport) settings(p purpose) *tls.Config {
 	return t.tls
 }
 
-// refuses returns why a connection over TLS cannot be used, after its handshake; nil where it can.
+// refuses returns why a TLS connection cannot be used after its handshake; nil if it can.
 func (t *transport) refuses(c *Conn, p purpose) error {
 	if p != forTunnel && t.http2 && !c.speaksHTTP2() {
 		return errNotHTTP2
@@ -141,12 +142,13 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 	return nil
 }
 
-// same reports whether connections made by one are good for the other.
+// same reports whether connections made with t can be used with o.
 func (t *transport) same(o *transport) bool {
-	// What a key of Authorities stands for never changes.
+	// The content of a key of Authorities never changes.
 	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && t.header == o.header && t.clientProtocol == o.clientProtocol && proto.Equal(t.resource, o.resource) &&
 		t.own == o.own && sameCertificate(t.client, o.client)
 }
 
-// unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS. See Set.Refused.
+// unknown is used while there is no Backend resource, or none that can be used, since it might configure TLS. See
+// Set.Refused.
 var unknown = &transport{unknown: true}

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// This file is for who makes connections for tunnels without a goroutine that waits for them: what ConnectTunnel does otherwise.
+// This file is for loops that make connections for tunnels without a goroutine that waits for each. Others use
+// ConnectTunnel.
 
-// BeginTunnel takes a turn to make a connection in the clear for a tunnel. Where it returns false there is none at the moment, or more is to be done than to
-// connect: then ConnectTunnel must be called, which may wait. True is to be followed by TunnelMade, TunnelFailed or TunnelAbandoned.
+// BeginTunnel takes a turn to make a connection without TLS for a tunnel. If it returns false, there is no turn at the
+// moment, or more than a connect is needed: then ConnectTunnel must be called, which may wait. After true, TunnelMade,
+// TunnelFailed or TunnelAbandoned must be called.
 func (e *Endpoint) BeginTunnel() bool {
 	if e.transport.unknown || e.transport.settings(forTunnel) != nil || e.address.Addr().Zone() != "" || e.Gone() {
 		return false
@@ -16,15 +18,16 @@ func (e *Endpoint) BeginTunnel() bool {
 	q := &e.dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.acquireSocket(false) { // to evict any could take long
+	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.acquireSocket(false) { // evicting a connection could take long
 		return false
 	}
 	q.count(forTunnel, 1)
 	return true
 }
 
-// TunnelTimeout is how long it may take until the endpoint has accepted a connection. early is that it is less than the connect timeout, since another endpoint is fit: a
-// connection is better off there than waiting for an endpoint whose network drops what is sent.
+// TunnelTimeout returns how long it may take until the endpoint has accepted a connection. early means that this is
+// less than the connect timeout, because another endpoint is fit, which serves the connection better than one whose
+// network drops packets.
 func (e *Endpoint) TunnelTimeout() (d time.Duration, early bool) {
 	d = e.backend.set.options.ConnectTimeout
 	if patience := e.health.backend.patience(); patience < d && e.HasAlternative() {
@@ -33,7 +36,7 @@ func (e *Endpoint) TunnelTimeout() (d time.Duration, early bool) {
 	return d, false
 }
 
-// TunnelMade counts the connection that BeginTunnel allowed, until TunnelClosed. It took so long.
+// TunnelMade counts the connection that BeginTunnel allowed, until TunnelClosed. took is how long it took.
 func (e *Endpoint) TunnelMade(took time.Duration) {
 	e.dialDone(forTunnel)
 	e.reached()
@@ -45,12 +48,13 @@ func (e *Endpoint) TunnelMade(took time.Duration) {
 	e.backend.totals().open.Add(1)
 }
 
-// TunnelClosed is that a connection which TunnelMade has counted is closed.
+// TunnelClosed must be called when a connection counted by TunnelMade is closed.
 func (e *Endpoint) TunnelClosed() {
 	e.closed()
 }
 
-// TunnelFailed says why the connection that BeginTunnel allowed could not be made: os.ErrDeadlineExceeded is that TunnelTimeout has passed.
+// TunnelFailed returns why the connection that BeginTunnel allowed could not be made. os.ErrDeadlineExceeded means that
+// TunnelTimeout has passed.
 func (e *Endpoint) TunnelFailed(err error, early bool) *DialError {
 	if early && isTimedOut(err) {
 		err = errSlow
@@ -58,16 +62,16 @@ func (e *Endpoint) TunnelFailed(err error, early bool) *DialError {
 	e.releaseSocket()
 	e.dialDone(forTunnel)
 	if IsExhausted(err) {
-		go e.backend.set.EvictIdle() // for the next one: who calls this must not wait
+		go e.backend.set.EvictIdle() // for the next connection: the caller must not wait
 	}
 	return e.failed(context.Background(), dialLimit{reason: ReasonTimeout}, ReasonFailed, err)
 }
 
-// TunnelAbandoned is that the connection is not wanted any more.
+// TunnelAbandoned must be called if the connection is not needed any more.
 func (e *Endpoint) TunnelAbandoned() {
 	e.releaseSocket()
 	e.dialDone(forTunnel)
 }
 
-// ByPolicy reports whether a BackendTrafficPolicy says how the backend is spoken to.
+// ByPolicy reports whether a BackendTrafficPolicy configures the backend.
 func (b *Backend) ByPolicy() bool { return b.root().config.Load().GetTraffic() != nil }

@@ -10,16 +10,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/orca"
 )
 
-// maxWeight is the weight of an endpoint with the greatest one.
+// maxWeight is the weight of the endpoint with the greatest one.
 const maxWeight = math.MaxUint16
 
-// weights are those of the endpoints of a pool; immutable.
+// weights are the weights of the endpoints of a pool. They are immutable.
 type weights struct {
-	list   []uint16 // from 1 to maxWeight, which one of them is
-	ending []uint64 // of each the sum up to it
+	list   []uint16 // from 1 to maxWeight; at least one is maxWeight
+	ending []uint64 // cumulative sums
 }
 
-// newWeights returns nil where all are equal, and reuses old where that says the same. Weights must be greater than 0.
+// newWeights returns nil if all weights are equal, and old if nothing changes. Weights must be greater than 0.
 func newWeights(of []float64, old *weights) *weights {
 	if len(of) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func newWeights(of []float64, old *weights) *weights {
 	return w
 }
 
-// draw is an index in proportion to the weights, by the lower half of a random number.
+// draw maps the lower half of a random number to an index, in proportion to the weights.
 func (w *weights) draw(r uint64) uint64 {
 	sum := w.ending[len(w.ending)-1] // below 1<<32, for up to 1<<16 endpoints
 	at := (r & 0xffffffff) * sum >> 32
@@ -50,7 +50,7 @@ func (w *weights) draw(r uint64) uint64 {
 	return uint64(i)
 }
 
-// refresh computes the shares of zones, and weights, as they are at a moment of the Set's clock.
+// refresh computes the shares of zones and the weights at a time of the Set's clock.
 func (l *balancer) refresh(now int64) {
 	if l.zones == nil && !l.settings.weighted() {
 		return
@@ -93,10 +93,11 @@ func (l *balancer) weigh(p *pool, now int64) {
 	}
 }
 
-// minSlowStart is the share of its weight that a new endpoint begins with.
+// minSlowStart is the share of its weight with which a new endpoint begins.
 const minSlowStart = 0.1
 
-// slowStart is the share of its weight that the endpoint has: it grows linearly with the time that it is there, as Envoy's with an aggression of 1.
+// slowStart returns the share of its weight that the endpoint has: it grows linearly with its age, as in Envoy with an
+// aggression of 1.
 func (e *Endpoint) slowStart(window time.Duration, now int64) float64 {
 	if e.born == 0 || window <= 0 {
 		return 1
@@ -104,14 +105,14 @@ func (e *Endpoint) slowStart(window time.Duration, now int64) float64 {
 	return min(max(float64(now-e.born)/float64(window), minSlowStart), 1)
 }
 
-// Bounds of weights by reports, in means, as in gRPC.
+// Bounds of the weights from reports, in multiples of their mean, as in gRPC.
 const (
 	maxOfMean = 10
 	minOfMean = 0.01
 )
 
-// reported puts the weights by the endpoints' reports into of. An endpoint without one has the mean of those with one, and where fewer than two have one all
-// are equal (gRFC A58).
+// reported stores the weights from the endpoints' reports in of. An endpoint without a report gets the mean of the
+// others. If fewer than two have one, all are equal (gRFC A58).
 func reported(of []float64, list []*Endpoint, u *config.BackendUtilization, now int64) {
 	sum, n := 0.0, 0
 	for i, e := range list {
@@ -134,14 +135,14 @@ func reported(of []float64, list []*Endpoint, u *config.BackendUtilization, now 
 	}
 }
 
-// loadReport is what came of an endpoint's reports.
+// loadReport is the state of an endpoint's load reports.
 type loadReport struct {
-	bits  atomic.Uint64 // the weight
-	at    atomic.Int64  // of the last one that had a weight; 0 without one
-	since atomic.Int64  // from which on there was one whenever the last was not too old; 0 without one
+	bits  atomic.Uint64 // the weight, as the bits of a float64
+	at    atomic.Int64  // time of the last report with a weight; 0 if there is none
+	since atomic.Int64  // since when there have been reports without expiration; 0 if there is none
 }
 
-// Report takes in a load report of the endpoint. It is nothing where the backend is not balanced by utilization.
+// Report processes a load report of the endpoint. It does nothing unless the backend is balanced by utilization.
 func (e *Endpoint) Report(r *orca.Report) {
 	l := e.backend.Balancing()
 	if l == nil || l.utilization == nil {
@@ -158,7 +159,8 @@ func (e *Endpoint) Report(r *orca.Report) {
 	e.report.at.Store(now)
 }
 
-// weightOf is requests per second over utilization, to which errors are added; 0 is that it cannot be known.
+// weightOf returns the requests per second divided by the utilization, to which errors are added. It returns 0 if it
+// cannot be computed.
 func weightOf(r *orca.Report, u *config.BackendUtilization) float64 {
 	utilization := r.Utilization()
 	if r.RequestsPerSecond <= 0 || utilization <= 0 {
@@ -174,14 +176,14 @@ func weightOf(r *orca.Report, u *config.BackendUtilization) float64 {
 	return w
 }
 
-// expire has the blackout begin anew where the last report is too old to count.
+// expire restarts the blackout period if the last report has expired.
 func (l *Balancing) expire(r *loadReport, now int64) {
 	if at := r.at.Load(); at != 0 && now-at >= l.utilization.WeightExpirationPeriodNanos {
 		r.since.Store(0)
 	}
 }
 
-// weight is 0 where there is none that counts.
+// weight returns 0 if there is no valid report.
 func (r *loadReport) weight(u *config.BackendUtilization, now int64) float64 {
 	at, since := r.at.Load(), r.since.Load()
 	if at == 0 || since == 0 || now-at >= u.WeightExpirationPeriodNanos || now-since < u.BlackoutPeriodNanos {
@@ -190,10 +192,11 @@ func (r *loadReport) weight(u *config.BackendUtilization, now int64) float64 {
 	return math.Float64frombits(r.bits.Load())
 }
 
-// Weight is what the endpoint's last load report weighs, in requests per second for the whole of its capacity; 0 without one.
+// Weight returns the weight from the endpoint's last load report, in requests per second at full capacity; 0 if there
+// is none.
 func (e *Endpoint) Weight() float64 { return math.Float64frombits(e.report.bits.Load()) }
 
-// follow takes over what another endpoint at the same address has reported.
+// follow takes over the reports of an earlier endpoint at the same address.
 func (r *loadReport) follow(o *loadReport) {
 	r.bits.Store(o.bits.Load())
 	r.since.Store(o.since.Load())

@@ -4,13 +4,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// shares are those of requests that go to zones; immutable.
+// shares are the shares of requests for zones. They are immutable.
 type shares struct {
-	// ending is of each zone the sum up to it, of 1<<32. What is left goes to all endpoints, whatever their zones.
+	// ending has the cumulative sum up to each zone, in units of 1/(1<<32). The rest goes to all endpoints, whatever
+	// their zones.
 	ending []uint64
 }
 
-// draw chooses a zone; nil is that all endpoints are drawn from.
+// draw chooses a zone. It returns nil if the choice is among all endpoints.
 func (s *shares) draw(zones []*pool, seed *uint64) *pool {
 	r := Random(seed) & 0xffffffff
 	for i, end := range s.ending {
@@ -21,7 +22,7 @@ func (s *shares) draw(zones []*pool, seed *uint64) *pool {
 	return nil
 }
 
-// newShares computes them from the endpoints that are fit now; nil is that zones do not count.
+// newShares computes the shares from the endpoints that are fit now. It returns nil if zones are not considered.
 func (l *balancer) newShares() *shares {
 	counts, local := make([]int, len(l.zones)), -1
 	own := l.set.Zone()
@@ -53,17 +54,19 @@ func (l *balancer) newShares() *shares {
 	return s
 }
 
-// localShares is zone-aware routing as Envoy has it, as far as one proxy can know: it cannot know which zones the others are in, and takes it that there are
-// as many in each of the zones that have endpoints. Of Z such zones with n endpoints in sum, n_z of them in zone z, the proxies of a zone then send 1/Z of all
-// requests, and its endpoints are to get n_z/n:
+// localShares is zone-aware routing as in Envoy, as far as one proxy can do it: it cannot know the zones of the other
+// proxies, and assumes equally many in each zone that has endpoints. Of Z such zones with n endpoints in total, n_z of
+// them in zone z, the proxies of a zone then send 1/Z of all requests, and its endpoints should get n_z/n:
 //
-//   - Where n_z/n >= 1/Z in the proxy's own zone, all of its requests stay there.
-//   - Else n_z/n * Z of them do, and what is left goes to the zones with n_z/n > 1/Z, in proportion to n_z/n - 1/Z: what the proxies there leave.
+// - If n_z/n >= 1/Z in the proxy's own zone, all of its requests stay there.
+// - Otherwise n_z/n * Z of them do, and the rest goes to the zones with n_z/n > 1/Z, in proportion to n_z/n - 1/Z: what
+// the proxies there do not use.
 //
-// So all endpoints get the same in sum. Zones do not count where the proxy's own has no endpoint or is not known (local is -1), or where n is below
-// min_endpoints; and for percentage of the requests at most. With force all requests stay, as long as n_z is not below min_endpoints_in_zone.
+// So all endpoints get the same in total. Zones are not considered if the proxy's own has no endpoint or is unknown
+// (local is -1), or if n is below min_endpoints, and for at most percentage of the requests. With force all requests
+// stay, as long as n_z is not below min_endpoints_in_zone.
 //
-// It returns nil where zones do not count.
+// It returns nil if zones are not considered.
 func localShares(counts []int, local int, p *config.PreferLocalZone) []float64 {
 	n, zones := 0, 0
 	for _, c := range counts {
@@ -95,7 +98,8 @@ func localShares(counts []int, local int, p *config.PreferLocalZone) []float64 {
 	return of
 }
 
-// weightShares has each zone with a usable endpoint get its weight, whatever the number of its endpoints. It returns nil where no such zone has a weight.
+// weightShares gives each zone with a usable endpoint its weight, whatever the number of its endpoints. It returns nil
+// if no such zone has a weight.
 func weightShares(counts []int, zones []*pool, weights map[string]uint32) []float64 {
 	sum, of := 0.0, make([]float64, len(zones))
 	for i, z := range zones {
@@ -113,7 +117,7 @@ func weightShares(counts []int, zones []*pool, weights map[string]uint32) []floa
 	return of
 }
 
-// zoneWeight is 1 for a zone that is not named.
+// zoneWeight returns the weight of a zone; 1 if it has none.
 func zoneWeight(weights map[string]uint32, zone string) float64 {
 	if w, named := weights[zone]; named {
 		return float64(w)
