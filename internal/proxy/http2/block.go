@@ -19,25 +19,25 @@ var (
 type blockKind uint8
 
 const (
-	blockSkip blockKind = iota // decoded for the sake of the table only
+	blockSkip blockKind = iota // decoded only to update the table
 	blockHeader
 	blockTrailer
 	blockResponse
 )
 
-// block is a header block on its way: HEADERS and its CONTINUATION frames.
+// block is an incomplete header block: HEADERS and its CONTINUATION frames.
 type block struct {
 	open   bool
 	kind   blockKind
 	stream uint32
-	ended  bool // END_STREAM
+	ended  bool // HEADERS has END_STREAM
 	bytes  int
-	frames int // CONTINUATION frames
+	frames int // number of CONTINUATION frames
 	updates
-	s *Stream // the one that a request begins, which nobody else knows yet
-	// section is that of a response or of trailers; exchanged for the stream's when it is complete.
+	s *Stream // the stream that a request begins, not yet published
+	// section is the section of a response or of trailers. It is exchanged for the stream's when it is complete.
 	section head.Section
-	// part is the beginning of a field of which the rest has not come. The decoder would keep the memory of the longest for ever.
+	// part is the beginning of an incomplete field. The decoder would keep the memory of the longest one indefinitely.
 	part []byte
 }
 
@@ -67,7 +67,7 @@ func (c *Conn) beginHeaders() error {
 	return c.identify()
 }
 
-// identify finds out what the block that begins is: a request, trailers, or a mistake.
+// identify determines the kind of the block that begins: a request, trailers, or an error.
 func (c *Conn) identify() error {
 	b := &c.block
 	s, how := c.find(b.stream)
@@ -93,7 +93,7 @@ func (c *Conn) identify() error {
 	case s.of != nil && !s.of.headed:
 		b.kind = blockResponse
 		b.section.Reset(head.ResponseHeader)
-	case !b.ended, s.connected: // of a tunnel only DATA may follow (RFC 9113 section 8.5)
+	case !b.ended, s.connected: // in a tunnel only DATA may follow (RFC 9113 section 8.5)
 		return c.streamError(ProtocolError, errTrailer)
 	default:
 		b.kind = blockTrailer
@@ -124,7 +124,7 @@ func (c *Conn) continueBlock() error {
 	return c.control(costContinuation)
 }
 
-// fragment decodes a piece of a header block.
+// fragment decodes a part of a header block.
 func (c *Conn) fragment(p []byte) error {
 	b := &c.block
 	if b.bytes += len(p); b.bytes > 2*c.o.MaxHeaderBytes {
@@ -140,7 +140,7 @@ func (c *Conn) fragment(p []byte) error {
 			return connError(CompressionError, "header block cannot be decoded")
 		}
 		b.part = append(b.part, p[b.whole:n]...)
-		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another update may follow
+		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another table size update may follow
 			return connError(CompressionError, "header block cannot be decoded")
 		}
 		p = p[n:]
@@ -148,7 +148,7 @@ func (c *Conn) fragment(p []byte) error {
 	return nil
 }
 
-// decode gives the decoder bytes that end a field, together with those of it that have come before.
+// decode passes bytes that end a field to the decoder, preceded by the field's earlier bytes.
 func (c *Conn) decode(p []byte) error {
 	b := &c.block
 	if len(p) > 0 && len(b.part) > 0 {
@@ -159,8 +159,7 @@ func (c *Conn) decode(p []byte) error {
 	return err
 }
 
-// field takes in a decoded field. What is too large or not wanted is not even decoded, as far as
-// the table allows.
+// field processes a decoded field. As far as the table allows, fields that are too large or not needed are not decoded.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
 	x, h := &b.section, (*head.Head)(nil)
@@ -195,12 +194,12 @@ func (c *Conn) endBlock() error {
 	return nil
 }
 
-// endHeader begins a stream, or refuses to.
+// endHeader begins a stream or refuses it.
 func (c *Conn) endHeader() error {
 	b := &c.block
 	s := b.s
 	b.s = nil
-	if c.over { // a write has failed meanwhile, and nobody would end the stream
+	if c.over { // a write has failed meanwhile, and nothing would end the stream
 		s.recycle()
 		return nil
 	}
@@ -240,7 +239,7 @@ func (c *Conn) endHeader() error {
 	if v, ok := s.Head.Fields.Get("priority"); ok {
 		s.entry.Prioritise(v)
 	}
-	if c.streams == nil { // it has rested
+	if c.streams == nil { // the connection has rested
 		c.streams = make(map[uint32]*Stream)
 	}
 	c.streams[s.id] = s

@@ -15,7 +15,7 @@ type bodyChunk struct {
 }
 
 var bodyChunks = sync.Pool{New: func() any {
-	buffer.Spend(bodyChunkSize) // what peers send is held whether memory is short or not
+	buffer.Spend(bodyChunkSize) // what peers send is stored whether memory is short or not
 	return new(bodyChunk)
 }}
 
@@ -25,7 +25,7 @@ type bodyQueue struct {
 	size        int
 }
 
-// len is how many bytes there are.
+// len returns the number of bytes.
 func (q *bodyQueue) len() int { return q.size }
 
 // write appends a copy of p.
@@ -48,7 +48,7 @@ func (q *bodyQueue) write(p []byte) {
 	}
 }
 
-// read moves bytes to p, and tells how many.
+// read moves bytes to p and returns their number.
 func (q *bodyQueue) read(p []byte) (n int) {
 	for q.first != nil && n < len(p) {
 		k := q.first
@@ -70,7 +70,7 @@ func (q *bodyQueue) drop() {
 	bodyChunks.Put(k)
 }
 
-// clear throws everything away, and tells how much that was.
+// clear discards all bytes and returns their number.
 func (q *bodyQueue) clear() int {
 	n := q.size
 	for q.first != nil {

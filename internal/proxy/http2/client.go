@@ -8,32 +8,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// Client is our side of a connection to a backend. All methods may be called from any goroutine.
+// Client is the client's side of a connection to a backend. All methods may be called from any goroutine.
 type Client struct {
 	c    *Conn
 	o    ClientOptions
 	done chan struct{}
 
-	// From here on guarded by c.mu.
+	// The fields below are guarded by c.mu.
 
-	allowed  uint32 // streams at once, by the backend
-	headers  uint32 // how large the header section of a request may be, by the backend
-	gone     bool   // no stream can be opened any more
+	allowed  uint32 // concurrent streams that the backend allows
+	headers  uint32 // largest header section of a request that the backend accepts, in bytes
+	gone     bool   // no more streams can be opened
 	goneTold bool
-	rose     bool // allowed has risen, which was not told yet
+	rose     bool // allowed has risen, and Freed was not called yet
 
-	pingDue int64 // when the next PING of Keepalive is; 0 before the first look
+	pingDue int64 // when the next PING of Keepalive is due; 0 before the first check
 	idleAt  int64 // since when there is no stream; 0 before the first one
 }
 
-// NewClient makes a connection of nc, which must have been agreed on to speak HTTP/2. Nothing happens on it
-// before Serve or Open.
+// NewClient creates a connection over nc, for which HTTP/2 must have been agreed on. Nothing happens on it before Serve
+// or Open.
 func NewClient(nc net.Conn, o ClientOptions) *Client {
 	c := newConn(nc, o.connOptions())
 	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumedStreams, headers: unlimited}
 	c.client = cl
 	c.in = newReadBuffer(make([]byte, answerBuffer))
-	c.prefaced = len(Preface) // which servers do not send
+	c.prefaced = len(Preface) // servers do not send one
 	c.out = appendPreface([]byte(Preface), &c.o, true)
 	if o.Raw != nil {
 		c.direct = tryWriter(o.Raw)
@@ -41,8 +41,8 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	return cl
 }
 
-// Serve runs the connection to its end, when nc is closed and all streams have failed that were not
-// complete. The error is nil after Drain, after GOAWAY and where it ended while no stream was open.
+// Serve runs the connection to its end, when nc is closed and all incomplete streams have failed. The error is nil
+// after Drain, after GOAWAY, and if the connection ended while no stream was open.
 func (cl *Client) Serve() error {
 	defer close(cl.done)
 	err := cl.c.serve(nil)
@@ -56,8 +56,7 @@ func (cl *Client) Serve() error {
 // Close ends the connection and all of its streams at once.
 func (cl *Client) Close() { cl.c.Close() }
 
-// Drain takes no new streams, and ends the connection when those that are open have been closed. It
-// returns at once.
+// Drain takes no new streams, and ends the connection when the open ones have been closed. It returns at once.
 func (cl *Client) Drain() {
 	c := cl.c
 	c.mu.Lock()
@@ -69,26 +68,26 @@ func (cl *Client) Drain() {
 	c.wakeReader()
 }
 
-// Done is closed when Serve is about to return.
+// Done returns a channel that is closed when Serve is about to return.
 func (cl *Client) Done() <-chan struct{} { return cl.done }
 
-// Available is how many more streams can be opened now. Before the backend's SETTINGS have come it is
-// assumed to allow 100.
+// Available returns how many more streams can be opened now. Before the backend's SETTINGS have arrived it is assumed
+// to allow 100.
 func (cl *Client) Available() int {
 	cl.c.mu.Lock()
 	defer cl.c.unlock()
 	return cl.room()
 }
 
-// MaxStreams is how many streams may be open at once by the limits of both sides. known reports that the
-// backend's SETTINGS have come.
+// MaxStreams returns how many streams may be open at once by the limits of both sides. known reports whether the
+// backend's SETTINGS have arrived.
 func (cl *Client) MaxStreams() (n int, known bool) {
 	cl.c.mu.Lock()
 	defer cl.c.unlock()
 	return min(cl.c.o.MaxStreams, int(cl.allowed)), cl.c.greeted
 }
 
-// room is Available; mu is held.
+// room implements Available. mu must be held.
 func (cl *Client) room() int {
 	c := cl.c
 	if c.over || cl.gone {
@@ -103,19 +102,19 @@ type RequestHead = encode.Request
 // ClientRequest is a request to be sent.
 type ClientRequest struct {
 	RequestHead
-	// Body is what is at hand of the body, and is sent together with the head as far as flow control lets it. It must
-	// stay as it is until the stream is closed. Last reports that it is all of it, and that there are
-	// no trailers.
+	// Body is the available part of the body, which is sent together with the head as far as flow control allows it. It
+	// must not be changed until the stream is closed. Last means that it is the whole body, and that there are no
+	// trailers.
 	Body []byte
 	Last bool
-	// Deadline is as of ClientStream.SetDeadline.
+	// Deadline is the deadline of the stream, see ClientStream.SetDeadline.
 	Deadline time.Time
 	// Suspends allows WaitAwhile to return ErrSuspend, and Notify.
 	Suspends bool
 }
 
-// Open begins a stream and sends the request. It does not wait for the backend, not even to take Body. The error is
-// ErrUnavailable, ErrEnds or ErrHeadTooLarge.
+// Open begins a stream and sends the request. It does not wait for the backend, not even for Body to be sent. The error
+// is ErrUnavailable, ErrEnds or ErrHeadTooLarge.
 func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	c := cl.c
 	cs := takeStream(cl)
@@ -151,7 +150,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 		if idle := cl.o.Keepalive.Idle; idle > 0 && !c.pinged && c.busyAt-cl.idleAt >= idle.Milliseconds() {
 			c.pinged, c.pingAt = true, c.busyAt
 			c.out = frame.AppendPing(c.out, 0, pingOfWatch)
-			c.wakeReader() // for the time of the answer
+			c.wakeReader() // so that it considers the deadline for the response
 		}
 	}
 	c.streams[s.id] = s
@@ -164,7 +163,8 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	return cs, nil
 }
 
-// refuses returns why no stream can be opened for a request whose head takes so many bytes, nil where one can; mu is held.
+// refuses returns why no stream can be opened for a request whose encoded head has that many bytes, nil if one can. mu
+// must be held.
 func (cl *Client) refuses(r *RequestHead, encoded int) error {
 	switch {
 	case cl.c.over || cl.gone:
@@ -177,8 +177,8 @@ func (cl *Client) refuses(r *RequestHead, encoded int) error {
 	return nil
 }
 
-// allow takes in how many streams the backend allows; first is that nothing was known of it. Once that is acknowledged, a head above it would be
-// an error of ours (RFC 9113 section 5.1.2).
+// allow records how many streams the backend allows. first means that its limit was unknown before. Once the limit is
+// acknowledged, opening more streams would be a protocol error of this side (RFC 9113 section 5.1.2).
 func (cl *Client) allow(n uint32, first bool) {
 	cl.rose = cl.rose || first || n > cl.allowed
 	cl.allowed = n
@@ -191,13 +191,13 @@ func (cl *Client) allow(n uint32, first bool) {
 	})
 }
 
-// goAway takes in GOAWAY: streams above last were not processed and will not be (RFC 9113 section 6.8).
+// goAway handles GOAWAY: streams above last were not processed and will not be (RFC 9113 section 6.8).
 func (cl *Client) goAway(last uint32) {
 	cl.gone, cl.c.draining = true, drainRefuse
 	cl.giveUp(func(s *Stream) bool { return s.id > last || s.unsent })
 }
 
-// giveUp fails the streams that were not processed and will not be.
+// giveUp fails the selected streams, which were not processed and will not be.
 func (cl *Client) giveUp(which func(*Stream) bool) {
 	for _, s := range cl.c.streams {
 		if s.err == nil && !s.remoteEnded && which(s) {
@@ -210,7 +210,7 @@ func (cl *Client) giveUp(which func(*Stream) bool) {
 	}
 }
 
-// notifyFreed calls back what is due. mu is held, but not during the calls.
+// notifyFreed makes the pending calls of Freed and Gone. mu must be held; it is released during the calls.
 func (cl *Client) notifyFreed() {
 	gone, rose := cl.gone && !cl.goneTold, cl.rose
 	if !gone && !rose {

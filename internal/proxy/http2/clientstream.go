@@ -10,32 +10,31 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// ClientStream is a request to a backend and its response. One goroutine may write while another
-// reads; each of both halves is for one goroutine at a time. Calls return the errors
-// os.ErrDeadlineExceeded after the deadline, *ResetError, *MalformedError, *ConnError where the backend has
-// broken the rules of the connection, and ErrClosed where the connection is gone. What has come
-// completely of a response can be read nevertheless.
+// ClientStream is a request to a backend and its response. One goroutine may write while another one reads; each
+// direction must be used by only one goroutine at a time. Calls return os.ErrDeadlineExceeded after the deadline,
+// *ResetError, *MalformedError, *ConnError if the backend has violated the protocol of the connection, and ErrClosed if
+// the connection is gone. A response that has arrived completely can still be read.
 type ClientStream struct {
 	s      Stream
 	client *Client
-	// toHead and toConnect tell that the method is HEAD, or CONNECT.
+	// toHead and toConnect mean that the method is HEAD or CONNECT.
 	toHead, toConnect bool
-	suspends          bool // as in ClientRequest
+	suspends          bool // see ClientRequest.Suspends
 
-	// From here on guarded by the connection's mu.
+	// The fields below are guarded by the connection's mu.
 
-	headed, delivered bool        // the final head has come, and was handed out
-	length            int64       // Content-Length of it
+	headed, delivered bool        // the final head has arrived; ReadHead has returned it
+	length            int64       // Content-Length of the final head
 	interims          *interims   // nil before the first interim head
-	awhile, long      bool        // WaitAwhile is under way, and is to end
-	waitsSince        int64       // by watch.now, since when that is
+	awhile, long      bool        // WaitAwhile is running; it is to return
+	waitsSince        int64       // when it began, by watch.now
 	suspension        *suspension // nil while a goroutine runs
 }
 
-// interims are interim heads of a response, which few have.
+// interims holds the interim heads of a response, which few responses have.
 type interims struct {
-	current     head.Section   // was handed out last; the reading goroutine's
-	list        []head.Section // list[first:last] wait to be handed out
+	current     head.Section   // returned last by ReadHead; belongs to the reading goroutine
+	list        []head.Section // list[first:last] wait for ReadHead
 	first, last int
 }
 
@@ -47,7 +46,7 @@ var clientStreams = sync.Pool{New: func() any {
 	return s
 }}
 
-// takeStream is a stream that is not opened yet.
+// takeStream returns a stream that is not opened yet.
 func takeStream(cl *Client) *ClientStream {
 	s := clientStreams.Get().(*ClientStream)
 	s.client, s.length = cl, -1
@@ -56,9 +55,9 @@ func takeStream(cl *Client) *ClientStream {
 	return s
 }
 
-// recycle keeps the memory of a stream that nobody knows any more.
+// recycle returns the memory of a stream that is not used any more to the pool.
 func (s *ClientStream) recycle() {
-	const most = 64 << 10 // of memory that interim heads have made grow
+	const most = 64 << 10 // largest memory kept after interim heads have made it grow
 	if !s.s.clear() {
 		return
 	}
@@ -75,9 +74,9 @@ func (s *ClientStream) recycle() {
 	clientStreams.Put(s)
 }
 
-// ReadHead waits for the next response head and fills in r, Reason apart: first for every interim
-// one, then for the final one. What r points to is valid until the next call, or Notify or Close after the final one. ended reports that
-// there is neither body nor trailers.
+// ReadHead waits for the next response head and fills in r, except Reason: first for every interim head, then for the
+// final one. The bytes in r are valid until the next call, or after the final head until Notify or Close. ended reports
+// that there is neither a body nor trailers.
 func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	c := s.s.c
 	c.mu.Lock()
@@ -102,14 +101,15 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	}
 }
 
-// Answered reports whether a response head has arrived that ReadHead has not returned, and never will where the stream has failed since.
+// Answered reports whether a response head has arrived that ReadHead has not returned, and will not return if the
+// stream has failed since.
 func (s *ClientStream) Answered() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
 	return s.headed || s.interims != nil && s.interims.first < s.interims.last
 }
 
-// next returns the next of those that wait. It is valid until the call after that.
+// next returns the next waiting head. It is valid until the call after the next.
 func (p *interims) next() *head.Section {
 	p.current, p.list[p.first] = p.list[p.first], p.current
 	if p.first++; p.first == p.last {
@@ -118,7 +118,7 @@ func (p *interims) next() *head.Section {
 	return &p.current
 }
 
-// fillIn copies, since filters change what they get.
+// fillIn copies the fields, since filters change them.
 func fillIn(r *message.Response, x *head.Section) {
 	r.Reset()
 	r.Status = x.Status()
@@ -127,7 +127,7 @@ func fillIn(r *message.Response, x *head.Section) {
 	}
 }
 
-// ContentLength is that of the final head, -1 without one. For HEAD and 304 it is what another
+// ContentLength returns the Content-Length of the final head, -1 if it has none. For HEAD and 304 it is what another
 // method or status would have had.
 func (s *ClientStream) ContentLength() int64 {
 	s.s.c.mu.Lock()
@@ -135,45 +135,46 @@ func (s *ClientStream) ContentLength() int64 {
 	return s.length
 }
 
-// Read reads the response body, after the final head. io.EOF is its regular end, and only seen if all of
-// it came. The backend may send more as far as what it sent was read.
+// Read reads the response body, after the final head. It returns io.EOF at the regular end, only if all of the body
+// arrived. Reading allows the backend to send more.
 func (s *ClientStream) Read(p []byte) (int, error) { return s.s.Read(p) }
 
-// Wait waits until Read has something without waiting. Its error is that of Read.
+// Wait waits until Read can return without waiting. Its error is that of Read.
 func (s *ClientStream) Wait() error { return s.s.Wait() }
 
-// Buffered is how many bytes Read has without waiting.
+// Buffered returns how many bytes Read can return without waiting.
 func (s *ClientStream) Buffered() int {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
 	return s.s.body.len()
 }
 
-// Ended reports that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
+// Ended reports whether Read would return io.EOF at once, so that the end can be passed on with the last bytes.
 func (s *ClientStream) Ended() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
 	return s.s.err == nil && s.s.remoteEnded && s.s.body.len() == 0
 }
 
-// Err is why the stream has broken off, nil while it has not.
+// Err returns why the stream has broken off, nil if it has not.
 func (s *ClientStream) Err() error { return s.s.Err() }
 
-// Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
+// Trailers returns the response's trailer fields. They are complete after Read has returned io.EOF, and valid until
+// Close.
 func (s *ClientStream) Trailers() *message.Fields { return &s.s.trailer.Fields }
 
-// Write sends a part of the request body, which may be empty; with last the last one. It returns when
-// p is not used any more. A backend that has answered completely may want no more: *ResetError with NoError.
+// Write sends a part of the request body, which may be empty. last means that it is the last one. When it returns, p is
+// not used any more. If the backend has answered completely and wants no more, it returns *ResetError with NoError.
 func (s *ClientStream) Write(p []byte, last bool) error { return s.write(p, nil, last) }
 
-// WriteTrailers ends the request with trailer fields, which may be nil. f may be changed when it returns.
+// WriteTrailers ends the request with trailer fields, which may be nil. f may be changed after it returns.
 func (s *ClientStream) WriteTrailers(f *message.Fields) error { return s.write(nil, f, true) }
 
 func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) error {
 	c := s.s.c
 	c.mu.Lock()
 	defer c.unlock()
-	if err := s.s.flushed(); err != nil { // of what Open has left
+	if err := s.s.flushed(); err != nil { // what Open has left over
 		return err
 	}
 	if err := s.s.unwritable(); err != nil {
@@ -194,8 +195,8 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 	return s.s.flushed()
 }
 
-// GiveUpBody reports whether ClientRequest.Body is not used any more. What the backend will not take, as it has reset the stream
-// behind a complete response, is given up. It is only for streams that were opened with all of the body.
+// GiveUpBody reports whether ClientRequest.Body is not used any more. If the backend has reset the stream after a
+// complete response, the rest of the body is discarded. It is only for streams that were opened with the whole body.
 func (s *ClientStream) GiveUpBody() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
@@ -206,19 +207,19 @@ func (s *ClientStream) GiveUpBody() bool {
 	return len(s.s.data) == 0
 }
 
-// SetDeadline is until when calls wait, those under way too; zero is for ever. It may be called from any goroutine
-// before Close.
+// SetDeadline sets until when current and later calls wait; the zero time means forever. It may be called from any
+// goroutine before Close.
 func (s *ClientStream) SetDeadline(t time.Time) {
 	s.s.SetReadDeadline(t)
 	s.s.writable.send()
 }
 
-// Reset gives the stream up with RST_STREAM, unless it has ended. Calls under way return. It may be
-// called from any goroutine before Close.
+// Reset resets the stream with RST_STREAM, unless it has ended. Calls in progress return. It may be called from any
+// goroutine before Close.
 func (s *ClientStream) Reset(code Code) { s.s.Reset(code) }
 
-// Close gives the stream's memory back, after Reset(Cancel) where it has not ended. No other call may be
-// under way, or come later.
+// Close returns the stream's memory, after Reset(Cancel) if the stream has not ended. No other call may be in progress
+// or follow.
 func (s *ClientStream) Close() {
 	c, freed := s.s.c, s.client.o.Freed
 	c.closeStream(&s.s)
@@ -228,7 +229,7 @@ func (s *ClientStream) Close() {
 	}
 }
 
-// closeStream takes leave of a stream of ours.
+// closeStream removes a stream that this side has opened.
 func (c *Conn) closeStream(s *Stream) {
 	c.mu.Lock()
 	defer c.unlock()

@@ -1,18 +1,19 @@
 package http2
 
-// closeReason is how a stream was closed, which decides what may still come on it (RFC 9113 section 5.1).
+// closeReason is how a stream was closed, which determines what may still arrive on it (RFC 9113 section 5.1).
 type closeReason uint8
 
 const (
 	notClosed     closeReason = iota
 	neverOpened               // the idle state
-	closedByEnd               // END_STREAM of both sides
-	closedByPeer              // RST_STREAM of the peer
-	closedByUs                // our RST_STREAM, which the peer may not know of yet
+	closedByEnd               // END_STREAM from both sides
+	closedByPeer              // RST_STREAM from the peer
+	closedByUs                // RST_STREAM from this side, which the peer may not know of yet
 	closedLongAgo             // not remembered
 )
 
-// How many closed streams are remembered. As many as may run: we may close all of them at a time while the peer still sends. Of a connection that rests a few are enough.
+// The number of closed streams that are remembered: as many as may run, because all of them may be closed at the same
+// time while the peer still sends. For a resting connection, few are enough.
 const (
 	rememberedStreams = 2 * defaultMaxStreams
 	fewStreams        = rememberedStreams / 4
@@ -23,11 +24,11 @@ type closedStream struct {
 	reason closeReason
 }
 
-// closedStreams are those that were closed last. They are kept apart from Streams, whose memory is used again. The zero
-// value has none.
+// closedStreams are the streams that were closed last. They are stored separately from Streams, whose memory is reused.
+// The zero value has none.
 type closedStreams struct {
 	streams []closedStream
-	oldest  int // of streams, where these are as many as are remembered
+	oldest  int // index of the oldest stream, once as many streams are stored as are remembered
 }
 
 // add remembers a stream.
@@ -44,7 +45,7 @@ func (r *closedStreams) add(id uint32, reason closeReason) {
 	r.streams = append(r.streams, s)
 }
 
-// shrink keeps those few that were closed last.
+// shrink keeps only the few that were closed last.
 func (r *closedStreams) shrink() {
 	n := len(r.streams)
 	if n <= fewStreams {
@@ -57,7 +58,7 @@ func (r *closedStreams) shrink() {
 	*r = closedStreams{streams: few}
 }
 
-// reason returns how a stream was closed that is not open; no stream has the number 0.
+// reason returns how a stream that is not open was closed. No stream has the number 0.
 func (r *closedStreams) reason(id uint32) closeReason {
 	for i := range r.streams {
 		if r.streams[i].id == id {

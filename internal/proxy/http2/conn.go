@@ -13,71 +13,70 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/writesched"
 )
 
-// Preface is what a client's connection begins with (RFC 9113 section 3.4).
+// Preface is the beginning of a client's connection (RFC 9113 section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Conn is one connection: in the server's role by New, in the client's inside a Client.
+// Conn is one connection: in the server role if created by New, in the client role within a Client.
 type Conn struct {
 	nc     net.Conn
 	o      Options
-	handle func(*Stream) // the server's role only
-	client *Client       // nil in the server's role
+	handle func(*Stream) // only in the server role
+	client *Client       // nil in the server role
 	start  time.Time
-	// sizeSaid: the client knows that our heads use no dynamic table.
+	// sizeSaid means that the peer has been sent that header blocks use no dynamic table.
 	sizeSaid atomic.Bool
 	handlers sync.WaitGroup
 	asides   sync.WaitGroup // goroutines of writeAside
 	aside    func()
 
-	in readBuffer // the reader's alone; without memory before Serve and while the connection rests
+	in readBuffer // belongs to the reader; without memory before Serve and while the connection rests
 
 	mu sync.Mutex
-	// From here on guarded by mu.
+	// The fields below are guarded by mu.
 
 	input
 	watch
 	decoder *hpack.Decoder // nil before the first header block
 
-	streams     map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
-	open        int                // of them, those that are open by the protocol
-	suspendable int                // of streams, those that were opened with ClientRequest.Suspends and are not suspended
-	lastID      uint32             // the highest that the client has used, be it the peer or us
+	streams     map[uint32]*Stream // streams in use by handlers or callers of Client.Open
+	open        int                // how many of streams are open by the protocol
+	suspendable int                // how many of streams were opened with ClientRequest.Suspends and are not suspended
+	lastID      uint32             // the highest number that the client, whichever side it is, has used
 	closed      closedStreams
 
 	controls, resets floodLimiter
 
 	recvWindow int // what the peer may still send
-	widened    int // by how much windows of streams are larger than those that streams begin with
-	consumed   int // what was dealt with and not yet told by WINDOW_UPDATE
-	// initialWindow is what new streams may send.
+	widened    int // by how much the windows of streams exceed their initial size
+	consumed   int // bytes processed but not yet returned by WINDOW_UPDATE
+	// initialWindow is what may be sent on new streams.
 	initialWindow, sendWindow int
 
 	workers    workerPool
 	queue      writesched.Scheduler[Stream]
-	out        []byte                    // control frames to be written before anything else
-	writing    bool                      // a goroutine is the writer, or was told to be
-	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
-	idle       sync.Cond                 // writing has become false
+	out        []byte                    // control frames to be written first
+	writing    bool                      // a goroutine is the writer, or was selected to be
+	direct     func([]byte) (int, error) // see writeDirect; nil if there are no direct writes
+	idle       sync.Cond                 // signalled when writing has become false
 	writeLimit time.Time
-	writeBegan int64 // when the write began that is under way, in Unix milliseconds; 0 where none is
-	// gathered goes out with the next write, and begins in gathering; both are nil where there is nothing
-	// yet. Streams add to it while another goroutine is the writer, and need not wait for that.
+	writeBegan int64 // when the write in progress began, in Unix milliseconds; 0 if there is none
+	// gathered is written next. It is a slice of gathering; both are nil while it is empty. Streams append to it while
+	// another goroutine is the writer, and need not wait for that.
 	gathered  []byte
 	gathering *[batchSize]byte
-	filled    int64 // bytes that were put into batches
-	wrote     int64 // and of them, those that nc has taken
+	filled    int64 // bytes put into batches
+	wrote     int64 // how many of them nc has taken
 	rest      rest
 	broken    bool                // a write has failed
-	starving  map[uint32]starving // what EndStarved has seen
-	over      bool                // all streams are gone
+	starving  map[uint32]starving // state of EndStarved
+	over      bool                // all streams have ended
 	hasty     bool                // ended by EndIfIdle
-	cause     error               // why, if it was a write
+	cause     error               // why over is set, if a write has failed
 }
 
-// New makes a connection of nc, on which nothing happens before Serve. handle is run on a
-// goroutine of its own for each request. When it returns, a response that it has not
-// ended is reset with INTERNAL_ERROR, and what is left of the request is refused; the
-// stream must not be used any more.
+// New creates a connection over nc, on which nothing happens before Serve. handle is called for each request on a
+// goroutine of its own. When it returns, a response that it has not ended is reset with INTERNAL_ERROR and the rest of
+// the request is refused. The stream must not be used afterwards.
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 	c := newConn(nc, o)
 	c.handle = handle
@@ -97,10 +96,9 @@ func newConn(nc net.Conn, o Options) *Conn {
 	return c
 }
 
-// Serve runs the connection to its end, when all handlers have returned and nc is closed.
-// prior is what was read from nc already, beginning with the Preface. The error is nil
-// where the connection was idle or drained or the client closed it while no stream was
-// open, a *ConnError for what was told to the client, or else one of the network; or it is ErrRests.
+// Serve runs the connection to its end, when all handlers have returned and nc is closed. prior is what was already
+// read from nc, beginning with the Preface. The error is nil if the connection was idle or drained, or if the client
+// closed it while no stream was open; a *ConnError if one was sent to the client; ErrRests; or a network error.
 func (c *Conn) Serve(prior []byte) error {
 	err := c.serve(prior)
 	if err != ErrRests {
@@ -128,7 +126,8 @@ func (c *Conn) serve(prior []byte) error {
 	return err
 }
 
-// tearDown ends all streams and, with sayGoAway, sends GOAWAY. It reports whether the peer should be given time to close.
+// tearDown ends all streams and, if sayGoAway is set, sends GOAWAY. It reports whether the peer should be given time to
+// close.
 func (c *Conn) tearDown(told *ConnError, sayGoAway bool) (polite bool) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -152,8 +151,8 @@ func (c *Conn) tearDown(told *ConnError, sayGoAway bool) (polite bool) {
 	return sayGoAway && !c.broken && !c.hasty
 }
 
-// lastPeer is what GOAWAY gives as the last stream of the peer that was or might be carried out. It never rises from one
-// GOAWAY to the next (RFC 9113 section 6.8).
+// lastPeer returns the last stream for GOAWAY: the last one of the peer that was or might be processed. It never rises
+// from one GOAWAY to the next (RFC 9113 section 6.8).
 func (c *Conn) lastPeer() uint32 {
 	switch {
 	case c.client != nil:
@@ -164,18 +163,20 @@ func (c *Conn) lastPeer() uint32 {
 	return c.lastID
 }
 
-// ignored reports whether the client has opened the stream after the second GOAWAY, whether or not it knew of it.
-// Its frames are dropped, but for what the connection's flow control and header table need (RFC 9113 section 6.8).
+// ignored reports whether the client has opened the stream after the second GOAWAY, whether or not it had received
+// that. The frames of such streams are dropped, except for what the connection's flow control and header table need
+// (RFC 9113 section 6.8).
 func (c *Conn) ignored(id uint32) bool {
 	return c.client == nil && c.draining == drainRefuse && id > c.refusedAbove && id%2 == 1
 }
 
-// LingerBytes is how much of what a client still sends is read at least when its connection ends. More is read until the client has acknowledged the last response, but for
+// LingerBytes is the least number of bytes that are read and discarded when a connection ends. More are read until the
+// client has acknowledged the last response, but for no longer than Timeouts.Linger.
 // no longer than Timeouts.Linger.
 const LingerBytes = 1 << 20
 
-// linger throws away what the client still sends: closing with unread bytes would reset the
-// connection and could take GOAWAY and responses with it.
+// linger discards what the client still sends: closing with unread bytes would reset the connection, and GOAWAY and
+// responses could be lost.
 func (c *Conn) linger() {
 	type closeWriter interface{ CloseWrite() error }
 	if w, ok := c.nc.(closeWriter); !ok || w.CloseWrite() != nil {
@@ -191,10 +192,9 @@ func (c *Conn) linger() {
 	}
 }
 
-// Drain ends the connection without harm to requests (RFC 9113 section 6.8): it announces that
-// no more streams are wanted, then, when the client has had time to learn
-// that, refuses new ones, and ends when those that are open have. It returns at once, may be
-// called from any goroutine, and again.
+// Drain ends the connection without affecting requests (RFC 9113 section 6.8). It announces that no more streams are
+// wanted; after the client has had time to receive that, it refuses new ones, and ends when the open ones have ended.
+// It returns at once. It may be called from any goroutine, and repeatedly.
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,21 +208,21 @@ func (c *Conn) Drain() {
 	c.wakeReader()
 }
 
-// Idle reports whether the connection has had no stream for so long at least, and whether it was used before: then the end of a response
-// may still be on its way.
+// Idle reports whether the connection has had no stream for at least that long, and whether it was used before: then
+// the end of a response may still be in transit.
 func (c *Conn) Idle(least time.Duration) (idle, used bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idles(least), c.lastID != 0
 }
 
-// idles reports whether the connection goes on and has had no stream for so long at least. mu is held.
+// idles reports whether the connection is not ending and has had no stream for at least that long. mu must be held.
 func (c *Conn) idles(least time.Duration) bool {
 	return !c.over && !c.hasty && len(c.streams) == 0 && !(c.block.open && c.block.kind == blockHeader) && c.clock()-c.idleAt >= least.Milliseconds()
 }
 
-// EndIfIdle ends the connection, without waiting for the client, if it has had no stream for so long at least, and reports whether it
-// does. It returns at once and may be called from any goroutine.
+// EndIfIdle ends the connection, without waiting for the client, if it has had no stream for at least that long, and
+// reports whether it does. It returns at once and may be called from any goroutine.
 func (c *Conn) EndIfIdle(least time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,8 +237,8 @@ func (c *Conn) EndIfIdle(least time.Duration) bool {
 	return true
 }
 
-// Resume gives the streams' windows back what was withheld while Options.Scarce was true. It returns at once and may be called from any
-// goroutine.
+// Resume credits the streams' windows with what was withheld while Options.Scarce was true. It returns at once and may
+// be called from any goroutine.
 func (c *Conn) Resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,8 +253,9 @@ func (c *Conn) Resume() {
 // kept is how many bytes of a request body that were read may still be held, to be sent again.
 const kept = 64 << 10
 
-// Held is how many bytes of request bodies the connection holds, or may hold: of a body of which the response has begun, which is not sent
-// again, what its reader has taken since it last waited for more, and nothing once it has ended.
+// Held returns an upper bound of the bytes of request bodies that the connection holds. For a body whose response has
+// begun, which is not sent again, these are the bytes read since its reader last waited for more, and none once it has
+// ended.
 func (c *Conn) Held() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +274,8 @@ func (c *Conn) Held() (n int) {
 	return n
 }
 
-// WritingSince is since when the client has not taken what one write to its socket carries, in Unix milliseconds; 0 where nothing is written.
+// WritingSince returns when the write that the client has not taken yet began, in Unix milliseconds; 0 if nothing is
+// being written.
 func (c *Conn) WritingSince() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +285,7 @@ func (c *Conn) WritingSince() int64 {
 // Close ends the connection at once. It may be called from any goroutine.
 func (c *Conn) Close() { c.nc.Close() }
 
-// clock is milliseconds since the connection began.
+// clock returns the milliseconds since the connection was created.
 func (c *Conn) clock() int64 { return time.Since(c.start).Milliseconds() }
 
 // die ends all streams.
@@ -304,7 +306,7 @@ func (c *Conn) die(cause error) {
 	}
 }
 
-// drop lets go of what a stream that is gone has waiting, and tells those who wait for it.
+// drop discards the data of an ended stream, and wakes the goroutines that wait for the stream.
 func (c *Conn) drop(s *Stream) {
 	s.entry.Leave()
 	if !(s.remoteEnded && s.localEnded) {
@@ -316,13 +318,13 @@ func (c *Conn) drop(s *Stream) {
 	s.tellGone()
 }
 
-// firstWindow is the window that the peer's part of a stream begins with.
+// firstWindow returns the initial window for what the peer sends on a stream.
 func (c *Conn) firstWindow() int { return firstWindow(&c.o, c.client != nil) }
 
-// resetStream sends RST_STREAM for a stream that is open.
+// resetStream sends RST_STREAM for an open stream.
 func (c *Conn) resetStream(s *Stream, code Code) { c.resetStreamFor(s, code, &ResetError{Code: code}) }
 
-// resetStreamFor is resetStream, and cause is why the stream is gone.
+// resetStreamFor is like resetStream, with the error that calls on the stream return.
 func (c *Conn) resetStreamFor(s *Stream, code Code, cause error) {
 	if s.err != nil || s.remoteEnded && s.localEnded {
 		return
@@ -334,7 +336,7 @@ func (c *Conn) resetStreamFor(s *Stream, code Code, cause error) {
 	c.drop(s)
 }
 
-// endLocal notes that END_STREAM is on its way.
+// endLocal records that END_STREAM is being sent.
 func (c *Conn) endLocal(s *Stream) {
 	s.localEnded = true
 	if s.remoteEnded {
@@ -342,7 +344,7 @@ func (c *Conn) endLocal(s *Stream) {
 	}
 }
 
-// endRemote notes that END_STREAM has come.
+// endRemote records that END_STREAM has arrived.
 func (c *Conn) endRemote(s *Stream) {
 	s.remoteEnded = true
 	if s.localEnded {
@@ -351,7 +353,7 @@ func (c *Conn) endRemote(s *Stream) {
 	s.wakeReader()
 }
 
-// carryOut runs the stream's handler, and reports whether its worker is to wait for another.
+// carryOut runs the stream's handler. It reports whether its worker is to wait for another stream.
 func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
 	suspended := false
 	defer func() {
@@ -360,7 +362,7 @@ func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
 		}
 	}()
 	defer func() {
-		if v := recover(); v != nil { // a handler has no panics of its own
+		if v := recover(); v != nil { // handlers recover their own panics, so this one is the package's
 			c.report(v)
 			c.nc.Close()
 		}
@@ -378,7 +380,7 @@ func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
 	return stays
 }
 
-// endStream takes leave of a stream whose handler has returned.
+// endStream removes a stream whose handler has returned.
 func (c *Conn) endStream(s *Stream, w *worker) (stays bool) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -397,8 +399,8 @@ func (c *Conn) endStream(s *Stream, w *worker) (stays bool) {
 	return stays
 }
 
-// retire takes leave of a stream that is not used any more. One that has not ended is reset, with the
-// code unsent where our side has not ended, else with unread.
+// retire removes a stream that is not used any more. If it has not ended, it is reset, with the code unsent if this
+// side has not ended, otherwise with unread.
 func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	how := closedByEnd
 	switch {
@@ -425,7 +427,7 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	delete(c.streams, s.id)
 }
 
-// find is the stream that is open, or else how it was closed.
+// find returns the stream if it is open, and otherwise how it was closed.
 func (c *Conn) find(id uint32) (*Stream, closeReason) {
 	if s := c.streams[id]; s != nil {
 		switch {
@@ -447,8 +449,8 @@ func (c *Conn) find(id uint32) (*Stream, closeReason) {
 	return nil, c.closed.reason(id)
 }
 
-// credit gives bytes of bodies back to the connection's window, when they have come: else streams that stall would
-// use it up, and all others would stall with them.
+// credit returns bytes of bodies to the connection's window as soon as they arrive. Otherwise streams that are not read
+// would use it up and stall all others.
 func (c *Conn) credit(n int) {
 	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
 		c.out = frame.AppendWindowUpdate(c.out, 0, c.consumed)

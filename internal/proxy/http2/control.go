@@ -35,7 +35,7 @@ func (c *Conn) endSettings() error {
 	return nil
 }
 
-// schedule puts a stream whose window has grown among those that write, if it has anything to be written.
+// schedule adds a stream whose window has grown to those that write, if it has anything to write.
 func (c *Conn) schedule(s *Stream) {
 	if s.pending && s.sendWindow > 0 && s.unwritable() == nil {
 		c.queue.Add(&s.entry, s.short())
@@ -83,7 +83,7 @@ func (c *Conn) windowUpdate(n int) error {
 	return nil
 }
 
-// priority takes in a frame of the scheme that RFC 9113 gave up; only its form is looked at.
+// priority handles a PRIORITY frame, which RFC 9113 deprecates; only its form is checked.
 func (c *Conn) priority(b []byte) error {
 	if err := c.control(1); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *Conn) priority(b []byte) error {
 	return c.streamError(ProtocolError, errDepends)
 }
 
-// dependsOnItself is a stream error by RFC 7540 section 5.3.1.
+// dependsOnItself reports a stream error by RFC 7540 section 5.3.1.
 func (c *Conn) dependsOnItself(b []byte) bool {
 	return binary.BigEndian.Uint32(b)&frame.MaxStreamID == c.head.Stream
 }
@@ -125,8 +125,7 @@ func (c *Conn) peerReset(code Code) error {
 	}
 	err := &ResetError{Code: code, ByPeer: true}
 	if s.of != nil && s.remoteEnded {
-		// A response that is complete stays so: the backend wants no more of the request (RFC 9113
-		// section 8.1).
+		// A complete response remains valid: the backend wants no more of the request (RFC 9113 section 8.1).
 		c.stopWriting(s, err)
 		c.endLocal(s)
 		return nil
@@ -134,12 +133,12 @@ func (c *Conn) peerReset(code Code) error {
 	s.err, s.byPeer = err, true
 	c.drop(s)
 	if s.of != nil {
-		return nil // we have opened it
+		return nil // this side has opened it
 	}
 	return c.provoked()
 }
 
-// streamError resets the stream of the present frame, open or not, for what the peer did.
+// streamError resets the stream of the current frame, whether it is open or not, because of an error of the peer.
 func (c *Conn) streamError(code Code, why error) error {
 	s, _ := c.find(c.head.Stream)
 	if s == nil {
@@ -149,10 +148,10 @@ func (c *Conn) streamError(code Code, why error) error {
 	c.resetStream(s, code)
 	if s.of != nil {
 		s.err = &MalformedError{Why: why}
-		return nil // there are as many as we have opened
+		return nil // bounded by the number of streams that this side opens
 	}
 	return c.provoked()
 }
 
-// What our PINGs carry.
+// The values of the PINGs that this side sends.
 const pingOfDrain, pingOfWatch = 1, 2

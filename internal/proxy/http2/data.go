@@ -4,7 +4,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// beginData counts a DATA frame, padding included, against the windows (RFC 9113 section 6.9.1).
+// beginData counts a DATA frame, including its padding, against the windows (RFC 9113 section 6.9.1).
 func (c *Conn) beginData() error {
 	h := &c.head
 	c.pings = 0
@@ -38,7 +38,7 @@ func (c *Conn) beginData() error {
 	return nil
 }
 
-// data takes in a piece of DATA. The stream may have gone since the frame began.
+// data processes a part of DATA. The stream may have ended since the frame began.
 func (c *Conn) data(b []byte) error {
 	s, _ := c.find(c.head.Stream)
 	if s == nil || s.remoteEnded {
@@ -51,7 +51,7 @@ func (c *Conn) data(b []byte) error {
 		return c.streamError(ProtocolError, errLength)
 	}
 	s.body.write(b)
-	c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
+	c.credit(len(b)) // the windows of the streams bound what is held, see the package comment
 	s.wakeReader()
 	return nil
 }
@@ -66,7 +66,7 @@ func (c *Conn) endData() error {
 	s, _ := c.find(h.Stream)
 	open := s != nil && !s.remoteEnded
 	if open {
-		s.credit(overhead) // nobody will read it
+		s.credit(overhead) // it is never read
 	}
 	if h.Length > overhead {
 		c.controls.earn(2)

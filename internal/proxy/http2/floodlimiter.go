@@ -1,16 +1,16 @@
 package http2
 
-// floodLimiter is spent by what is useless and earned by what is not, and fills up with time.
+// floodLimiter is a budget that useless frames spend and useful ones earn, and that recovers with time.
 type floodLimiter struct {
 	burst, rate int64
 	spent       int64 // in thousandths
-	at          int64 // ms, until when time has been counted
+	at          int64 // time in ms up to which the recovery has been counted
 }
 
-// newFloodLimiter returns a full budget of burst, to which rate is added each second while it is not full.
+// newFloodLimiter returns a full budget of burst, which recovers by rate per second.
 func newFloodLimiter(burst, rate int64) floodLimiter { return floodLimiter{burst: burst, rate: rate} }
 
-// spend takes cost at the time now (ms), and reports whether there was enough.
+// spend spends cost at the time now (in ms), and reports whether the budget sufficed.
 func (b *floodLimiter) spend(now, cost int64) bool {
 	if d := now - b.at; d > 0 {
 		b.spent = max(0, b.spent-min(d, 3600_000)*b.rate)

@@ -6,26 +6,26 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// input is how far the frame being read has come. Frames are taken in as their bytes come: DATA
-// and header blocks in pieces, of others only what must be whole waits in the reader's buffer.
+// input is the state of the frame being read. Frames are processed as their bytes arrive: DATA and header blocks in
+// parts; of other frames only the part that must be complete is kept in the reader's buffer.
 type input struct {
-	prefaced int // bytes of the preface that have come
+	prefaced int // bytes of the preface that have arrived
 	inFrame  bool
 	head     frame.Header
-	fixed    int   // bytes that must be there at once, before anything else of the frame
-	left     int   // bytes of the frame that have not come, behind fixed and before padding
-	padding  int   // bytes of it that have not come
-	padded   int   // bytes of it
-	skip     bool  // the rest of the frame means nothing
-	frames   int64 // that are complete, header blocks counting as one
+	fixed    int   // bytes that must be available at once, before the rest of the frame
+	left     int   // bytes of the frame still to come, after fixed and before the padding
+	padding  int   // bytes of the padding still to come
+	padded   int   // bytes of the padding
+	skip     bool  // the rest of the frame is ignored
+	frames   int64 // number of complete frames; a header block counts as one
 	settings peerSettings
 	block    block
 }
 
-// maxPriorityUpdate is how many bytes are looked at of a PRIORITY_UPDATE.
+// maxPriorityUpdate is how many bytes of a PRIORITY_UPDATE are examined.
 const maxPriorityUpdate = 4 + 128
 
-// consume takes in what it can of b and tells how much that was.
+// consume processes as much of b as it can, and returns the number of bytes.
 func (c *Conn) consume(b []byte) (n int, err error) {
 	for err == nil {
 		rest := b[n:]
@@ -80,7 +80,7 @@ func (c *Conn) preface(b []byte) (int, error) {
 	return k, nil
 }
 
-// begin judges a frame header, and says how much must be there before the frame means anything.
+// begin checks a frame header, and sets how much must be available before the frame can be processed.
 func (c *Conn) begin() error {
 	h := &c.head
 	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.Length, 0, false
@@ -93,7 +93,7 @@ func (c *Conn) begin() error {
 	if c.block.open != (h.Type == frame.Continuation) || c.block.open && c.block.stream != h.Stream {
 		return connError(ProtocolError, "header block interrupted, or CONTINUATION without one")
 	}
-	whole, ofStream := -1, true // its length, where there is only one
+	whole, ofStream := -1, true // its length, if only one is valid
 	switch h.Type {
 	case frame.Data:
 		return c.beginData()
@@ -129,7 +129,7 @@ func (c *Conn) begin() error {
 	return nil
 }
 
-// beginOther is for frames of the connection that may be long and are not needed as a whole.
+// beginOther begins connection-level frames that may be long and need not be complete.
 func (c *Conn) beginOther(least int) error {
 	if c.head.Stream != 0 {
 		return connError(ProtocolError, "frame that is not on stream 0")
@@ -159,7 +159,7 @@ func (c *Conn) beginSettings() error {
 	return c.control(costSettings)
 }
 
-// setFixed has the next entry of SETTINGS come as a whole.
+// setFixed makes the next entry of SETTINGS be read as a whole.
 func (c *Conn) setFixed() {
 	if c.left > 0 {
 		c.fixed = frame.SettingLen
@@ -167,7 +167,7 @@ func (c *Conn) setFixed() {
 	}
 }
 
-// prefix carries out what must be whole: all of short frames, the beginning of others.
+// prefix processes the part that must be complete: all of short frames, the beginning of others.
 func (c *Conn) prefix(b []byte) error {
 	switch c.head.Type {
 	case frame.Data:
@@ -204,7 +204,7 @@ func (c *Conn) pad(n int) error {
 	return nil
 }
 
-// piece takes in bytes of DATA or of a header block.
+// piece processes bytes of DATA or of a header block.
 func (c *Conn) piece(b []byte) error {
 	if c.head.Type == frame.Data {
 		return c.data(b)
@@ -212,7 +212,7 @@ func (c *Conn) piece(b []byte) error {
 	return c.fragment(b)
 }
 
-// end follows the last byte of a frame.
+// end must be called after the last byte of a frame.
 func (c *Conn) end() error {
 	switch c.head.Type {
 	case frame.Data:

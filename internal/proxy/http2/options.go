@@ -9,67 +9,65 @@ import (
 
 const defaultMaxStreams = 128
 
-// Options configures a connection; the zero value is ready for production.
+// Options configures a connection. The zero value is ready for production.
 type Options struct {
-	// MaxStreams is how many streams a client may have open; 128. Twice as many may run while
-	// those that the client has reset come to their ends; above that streams are refused.
+	// MaxStreams is how many streams a client may have open; default 128. Twice as many may run while those that the
+	// client has reset come to their ends; beyond that, streams are refused.
 	MaxStreams int
-	// MaxHeaderBytes bounds a header section, counted as SETTINGS_MAX_HEADER_LIST_SIZE does;
-	// 32 KiB. Above it the answer is 431, above twice of it for one field or block the
-	// connection ends.
+	// MaxHeaderBytes bounds a header section, counted as SETTINGS_MAX_HEADER_LIST_SIZE counts it; default 32 KiB. A
+	// larger section is answered with 431. A field or block of more than twice the bound ends the connection.
 	MaxHeaderBytes int
-	MaxFields      int // field lines of a header or trailer section; 128
-	// StreamWindow is how many bytes of a request body a client may send ahead of who reads it; 256 KiB, at
-	// least 64 KiB. It begins with 64 KiB, and has the rest when some of that has been read.
-	// ConnWindow is the connection's; 1 MiB, at least 64 KiB. It bounds what is under way in the
-	// network only, since all that comes is credited at once.
+	MaxFields      int // field lines of a header or trailer section; default 128
+	// StreamWindow is how many bytes of a request body a client may send before they are read; default 256 KiB, at
+	// least 64 KiB. A stream begins with 64 KiB, and gets the rest when some of that has been read. ConnWindow is the
+	// connection's window; default 1 MiB, at least 64 KiB. It only bounds what is in transit, since DATA is credited as
+	// soon as it arrives.
 	StreamWindow, ConnWindow int
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 	Timeouts        Timeouts
-	// Rest is how long a client's connection must have had neither streams nor frames for Serve to return ErrRests; 0 is never.
+	// Rest is how long a client's connection must have had neither streams nor frames for Serve to return ErrRests; 0
+	// means never.
 	Rest time.Duration
-	// Scarce, while it is true, has bodies that are read give nothing back to the windows of their streams: memory is scarce.
-	// Conn.Resume is to be called when it has become false. May be nil.
+	// Scarce means that memory is scarce. While it is true, bodies that are read do not credit the windows of their
+	// streams. Conn.Resume must be called when it has become false. May be nil.
 	Scarce *atomic.Bool
-	// Unacknowledged returns how many bytes that were written the peer has yet to acknowledge; nil is none.
+	// Unacknowledged returns how many written bytes the peer has not acknowledged yet; nil means none.
 	Unacknowledged func() int
-	// Refused is told of requests that are answered or reset here and never reach a handler:
-	// with the status 400, 431 or 503 and what was wrong. It must not block nor call
-	// anything of this package. May be nil.
+	// Refused is called for requests that are answered or reset by this package and never reach a handler: with the
+	// status 400, 431 or 503, and the reason. It must not block nor call anything of this package. May be nil.
 	Refused func(status int, why error)
-	// Panicked is told of a panic that was recovered and ends the connection, by the deferred function. May be nil.
+	// Panicked is called by the deferred function when a panic was recovered, which ends the connection. May be nil.
 	Panicked func(v any)
 
-	widening *Widening // see ClientOptions
+	widening *Widening // see ClientOptions.Widening
 }
 
-// Timeouts bounds how long a client may keep the connection waiting. Zero fields take the default.
+// Timeouts bounds how long a client may make the connection wait. A zero field takes the default.
 type Timeouts struct {
-	Idle time.Duration // without open streams; 75 s
-	// Head is for the preface with the first SETTINGS, from the first byte of a header block
-	// to its last, and for the rest of any other frame that has begun, but DATA; 15 s.
+	Idle time.Duration // without open streams; default 75 s
+	// Head is for the preface with the first SETTINGS, from the first byte of a header block to its last, and for the
+	// rest of any other frame that has begun, except DATA; default 15 s.
 	Head time.Duration
-	// Write is for one write to the client to be taken, and for one call of Stream.Write,
-	// Flush and so on, flow control included; 60 s.
+	// Write is how long one write to the client may take, and one call of Stream.Write, Flush and the like, including
+	// flow control; default 60 s.
 	Write time.Duration
-	// Ping is how long a client with open streams may be silent before it is sent a PING;
-	// 30 s.
+	// Ping is how long a client with open streams may be silent before it is sent a PING; default 30 s.
 	Ping        time.Duration
-	Pong        time.Duration // how long it may be silent after the PING; as Ping
-	SettingsAck time.Duration // for the client's answer to our SETTINGS; 15 s
-	// Linger is how long bytes of a client that was told GOAWAY are thrown away, so that it is not
-	// lost with a reset of the connection; 1 s.
+	Pong        time.Duration // how long the client may be silent after the PING; default Ping
+	SettingsAck time.Duration // for the client to acknowledge SETTINGS; default 15 s
+	// Linger is how long bytes of a client are discarded after GOAWAY was sent, so that GOAWAY is not lost to a reset
+	// of the connection; default 1 s.
 	Linger time.Duration
-	// Drain is how long new streams are still taken after the first GOAWAY of Conn.Drain, unless
-	// the client shows earlier that it knows of it; 1 s.
+	// Drain is how long new streams are accepted after the first GOAWAY of Conn.Drain, unless the client shows earlier
+	// that it has received it; default 1 s.
 	Drain time.Duration
 }
 
-// minWindow is the least window that can be set: a peer may send that much before it knows our settings.
+// minWindow is the least window that can be set: a peer may send that much before it receives the SETTINGS.
 const minWindow = frame.DefaultWindow
 
-// withDefaults has each zero field replaced.
+// withDefaults returns o with each zero field replaced by its default.
 func (o Options) withDefaults() Options {
 	o.MaxStreams = positive(o.MaxStreams, defaultMaxStreams)
 	o.MaxHeaderBytes = positive(o.MaxHeaderBytes, 32<<10)
@@ -88,7 +86,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// positive is v, or otherwise where v is not positive.
+// positive returns v if it is positive, and otherwise if not.
 func positive[T int | time.Duration](v, otherwise T) T {
 	if v > 0 {
 		return v

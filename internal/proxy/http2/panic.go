@@ -1,7 +1,7 @@
 package http2
 
-// unlock ends what holds mu, and is deferred. A panic that passes through leaves the connection in an unknown state, so
-// it ends with all of its streams.
+// unlock releases mu, and is deferred. If the deferring function panics, the connection is in an unknown state, so it
+// ends with all of its streams.
 func (c *Conn) unlock() {
 	v := recover()
 	if v == nil {
@@ -14,14 +14,14 @@ func (c *Conn) unlock() {
 	panic(v)
 }
 
-// report tells of a panic that was recovered.
+// report reports a recovered panic.
 func (c *Conn) report(v any) {
 	if c.o.Panicked != nil {
 		c.o.Panicked(v)
 	}
 }
 
-// readSafely is read, with an error instead of a panic.
+// readSafely is read, which returns an error instead of panicking.
 func (c *Conn) readSafely(prior []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -46,16 +46,16 @@ func (c *Conn) writeUnlocked(b []byte) (int, error) {
 	return c.nc.Write(b)
 }
 
-// directUnlocked writes as far as the socket takes it at once, without mu.
+// directUnlocked writes as much as the socket takes at once, without mu.
 func (c *Conn) directUnlocked(b []byte) (int, error) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	return c.direct(b)
 }
 
-// endWriting is deferred by the connection's writer; written reports that it has returned.
+// endWriting is deferred by the connection's writer. written means that the writer returns normally.
 func (c *Conn) endWriting(written *bool) {
-	if !*written { // a panic passes through
+	if !*written { // it panics
 		c.broken, c.writing = true, false
 		c.idle.Broadcast()
 	}

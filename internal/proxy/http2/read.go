@@ -11,56 +11,56 @@ import (
 )
 
 const (
-	littleBuffer = 512     // bytes; more than any frame needs to be whole
-	answerBuffer = 4 << 10 // of connections to backends, which are few: for a small response at once
+	littleBuffer = 512     // bytes; larger than anything that must be complete
+	answerBuffer = 4 << 10 // for connections to backends, which are few: a small response fits
 )
 
-// Servers of gRPC end a connection for a third PING within 5 minutes of each other, unless they have sent something
-// on a stream meanwhile.
+// gRPC servers end a connection after a third PING within 5 minutes, unless they have sent something on a stream
+// meanwhile.
 const quickPings, slowPing = 2, 5*60_000 + 15_000 // ms
 
-// Where draining stands.
+// draining is the progress of Drain.
 type draining uint8
 
 const (
 	drainNot       draining = iota
-	drainAnnounced          // the first GOAWAY is sent
-	drainRefuse             // the second
+	drainAnnounced          // the first GOAWAY was sent
+	drainRefuse             // the second GOAWAY was sent
 )
 
 // watch is what the reader waits for and since when; times are by Conn.clock.
 type watch struct {
-	now       int64 // when the reader last came back from reading
-	armed     int64 // until when the deadline of nc is; -1 is not known
+	now       int64 // when the reader last returned from reading
+	armed     int64 // the read deadline of nc; -1 if unknown
 	woken     bool  // wakeReader was called
-	readAt    int64 // when bytes came
+	readAt    int64 // when bytes last arrived
 	idleAt    int64 // when the last handler returned
 	brokenAt  int64 // when a write to a backend failed
-	busyAt    int64 // when we have opened a stream and there was no other
+	busyAt    int64 // when this side opened a stream while there was no other
 	pinged    bool  // a PING waits for its answer, or for anything else
 	pingAt    int64
-	suspendAt int64 // when expireSuspend is due; 0 is unset
-	restFrom  int64 // when Serve was called, or could not let the connection rest
-	pings     int   // that we have sent since the peer last began a message or part of one
-	beginAt   int64 // since when what is unfinished is so
-	beginOf   int64 // and which one, by the count of input.frames
+	suspendAt int64 // when expireSuspend is due; 0 means never
+	restFrom  int64 // when Serve was called, or when the connection could not rest
+	pings     int   // number of PINGs sent since the peer last began a message or part of one
+	beginAt   int64 // since when the current frame or block is incomplete
+	beginOf   int64 // which frame or block that is, by input.frames
 
-	greeted  bool // the peer's SETTINGS have come
-	answered bool // and its acknowledgement of ours
+	greeted  bool // the peer's SETTINGS have arrived
+	answered bool // the peer has acknowledged the SETTINGS of this side
 
 	draining draining
 	drainAt  int64
-	// refusedAbove is the last stream of the client's that the second GOAWAY has said is carried out; those above it
-	// are ignored. It means nothing before.
+	// refusedAbove is the last stream of the client that is processed according to the second GOAWAY; later ones are
+	// ignored. It has no meaning before that.
 	refusedAbove uint32
 }
 
-// errEnd is the end of a connection that nobody will miss.
+// errEnd is the end of a connection that affects no request.
 var errEnd = errors.New("http2: end")
 
 var longAgo = time.Unix(1, 0)
 
-// read reads and carries out frames. The error is nil where the client is to be told a regular end.
+// read reads and processes frames. The error is nil if the client is to be sent a regular end.
 func (c *Conn) read(prior []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *Conn) read(prior []byte) error {
 		if c.over {
 			return c.cause
 		}
-		if c.draining == drainRefuse && len(c.streams) == 0 && !(c.client == nil && c.block.open && c.block.kind == blockHeader) { // GOAWAY says that the request which has begun is carried out
+		if c.draining == drainRefuse && len(c.streams) == 0 && !(c.client == nil && c.block.open && c.block.kind == blockHeader) { // GOAWAY promises that the request which has begun is processed
 			return nil
 		}
 		if len(c.out) > maxControl {
@@ -89,7 +89,7 @@ func (c *Conn) read(prior []byte) error {
 			c.client.notifyFreed()
 		}
 		c.pushAside()
-		if c.woken { // while mu was given away
+		if c.woken { // while mu was released
 			continue
 		}
 		due, expire := c.due()
@@ -105,7 +105,7 @@ func (c *Conn) read(prior []byte) error {
 	}
 }
 
-// fetch reads once and consumes what came.
+// fetch reads once and processes what arrived.
 func (c *Conn) fetch(due int64) error {
 	if due < c.armed || c.armed <= c.now {
 		c.armed = due
@@ -126,7 +126,7 @@ func (c *Conn) fetch(due int64) error {
 		return nil
 	case c.over:
 		return c.cause
-	case c.open == 0: // a reset too: clients close with what is unread
+	case c.open == 0: // also for a reset: clients close with unread bytes
 		return errEnd
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF
@@ -134,18 +134,18 @@ func (c *Conn) fetch(due int64) error {
 	return err
 }
 
-// wakeReader has the reader look at what has changed.
+// wakeReader makes the reader check what has changed.
 func (c *Conn) wakeReader() {
 	c.armed, c.woken = -1, true
 	c.nc.SetReadDeadline(longAgo)
 }
 
-// due is when the client will have kept us waiting for too long, and what happens then: the end
-// of the connection, with or without an error, or not.
+// due returns when a timeout expires next, and the function to call then, which reports whether the connection ends,
+// and with which error.
 func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	t := &c.o.Timeouts
 	due, expire := c.idleAt+t.Idle.Milliseconds(), (*Conn).expireIdle
-	if c.client != nil { // to look whether streams were opened meanwhile, which need not wake us
+	if c.client != nil { // to check whether streams were opened meanwhile, which does not wake the reader
 		due = c.now + t.Ping.Milliseconds()
 	}
 	switch {
@@ -186,7 +186,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 		due, expire = at, (*Conn).expireRest
 	}
 	if !c.writing && !c.over && !c.writeLimit.IsZero() {
-		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // before it passes
+		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // before the write deadline passes
 			due, expire = at, (*Conn).expireWriteLimit
 		}
 	}
@@ -196,7 +196,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	return due, expire
 }
 
-// unfinished reports whether a frame other than DATA has begun and not ended, or a header block.
+// unfinished reports whether a frame other than DATA, or a header block, is incomplete.
 func (c *Conn) unfinished() bool {
 	return !c.greeted || c.block.open || c.in.len() > 0 || c.inFrame && c.head.Type != frame.Data
 }
@@ -216,12 +216,12 @@ func (c *Conn) expirePing() (bool, error) {
 	return false, nil
 }
 
-// keptAlive reports whether the answer to a PING is waited for though there is no stream.
+// keptAlive reports whether the answer to a PING is awaited although there is no stream.
 func (c *Conn) keptAlive() bool {
 	return c.pinged && c.client != nil && c.client.o.Keepalive.Interval > 0
 }
 
-// nextPing is when Keepalive has the next PING sent.
+// nextPing returns when the next PING of Keepalive is due.
 func (cl *Client) nextPing(now int64) int64 {
 	if cl.pingDue == 0 {
 		k := &cl.o.Keepalive

@@ -9,32 +9,33 @@ var (
 	littleBuffers    = sync.Pool{New: func() any { return new([littleBuffer]byte) }}
 )
 
-// readBuffer holds what a connection has read and not used yet. One that waits holds little memory, and one to which much comes
-// reads much at once.
+// readBuffer holds what a connection has read but not consumed. It is small while the connection waits, and large while
+// much arrives.
 type readBuffer struct {
 	in    []byte
 	n     int
-	small []byte // what in is while little comes
+	small []byte // used as in while little arrives
 	large *[largeReadBuffer]byte
 }
 
-// newReadBuffer returns a buffer that waits with small, which must be as long as what must be whole to be used.
+// newReadBuffer returns a buffer that waits with small, which must be as long as anything that must be complete to be
+// consumed.
 func newReadBuffer(small []byte) readBuffer { return readBuffer{in: small, small: small} }
 
-// len returns how many bytes are held.
+// len returns the number of bytes held.
 func (b *readBuffer) len() int { return b.n }
 
-// space is where to read to.
+// space returns where to read to.
 func (b *readBuffer) space() []byte { return b.in[b.n:] }
 
-// held returns the bytes that are held, after n more have come into space.
+// held returns the bytes held, after n more were read into space.
 func (b *readBuffer) held(n int) []byte {
 	b.n += n
 	return b.in[:b.n]
 }
 
-// used drops the first n bytes of those held. Where there was no more space it gets more; more reports whether much is
-// still to come, else it gets less again when what is left fits.
+// used drops the first n bytes held. If the buffer was full, it grows. If more is false, not much is expected, and the
+// buffer shrinks again when the rest fits.
 func (b *readBuffer) used(n int, more bool) {
 	full := b.n == len(b.in)
 	b.n = copy(b.in, b.in[n:b.n])
@@ -48,7 +49,7 @@ func (b *readBuffer) used(n int, more bool) {
 	}
 }
 
-// shrink gives back all memory but that to wait with; what does not fit is lost.
+// shrink releases all memory except the small buffer. What does not fit into it is lost.
 func (b *readBuffer) shrink() {
 	if b.large == nil {
 		return

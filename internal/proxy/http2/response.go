@@ -6,7 +6,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
-// What is wrong with responses, beside what package head says.
+// Errors in responses, in addition to those of package head.
 var (
 	errAfterEnd = errors.New("frame behind the end of the stream")
 	errTrailer  = errors.New("trailer section that is malformed, does not end the stream, or cuts the body short")
@@ -16,11 +16,11 @@ var (
 	errInterims = errors.New("too many interim responses at once")
 )
 
-// maxInterims bounds how many interim heads of a response wait to be read; their sizes together are
-// bounded by MaxHeaderBytes.
+// maxInterims is the largest number of interim heads of a response that wait to be read. MaxHeaderBytes bounds the sum
+// of their sizes.
 const maxInterims = 64
 
-// endResponse follows a header block that is a response head.
+// endResponse handles a complete header block that is a response head.
 func (c *Conn) endResponse() error {
 	b := &c.block
 	s, _ := c.find(b.stream)
@@ -36,7 +36,7 @@ func (c *Conn) endResponse() error {
 		return c.streamError(ProtocolError, err)
 	}
 	if r.toConnect && x.Status() >= 200 && x.Status() < 300 {
-		length, content = -1, -1 // what follows is a tunnel's
+		length, content = -1, -1 // the following bytes belong to a tunnel
 		s.connected = true
 	}
 	if x.Status() < 200 {
@@ -57,7 +57,7 @@ func (c *Conn) endResponse() error {
 	return nil
 }
 
-// keepInterim puts an interim head aside, in exchange for another section's memory.
+// keepInterim stores an interim head, in exchange for another section's memory.
 func (s *ClientStream) keepInterim(x *head.Section, most int) bool {
 	if s.interims == nil {
 		s.interims = &interims{}
@@ -77,7 +77,7 @@ func (s *ClientStream) keepInterim(x *head.Section, most int) bool {
 	return true
 }
 
-// fail ends a stream of ours because the connection has ended. A response that is complete stays readable.
+// fail ends a stream to a backend because the connection has ended. A complete response remains readable.
 func (c *Conn) fail(s *Stream, cause error) {
 	why := ErrClosed
 	if told, ok := cause.(*ConnError); ok {
@@ -94,11 +94,11 @@ func (c *Conn) fail(s *Stream, cause error) {
 	c.drop(s)
 }
 
-// unknown reports that the backend has certainly not got the head of the stream's request.
+// unknown reports whether the backend has certainly not received the head of the stream's request.
 func (c *Conn) unknown(s *Stream) bool { return s.unsent || c.broken && s.headEnd > c.wrote }
 
-// cannotWrite follows a write that failed. A backend may have answered before it closed, such as with 413, so
-// what has come is still read, for Timeouts.Linger at most.
+// cannotWrite must be called after a write has failed. The backend may have answered before it closed, for example with
+// 413, so what has arrived is still read, for at most Timeouts.Linger.
 func (cl *Client) cannotWrite(cause error) {
 	c := cl.c
 	cl.gone, c.cause, c.brokenAt = true, cause, c.clock()
@@ -114,7 +114,7 @@ func (cl *Client) cannotWrite(cause error) {
 	}
 }
 
-// stopWriting has calls that write fail, while those that read go on.
+// stopWriting makes calls that write fail. Calls that read continue.
 func (c *Conn) stopWriting(s *Stream, why error) {
 	s.stopped = why
 	s.entry.Leave()

@@ -7,11 +7,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
-// ErrRests is that Serve has returned because the connection rests, see Options.Rest. It goes on when Serve is called again, without anything read before, and does nothing
-// until then: that is to be when the client has sent something or closed the connection, when IdleLeft is over, or when Woken reports true.
+// ErrRests means that Serve has returned because the connection rests, see Options.Rest. The connection continues when
+// Serve is called again, without prior bytes, and does nothing until then. Serve must be called when the client has
+// sent something or closed the connection, when IdleLeft has passed, or when Woken returns true.
 var ErrRests = errors.New("http2: the connection rests")
 
-// restDue returns when to call expireRest; 0 while that is out of the question.
+// restDue returns when to call expireRest; 0 if the connection cannot rest now.
 func (c *Conn) restDue() int64 {
 	if c.o.Rest <= 0 || c.client != nil || len(c.streams) > 0 || c.draining != drainNot || !c.answered || c.unfinished() {
 		return 0
@@ -19,7 +20,8 @@ func (c *Conn) restDue() int64 {
 	return max(c.readAt, c.idleAt, c.restFrom) + c.o.Rest.Milliseconds()
 }
 
-// expireRest ends Serve, with no more memory than is needed to go on. The last read has found nothing, so nothing waits within nc.
+// expireRest ends Serve, and keeps only the memory that is needed to continue. The last read has found nothing, so no
+// data waits within nc.
 func (c *Conn) expireRest() (bool, error) {
 	if c.writing || c.broken || c.hasOutput() || c.rest.memory != nil {
 		c.restFrom = c.now
@@ -41,29 +43,30 @@ func (c *Conn) expireRest() (bool, error) {
 // begunField is the beginning of a field.
 var begunField = []byte{0}
 
-// releaseInput has the decoder not point any more to what it was given last, between blocks: that would keep a whole buffer from being
-// collected.
+// releaseInput makes the decoder, between blocks, no longer point to its last input, which would keep a whole buffer
+// from being collected.
 func (c *Conn) releaseInput() {
-	c.decoder.Write(begunField) //nolint:errcheck // more is to come
-	c.decoder.Close()           //nolint:errcheck // it tells that no more has come, and drops the field
-	c.decoder.Close()           //nolint:errcheck // the next block begins
+	c.decoder.Write(begunField) //nolint:errcheck // the field is incomplete
+	c.decoder.Close()           //nolint:errcheck // reports that the field is incomplete, and drops it
+	c.decoder.Close()           //nolint:errcheck // begins the next block
 }
 
-// StayAwake has the connection rest no more: nobody can wait for what the client sends but Serve.
+// StayAwake prevents the connection from resting again, because only Serve can wait for what the client sends.
 func (c *Conn) StayAwake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.o.Rest = 0
 }
 
-// Woken reports whether a connection that rests has something to do: it was told to end. It may be called from any goroutine.
+// Woken reports whether a resting connection has something to do: it was asked to end. It may be called from any
+// goroutine.
 func (c *Conn) Woken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.woken
 }
 
-// IdleLeft is how much is left of Timeouts.Idle of a connection that rests, 0 for nothing.
+// IdleLeft returns how much of Timeouts.Idle is left for a resting connection; 0 if nothing.
 func (c *Conn) IdleLeft() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// firstWindow is the window that the peer's part of a stream begins with. A peer gets more when its body is read.
+// firstWindow returns the initial window for what the peer sends on a stream. It grows when the body is read.
 func firstWindow(o *Options, toServer bool) int {
 	if toServer {
 		return min(o.StreamWindow, backendWindow)
@@ -12,7 +12,7 @@ func firstWindow(o *Options, toServer bool) int {
 	return min(o.StreamWindow, frame.DefaultWindow)
 }
 
-// appendPreface appends our SETTINGS and what the connection's window has above the default.
+// appendPreface appends the SETTINGS of this side, and the part of the connection's window above the default.
 func appendPreface(dst []byte, o *Options, toServer bool) []byte {
 	start := len(dst)
 	dst = frame.AppendHeader(dst, 0, frame.Settings, 0, 0)
@@ -34,15 +34,15 @@ func appendPreface(dst []byte, o *Options, toServer bool) []byte {
 	return dst
 }
 
-// peerSettings collects what one SETTINGS frame says, to be applied at once.
+// peerSettings collects the values of one SETTINGS frame, which are applied together.
 type peerSettings struct {
-	window  int    // that each of our streams begins with
-	streams uint32 // that we may have open
-	headers uint32 // how large header sections may be that we send
+	window  int    // initial window for what this side sends on a stream
+	streams uint32 // number of streams that this side may open
+	headers uint32 // largest header section that this side may send, in bytes
 }
 
-// set takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
-// fit the least size that peers must accept, and we push nothing, so little concerns us.
+// set processes one setting (RFC 9113 section 6.5.2). Header blocks of this side use no dynamic table, its frames fit
+// the least size that peers must accept, and it pushes nothing, so most settings are irrelevant.
 func (p *peerSettings) set(id frame.Setting, value uint32, ofServer bool) error {
 	switch {
 	case id == frame.SettingEnablePush && (value > 1 || ofServer && value > 0),

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// signal wakes a goroutine that waits, under a lock, for something to change or a deadline, which a sync.Cond has not. It is for
-// one goroutine that waits at a time, and any number that send.
+// signal wakes a goroutine that waits, under a lock, for a change or a deadline; sync.Cond has no deadlines. Only one
+// goroutine may wait at a time, and any number may send.
 type signal struct {
 	c     chan struct{}
 	timer *time.Timer // nil before the first wait with a deadline
@@ -14,7 +14,7 @@ type signal struct {
 
 func newSignal() signal { return signal{c: make(chan struct{}, 1)} }
 
-// send wakes who waits, or else who waits next.
+// send wakes the waiting goroutine, or else the next one to wait.
 func (w *signal) send() {
 	select {
 	case w.c <- struct{}{}:
@@ -22,7 +22,7 @@ func (w *signal) send() {
 	}
 }
 
-// clear takes back a send that nobody has waited for.
+// clear discards a send for which no goroutine has waited.
 func (w *signal) clear() {
 	select {
 	case <-w.c:
@@ -30,8 +30,8 @@ func (w *signal) clear() {
 	}
 }
 
-// wait unlocks mu until the signal or the deadline comes, and reports whether it was the signal; a zero deadline is none. Who is
-// woken looks whether it is what was waited for.
+// wait unlocks mu until the signal or the deadline, and reports whether it was the signal. The zero deadline means
+// none. The caller must check whether what it waits for has happened.
 func (w *signal) wait(mu *sync.Mutex, deadline time.Time) bool {
 	if deadline.IsZero() {
 		mu.Unlock()

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// ErrStarved is why a stream is gone that EndStarved has ended.
+// ErrStarved is the error of streams that EndStarved has ended.
 var ErrStarved = errors.New("http2: the client has granted the response no room")
 
-// starving is since when a stream's response waits for room in a window without getting any, by the connection's clock, and how much of it was sent by then.
+// starving is since when a stream's response has waited for flow-control window without getting any, by the
+// connection's clock, and how many bytes were sent by then.
 type starving struct{ since, sent int64 }
 
-// EndStarved ends streams of which a part of the response has waited for room in a window of the client's for least, without getting any, as far as the calls before have
-// seen: at most so many, those first that have for longest. It returns how many. It must be called again and again to see any.
+// EndStarved ends up to most streams whose response has waited for window from the client for least without getting
+// any, the longest waiting first, and returns their number. It only knows of waits that earlier calls have observed, so
+// it must be called repeatedly.
 func (c *Conn) EndStarved(least time.Duration, most int) (ended int) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -45,7 +47,7 @@ func (c *Conn) EndStarved(least time.Duration, most int) (ended int) {
 	return min(most, len(due))
 }
 
-// Starves reports whether EndStarved has seen a stream that it may end soon: one that has not starved for most by then.
+// Starves reports whether EndStarved has observed a stream that it may end soon: one that has not waited for most yet.
 func (c *Conn) Starves(most time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,67 +16,67 @@ import (
 // Head is a request head.
 type Head = head.Head
 
-// Stream is one request of a client and its response. One goroutine may read while another writes; each of
-// both halves is for one goroutine at a time.
+// Stream is one request of a client and its response. One goroutine may read while another one writes; each direction
+// must be used by only one goroutine at a time.
 type Stream struct {
 	Head Head
 
 	c  *Conn
 	id uint32
-	of *ClientStream // in the client's role
+	of *ClientStream // set in the client role
 
 	header, trailer head.Section
 
-	interrupted uint32    // 1 after Interrupt; atomic
-	suspended   Suspended // the rest of the handler; nil while that runs. The handler's goroutine's
+	interrupted uint32    // 1 after Interrupt; accessed atomically
+	suspended   Suspended // the rest of the handler; nil while it runs. Belongs to the handler's goroutine.
 
-	// From here on guarded by c.mu.
+	// The fields below are guarded by c.mu.
 
-	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
+	// remoteEnded and localEnded mean that END_STREAM has arrived, or is being sent.
 	remoteEnded, localEnded bool
-	connected               bool // of a CONNECT, on which only DATA follows
-	// err reports that the stream is gone, and why.
+	connected               bool // for a CONNECT: only DATA follows
+	// err is why the stream has ended; nil if it has not.
 	err    error
 	byPeer bool // it was reset by the peer
-	// stopped is why nothing more is written, though the stream is not gone.
+	// stopped is why nothing more is written although the stream has not ended.
 	stopped error
 	gone    func(cause error)
 
 	body         bodyQueue
-	length       int64 // of the body by its head, -1 where that is not known
-	received     int64 // bytes of DATA
-	passed       int64 // of those, what the reader had taken when it last waited for more
+	length       int64 // of the body by its head, -1 if unknown
+	received     int64 // bytes of DATA received
+	passed       int64 // how many of them the reader had taken when it last waited for more
 	recvWindow   int   // what the peer may still send
-	window       int   // what recvWindow is while nothing is held
-	consumed     int   // what was read and not yet told by WINDOW_UPDATE
+	window       int   // the value of recvWindow when nothing is held
+	consumed     int   // bytes read but not yet returned by WINDOW_UPDATE
 	readDeadline time.Time
 	readable     signal
 
-	// head, data and tail go out in this order. head and tail are frames; they are the
-	// writing goroutine's while pending is false.
+	// head, data and tail are sent in this order. head and tail are frames. They belong to the writing goroutine while
+	// pending is false.
 	head, tail []byte
 	data       []byte
 	headEnds   bool  // head has END_STREAM
-	end        bool  // the last of data has
-	headSaid   bool  // the final head was taken
-	pending    bool  // the above is for the connection's writer to take
-	unsent     bool  // opened by us, and head was not taken
-	headEnd    int64 // where that ends in all that the connection has put into batches
-	answered   bool  // the final head was said
+	end        bool  // the last frame of data has END_STREAM
+	headSaid   bool  // the final head was passed to WriteHead
+	pending    bool  // the above waits for the connection's writer
+	unsent     bool  // opened by this side, and head has not been taken
+	headEnd    int64 // where head ends in the bytes that the connection has put into batches
+	answered   bool  // the final head was sent
 	sendWindow int
-	dataSent   int64 // bytes of DATA
-	// writeTimeout is how long a call may take that writes.
+	dataSent   int64 // bytes of DATA sent
+	// writeTimeout is how long a call that writes may take.
 	writeTimeout time.Duration
 	writable     signal
 	waiting      bool // a goroutine waits for writable
-	lead         bool // this goroutine is to become the connection's writer
+	lead         bool // the waiting goroutine is to become the connection's writer
 
 	entry writesched.Entry[Stream]
 }
 
 var streams sync.Pool
 
-// newStream is a stream whose header section begins.
+// newStream returns a stream whose header section begins.
 func (c *Conn) newStream(id uint32) *Stream {
 	s, ok := streams.Get().(*Stream)
 	if !ok {
@@ -91,16 +91,16 @@ func (c *Conn) newStream(id uint32) *Stream {
 	return s
 }
 
-// recycle keeps the memory of a stream that nobody knows any more.
+// recycle returns the memory of a stream that is not used any more to the pool.
 func (s *Stream) recycle() {
 	if s.clear() {
 		streams.Put(s)
 	}
 }
 
-// clear makes the stream as good as new, and reports whether its memory is worth keeping.
+// clear resets the stream, and reports whether its memory is worth keeping.
 func (s *Stream) clear() bool {
-	const most = 64 << 10 // of memory that one large stream has made grow
+	const most = 64 << 10 // largest memory kept after a large stream has made it grow
 	if s.header.Cap()+s.trailer.Cap()+cap(s.head)+cap(s.tail) > most {
 		return false
 	}
@@ -113,18 +113,18 @@ func (s *Stream) clear() bool {
 	return true
 }
 
-// SwapFields moves the fields of Head to f, whose memory later requests use.
+// SwapFields moves the fields of Head to f, and keeps the memory of f for later requests.
 func (s *Stream) SwapFields(f *message.Fields) {
 	f.Reset()
 	*f, s.header.Fields = s.Head.Fields, *f
 	s.Head.Fields = message.Fields{}
 }
 
-// ID is the stream's number.
+// ID returns the stream's number.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Read reads the request body; io.EOF is its regular end, and only seen if all of it came. Other
-// errors: os.ErrDeadlineExceeded, *ResetError, ErrClosed.
+// Read reads the request body. It returns io.EOF at the regular end, only if all of the body arrived. Other errors are
+// os.ErrDeadlineExceeded, *ResetError and ErrClosed.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
@@ -137,14 +137,15 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Wait waits until Read has something without waiting, so that no memory need be held meanwhile. Its error is that of Read.
+// Wait waits until Read can return without waiting, so that no buffer need be held meanwhile. Its error is that of
+// Read.
 func (s *Stream) Wait() error {
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	return s.await()
 }
 
-// await waits until there is something of the body; c.mu is held.
+// await waits until a part of the body is available. c.mu must be held.
 func (s *Stream) await() error {
 	for {
 		switch {
@@ -159,7 +160,7 @@ func (s *Stream) await() error {
 		case s.of != nil && s.of.long:
 			return ErrSuspend
 		}
-		if s.readDeadline != longAgo { // else it only looks
+		if s.readDeadline != longAgo { // otherwise Read does not wait
 			s.passed = s.received
 		}
 		if !s.readable.wait(&s.c.mu, s.readDeadline) {
@@ -168,7 +169,7 @@ func (s *Stream) await() error {
 	}
 }
 
-// Buffered is how many bytes Read has without waiting, and whether they are the last of the body.
+// Buffered returns how many bytes Read can return without waiting, and whether they are the last of the body.
 func (s *Stream) Buffered() (n int, last bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -182,7 +183,7 @@ func (s *Stream) Withheld() bool {
 	return s.recvWindow <= 0 && s.consumed >= s.window/4
 }
 
-// credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
+// credit returns bytes of the body to the stream's window, when there are enough to be worth a frame.
 func (s *Stream) credit(n int) {
 	s.consumed += n
 	if scarce := s.c.o.Scarce; scarce != nil && scarce.Load() {
@@ -197,8 +198,7 @@ func (s *Stream) credit(n int) {
 	s.consumed = 0
 }
 
-// widen gives a stream whose body is read its whole window, as long as there is room for that, and returns by how much it
-// grows.
+// widen gives a stream whose body is read its whole window, if the bound allows it, and returns by how much it grows.
 func (s *Stream) widen() (more int) {
 	more = s.c.o.StreamWindow - s.window
 	if more <= 0 || !s.c.mayWiden(more) {
@@ -208,7 +208,8 @@ func (s *Stream) widen() (more int) {
 	return more
 }
 
-// mayWiden takes room for windows to grow by n bytes, if there is so much. mu is held.
+// mayWiden takes n bytes for the growth of windows if the bound allows it, and reports whether it does. mu must be
+// held.
 func (c *Conn) mayWiden(n int) bool {
 	if w := c.o.widening; w != nil {
 		return w.take(n)
@@ -220,7 +221,7 @@ func (c *Conn) mayWiden(n int) bool {
 	return true
 }
 
-// narrow gives back what the window of a stream has grown by. mu is held.
+// narrow gives back the growth of a stream's window. mu must be held.
 func (c *Conn) narrow(s *Stream) {
 	grown := s.window - c.firstWindow()
 	if w := c.o.widening; w != nil {
@@ -230,10 +231,10 @@ func (c *Conn) narrow(s *Stream) {
 	}
 }
 
-// Trailers are the request's trailer fields, complete after Read returned io.EOF.
+// Trailers returns the request's trailer fields. They are complete after Read has returned io.EOF.
 func (s *Stream) Trailers() *message.Fields { return &s.trailer.Fields }
 
-// SetReadDeadline is until when Read waits, for the present call too; zero is for ever.
+// SetReadDeadline sets until when current and later calls of Read wait; the zero time means forever.
 func (s *Stream) SetReadDeadline(t time.Time) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
@@ -241,16 +242,16 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 	s.wakeReader()
 }
 
-// SetWriteTimeout sets how long each later call may take that writes, in place of Timeouts.Write. What the connection does not take is still
-// bounded by the latter.
+// SetWriteTimeout sets how long each later call that writes may take, in place of Timeouts.Write, which still bounds
+// writes to the connection.
 func (s *Stream) SetWriteTimeout(d time.Duration) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.writeTimeout = d
 }
 
-// Interrupt makes calls fail with os.ErrDeadlineExceeded that read or wait to write, those under way and later ones. It takes no lock, so that the
-// function given to OnGone may call it, and it must not be called any more when the handler returns.
+// Interrupt makes current and later calls that read or wait to write fail with os.ErrDeadlineExceeded. It takes no
+// lock, so the function passed to OnGone may call it. It must not be called after the handler has returned.
 func (s *Stream) Interrupt() {
 	atomic.StoreUint32(&s.interrupted, 1)
 	s.readable.send()
@@ -259,8 +260,8 @@ func (s *Stream) Interrupt() {
 
 func (s *Stream) isInterrupted() bool { return atomic.LoadUint32(&s.interrupted) != 0 }
 
-// Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any
-// goroutine until the handler returns, and never waits for the client.
+// Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any goroutine
+// until the handler returns, and never waits for the client.
 func (s *Stream) Reset(code Code) {
 	c := s.c
 	c.mu.Lock()
@@ -269,9 +270,9 @@ func (s *Stream) Reset(code Code) {
 	c.pushAside()
 }
 
-// OnGone has f called once, with the cause, when the stream is reset, by the client or by us, or the connection ends; at
-// once if that has happened. f must not block nor call anything of this package. It is not called any
-// more when OnGone(nil) has returned, or the handler.
+// OnGone arranges that f is called once, with the cause, when the stream is reset by either side or the connection
+// ends; at once if that has already happened. f must not block nor call anything of this package. It is not called any
+// more after OnGone(nil) or the handler has returned.
 func (s *Stream) OnGone(f func(cause error)) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
@@ -288,14 +289,14 @@ func (s *Stream) tellGone() {
 	}
 	s.gone = nil
 	defer func() {
-		if v := recover(); v != nil { // it must not keep the news from other streams
+		if v := recover(); v != nil { // the other streams must still be notified
 			s.c.report(v)
 		}
 	}()
 	f(s.err)
 }
 
-// Err is why the stream is gone, nil while it is not.
+// Err returns why the stream has ended, nil if it has not.
 func (s *Stream) Err() error {
 	s.c.mu.Lock()
 	defer s.c.unlock()

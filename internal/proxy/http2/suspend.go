@@ -7,36 +7,39 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
-// suspendAfter is how long, in milliseconds, a response must have brought nothing before the goroutine that waits for it is given up: what
-// one costs, with its stack, is as much as all else of a stream, and to start another costs a few microseconds.
+// suspendAfter is how long, in milliseconds, a response must have brought nothing before the goroutine that waits for
+// it is released: its stack costs as much memory as the rest of a stream, and starting another one costs a few
+// microseconds.
 const suspendAfter = 500
 
-// suspendTogether is how long, in milliseconds, the next may have to wait, so that the reader need not look for each.
+// suspendTogether is how much later, in milliseconds, the next wait may end, so that the reader need not check for each
+// separately.
 const suspendTogether = 50
 
-// ErrSuspend is that ClientStream.WaitAwhile has waited for long.
+// ErrSuspend means that ClientStream.WaitAwhile has waited for a long time.
 var ErrSuspend = errors.New("http2: nothing has come for long")
 
-// Suspended is a handler that has returned before the end of its stream, to go on later on another goroutine.
+// Suspended is a handler that has returned before the end of its stream, to continue later on another goroutine.
 type Suspended interface {
-	// Await has wake called, once, when the handler is to go on, or returns false where that is at once.
+	// Await arranges that wake is called once when the handler is to continue, or returns false if it can continue at
+	// once.
 	Await(wake func()) bool
-	// Resume goes on. It is called in place of the handler, and may suspend itself again.
+	// Resume continues. It is called in place of the handler, and may suspend the stream again.
 	Resume()
 }
 
-// Suspend has h go on with the stream, when the handler has returned. It must be the last that the handler does with it, and Head is empty
-// from then on: while nothing happens a stream is to hold no memory that it can do without.
+// Suspend lets h continue with the stream after the handler has returned. It must be the handler's last call on the
+// stream. Head is empty from then on: an inactive stream must hold no unneeded memory.
 func (s *Stream) Suspend(h Suspended) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	s.suspended = h
-	s.Head = Head{Protocol: s.Head.Protocol} // which judges what the client sends
+	s.Head = Head{Protocol: s.Head.Protocol} // needed to check what the client sends
 	s.header = head.Section{}
 	s.giveUpFrames()
 }
 
-// giveUpFrames gives up the memory of frames that were sent; mu is held.
+// giveUpFrames releases the memory of frames that were sent. mu must be held.
 func (s *Stream) giveUpFrames() {
 	if !s.pending {
 		s.head, s.tail = nil, nil
@@ -53,12 +56,13 @@ func (s *Stream) run() {
 	s.c.handle(s)
 }
 
-// awaitResume reports whether the handler is suspended: then another goroutine may have the stream already.
+// awaitResume reports whether the handler is suspended: then another goroutine may already have the stream.
 func (s *Stream) awaitResume() bool {
 	return s.suspended.Await(func() { s.c.workers.startAnother(s) })
 }
 
-// suspension is what a stream of ours has in place of a goroutine that waits for the response. The connection's mu guards it.
+// suspension replaces the goroutine that waits for the response of a stream to a backend. The connection's mu guards
+// it.
 type suspension struct {
 	c     *Conn
 	s     *ClientStream // nil when it is over
@@ -66,7 +70,7 @@ type suspension struct {
 	timer *time.Timer // nil without a deadline
 }
 
-// end has the stream's user go on.
+// end lets the stream's user continue.
 func (p *suspension) end() {
 	p.s.suspension, p.s = nil, nil
 	p.c.suspendable++
@@ -84,7 +88,8 @@ func (p *suspension) expire() {
 	}
 }
 
-// WaitAwhile is Wait, but where ClientRequest.Suspends was set it returns ErrSuspend when nothing has come for long.
+// WaitAwhile is like Wait, but if ClientRequest.Suspends was set it returns ErrSuspend when nothing has arrived for a
+// long time.
 func (s *ClientStream) WaitAwhile() error {
 	c := s.s.c
 	c.mu.Lock()
@@ -95,9 +100,10 @@ func (s *ClientStream) WaitAwhile() error {
 	return err
 }
 
-// Notify has wake called, once, when Wait would return, and reports true; or false where it would at once. It is only for streams that were opened with
-// ClientRequest.Suspends and whose final head was read, and until then no call but Reset and SetDeadline may be made that reads.
-// What ReadHead has returned is not valid any more. wake must not block nor call anything of this package.
+// Notify arranges that wake is called once when Wait would return, and returns true; or it returns false if Wait would
+// return at once. It is only for streams that were opened with ClientRequest.Suspends and whose final head was read.
+// Until wake is called, only Reset and SetDeadline may be called. What ReadHead has returned is not valid any more.
+// wake must not block nor call anything of this package.
 func (s *ClientStream) Notify(wake func()) bool {
 	c := s.s.c
 	c.mu.Lock()
@@ -121,7 +127,7 @@ func (s *ClientStream) Notify(wake func()) bool {
 	return true
 }
 
-// wakeReader wakes who waits to read from the stream; mu is held.
+// wakeReader wakes the goroutine that waits to read from the stream. mu must be held.
 func (s *Stream) wakeReader() {
 	if s.of != nil && s.of.suspension != nil {
 		s.of.suspension.end()
@@ -130,7 +136,7 @@ func (s *Stream) wakeReader() {
 	s.readable.send()
 }
 
-// suspendDue returns when to call expireSuspend; 0 while that concerns no stream.
+// suspendDue returns when to call expireSuspend; 0 if no stream can be suspended.
 func (c *Conn) suspendDue() int64 {
 	switch {
 	case c.suspendable == 0:
@@ -141,7 +147,7 @@ func (c *Conn) suspendDue() int64 {
 	return c.suspendAt
 }
 
-// expireSuspend ends waits that last for long, and is called next when the first of the others will.
+// expireSuspend ends waits that have lasted for a long time. It is due again when the first of the others will have.
 func (c *Conn) expireSuspend() (bool, error) {
 	next := c.now + suspendAfter
 	for _, s := range c.streams {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryWriter returns what makes a write to the socket that never waits: it tells how much the socket has taken. Who calls it has a stream of
-// its own to look after, with a deadline of its own. nil on systems where we have none.
+// tryWriter returns a function that writes to the socket without waiting, and returns how much the socket has taken.
+// Its caller has a stream of its own with its own deadline. It returns nil on systems without such writes.
 func tryWriter(raw syscall.RawConn) func([]byte) (int, error) {
 	var b []byte
 	var n uintptr
@@ -25,7 +25,7 @@ func tryWriter(raw syscall.RawConn) func([]byte) (int, error) {
 		err := raw.Write(write)
 		b = nil
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // of an earlier write that had to wait
+		case errors.Is(err, os.ErrDeadlineExceeded): // from an earlier write that had to wait
 			return 0, nil
 		case err != nil:
 			return 0, err

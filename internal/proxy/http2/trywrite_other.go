@@ -4,5 +4,5 @@ package http2
 
 import "syscall"
 
-// tryWriter returns nil: it is for Linux only.
+// tryWriter returns nil: direct writes are for Linux only.
 func tryWriter(syscall.RawConn) func([]byte) (int, error) { return nil }

@@ -1,18 +1,18 @@
 package http2
 
-// updates finds the updates of the table's size in a header block, which stand before all fields (RFC 7541 section 4.2), and where fields end.
-// The decoder of package hpack looks for that only where the table holds something, and then refuses the second of the
-// two that may stand there. The zero value is at the beginning of a block.
+// updates finds the dynamic table size updates in a header block, which precede all fields (RFC 7541 section 4.2), and
+// where fields end. The decoder of package hpack only checks that if the table is not empty, and then refuses the
+// second of the two updates that are allowed there. The zero value is at the beginning of a block.
 //
-// We leave SETTINGS_HEADER_TABLE_SIZE at the default, so an update is never required of the peer, and what it may say
-// is bounded by the decoder.
+// This side leaves SETTINGS_HEADER_TABLE_SIZE at the default, so the peer is never required to send an update, and the
+// decoder bounds the sizes that it may send.
 type updates struct {
 	state uint8  // what comes next
-	named bool   // the value behind the present string is still to come
+	named bool   // the value after the current string is still to come
 	field bool   // a field has begun
-	shift uint8  // of the next piece of the present integer
-	left  uint64 // the present integer, or bytes of the present string
-	whole int    // bytes that the last scan has gone on by, to the end of the last field or update among them
+	shift uint8  // shift of the next part of the current integer
+	left  uint64 // the current integer, or the rest of the current string in bytes
+	whole int    // bytes up to the end of the last field or update in the last scan
 }
 
 const (
@@ -21,12 +21,12 @@ const (
 	inIndexed        // the rest of an index that is a whole field
 	inName           // the rest of an index that is a name
 	atString         // the length of a string
-	inLength         // the rest of it
-	inString         // its bytes
+	inLength         // the rest of the length
+	inString         // the bytes of the string
 )
 
-// scan goes on with b. ok is false where an update stands behind a field. An update ends at b[:n], with more to come for scan, or
-// nothing is left and n is len(b). What is malformed otherwise is the decoder's to find.
+// scan continues with b. ok is false if an update follows a field. Either an update ends at b[:n] and scan must be
+// called with the rest, or n is len(b). Other errors are left to the decoder.
 func (u *updates) scan(b []byte) (n int, ok bool) {
 	u.whole = 0
 	defer func() {
@@ -87,7 +87,7 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 			}
 			u.begin()
 		case inLength:
-			if u.shift < 56 { // beyond that it is too long for the decoder
+			if u.shift < 56 { // a longer one is refused by the decoder
 				u.left += uint64(x&0x7f) << u.shift
 			}
 			u.shift += 7
@@ -104,13 +104,13 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 	return n, true
 }
 
-// begin follows a string's length.
+// begin is called after a string's length.
 func (u *updates) begin() {
 	u.state = inString
 	u.endString()
 }
 
-// endString goes on behind a string where no byte of it is left.
+// endString advances after the last byte of a string.
 func (u *updates) endString() {
 	if u.left > 0 {
 		return

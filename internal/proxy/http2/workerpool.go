@@ -6,34 +6,37 @@ import "sync"
 type worker struct {
 	pool *workerPool
 	s    *Stream
-	next chan *Stream // nil is the end
-	run  func()       // work, made once, so that starting it allocates nothing
-	rest *worker      // in workerPool.idle
+	next chan *Stream // nil ends the worker
+	run  func()       // work, bound once, so that starting it allocates nothing
+	rest *worker      // next in workerPool.idle
 }
 
 // endedWorkers are workers of any connection that have ended.
 var endedWorkers sync.Pool
 
-// workerPool are the workers of a connection that wait for a stream. They are kept because their stacks have grown to what
-// handlers need: to grow a new one for each stream was a twelfth of what a small request costs. The connection's mu guards it.
+// workerPool holds the workers of a connection that wait for a stream. They are kept because their stacks have grown to
+// what handlers need: growing a new stack for each stream was a twelfth of the cost of a small request. The
+// connection's mu guards it.
 type workerPool struct {
-	// do runs the handler of a stream, without the lock, to its end or until it is suspended, and has called put at its end where the worker is kept.
+	// do runs the handler of a stream, without the lock, until it ends or is suspended. It calls put at the end if the
+	// worker is kept.
 	do func(s *Stream, w *worker) (kept bool)
 
-	idle   *worker // the last that worked is the next
-	n      int     // of idle
-	least  int     // how many were idle at any time since trimAt was set
-	trimAt int64   // when those are stopped that were not needed meanwhile; 0 is unset
-	// trimAfter is the time until then, longer each time where there was nothing to stop: a stream that lasts is not to wake the reader each second. 0 is trimEvery.
+	idle   *worker // the one that worked last is used next
+	n      int     // length of idle
+	least  int     // least number of idle workers since trimAt was set
+	trimAt int64   // when the workers are stopped that were not needed meanwhile; 0 means unset
+	// trimAfter is the time until then. It grows each time nothing was to be stopped, so that a long stream does not
+	// wake the reader each second. 0 means trimEvery.
 	trimAfter int64
 }
 
 const (
 	trimEvery = 1000          // ms
-	trimMost  = 8 * trimEvery // for trimAfter
+	trimMost  = 8 * trimEvery // largest trimAfter
 )
 
-// start has a worker run the handler of s.
+// start makes a worker run the handler of s.
 func (p *workerPool) start(s *Stream) {
 	if w := p.idle; w != nil {
 		p.idle, w.rest = w.rest, nil
@@ -46,7 +49,7 @@ func (p *workerPool) start(s *Stream) {
 	p.startAnother(s)
 }
 
-// startAnother is start with a worker that is not of the pool yet. It needs no lock.
+// startAnother is like start, with a worker that is not in the pool yet. It needs no lock.
 func (p *workerPool) startAnother(s *Stream) {
 	w, ok := endedWorkers.Get().(*worker)
 	if !ok {
@@ -75,7 +78,7 @@ func (p *workerPool) put(w *worker) {
 	p.n++
 }
 
-// stop ends n workers that wait.
+// stop ends n waiting workers.
 func (p *workerPool) stop(n int) {
 	for ; n > 0; n-- {
 		w := p.idle
@@ -85,7 +88,7 @@ func (p *workerPool) stop(n int) {
 	}
 }
 
-// trimDue returns when to call trim, by the clock (ms) that says now; 0 while no worker waits or works.
+// trimDue returns when to call trim, by the clock (in ms) that is at now; 0 if no worker waits or works.
 func (p *workerPool) trimDue(now int64, working bool) int64 {
 	switch {
 	case p.n == 0 && !working:
@@ -97,7 +100,7 @@ func (p *workerPool) trimDue(now int64, working bool) int64 {
 	return p.trimAt
 }
 
-// trim stops those that were not needed since trimDue was first asked.
+// trim stops the workers that were not needed since trimDue was first called.
 func (p *workerPool) trim() {
 	if p.trimAfter = min(2*p.trimAfter, trimMost); p.n > 0 {
 		p.trimAfter = 0

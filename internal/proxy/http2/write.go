@@ -13,18 +13,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// batchSize is how much goes into one write at most, but for heads that are larger. A frame of
-// the largest size and what a backend gives at once fit.
+// batchSize is the largest size of one write, except for larger heads. A frame of the largest size and the largest part
+// read from a backend fit.
 const (
 	batchSize = 80 << 10
-	fullBatch = batchSize - 2*frame.HeaderLen // takes no further frame
+	fullBatch = batchSize - 2*frame.HeaderLen // a batch of this size takes no further frame
 )
 
 var batches = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
 var errOrder = errors.New("http2: response written out of order")
 
-// WriteInformational sends a 1xx head, at once.
+// WriteInformational sends a 1xx head at once.
 func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
 	if s.headSaid {
 		return errOrder
@@ -33,10 +33,9 @@ func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
 	return s.Flush()
 }
 
-// WriteHead takes the final response head, with Content-Length unless it is -1. Names are sent in lower
-// case; connection-specific fields are left out. With end there is no body, and it is sent at
-// once; else it waits for Write or Flush, to go out together with them. fields may be
-// changed when it returns.
+// WriteHead sets the final response head, with Content-Length unless it is -1. Names are sent in lower case;
+// connection-specific fields are left out. With end there is no body, and the head is sent at once; otherwise it waits
+// for Write or Flush, to be sent together with the data. fields may be changed after it returns.
 func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int64, end bool) error {
 	if s.headSaid {
 		return errOrder
@@ -50,10 +49,10 @@ func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int
 	return nil
 }
 
-// Write sends a part of the body, which may be empty; with end the last one. It returns when p is not
-// used any more, which is when flow control has let all of it through and it is written or waits for
-// the next write of the connection, 80 KiB at most; or part of it is left out with an error: os.ErrDeadlineExceeded
-// after Timeouts.Write or what SetWriteTimeout has set, *ResetError, ErrClosed.
+// Write sends a part of the body, which may be empty. end means that it is the last one. When it returns, p is not used
+// any more: flow control has let all of it through, and it is written or is part of the next write of the connection,
+// of at most 80 KiB. If part of it was not sent, it returns an error: os.ErrDeadlineExceeded after Timeouts.Write or
+// the timeout of SetWriteTimeout, *ResetError, or ErrClosed.
 func (s *Stream) Write(p []byte, end bool) error {
 	if !s.headSaid || s.headEnds || s.end {
 		return errOrder
@@ -62,7 +61,7 @@ func (s *Stream) Write(p []byte, end bool) error {
 	return s.send(p)
 }
 
-// WriteTrailers ends the response with trailer fields. Without any it is as Write(nil, true).
+// WriteTrailers ends the response with trailer fields. If there are none, it is like Write(nil, true).
 func (s *Stream) WriteTrailers(fields *message.Fields) error {
 	if fields == nil || fields.Len() == 0 {
 		return s.Write(nil, true)
@@ -75,11 +74,11 @@ func (s *Stream) WriteTrailers(fields *message.Fields) error {
 	return s.send(nil)
 }
 
-// Flush sends a head that waits.
+// Flush sends a waiting head.
 func (s *Stream) Flush() error { return s.send(nil) }
 
-// send puts all that the stream has into a batch, and waits for that. Another goroutine that is the writer has it go out
-// with the next write.
+// send puts all of the stream's data into a batch, and waits until that is done. If another goroutine is the writer, it
+// sends the data with the next write.
 func (s *Stream) send(p []byte) error {
 	c := s.c
 	c.mu.Lock()
@@ -101,10 +100,10 @@ func (s *Stream) send(p []byte) error {
 	return s.flushed()
 }
 
-// flushed waits until the connection's writer has taken all that the stream has, or becomes the writer.
+// flushed waits until the connection's writer has taken all of the stream's data, or becomes the writer.
 func (s *Stream) flushed() error {
 	c := s.c
-	var deadline time.Time // only who waits looks at the clock
+	var deadline time.Time // the clock is only read to wait
 	for s.pending && s.unwritable() == nil {
 		if s.of != nil {
 			deadline = s.readDeadline
@@ -132,12 +131,12 @@ func (s *Stream) flushed() error {
 	return os.ErrDeadlineExceeded
 }
 
-// short reports that one frame ends the stream.
+// short reports whether one frame ends the stream.
 func (s *Stream) short() bool {
 	return (s.end || s.headEnds) && len(s.data) <= frame.MaxPayload
 }
 
-// unwritable is why nothing more is written, nil while it is.
+// unwritable returns why nothing more is written, nil if writing is possible.
 func (s *Stream) unwritable() error {
 	switch {
 	case s.err != nil:
@@ -152,7 +151,7 @@ func (c *Conn) hasOutput() bool {
 	return len(c.out) > 0 || len(c.gathered) > 0 || c.queue.Front() != nil
 }
 
-// push gets out what waits, from a goroutine that may wait for the client to take it.
+// push writes what waits, on a goroutine that may wait for the client to take it.
 func (c *Conn) push() {
 	if !c.writing && c.hasOutput() {
 		c.writing = true
@@ -160,7 +159,7 @@ func (c *Conn) push() {
 	}
 }
 
-// pushAside is push for the reader and others that must never wait for the client.
+// pushAside is like push, for the reader and other goroutines that must never wait for the client.
 func (c *Conn) pushAside() {
 	if c.writing || c.over || !c.hasOutput() {
 		return
@@ -194,12 +193,12 @@ func (c *Conn) writeAside() {
 	c.write(nil, math.MaxInt)
 }
 
-// writesOfStream is how many writes a stream's goroutine makes that has nothing more of its own to be written.
+// writesOfStream is how many writes a stream's goroutine makes when it has no more data of its own.
 const writesOfStream = 1
 
-// write makes this goroutine the connection's writer: until all of own is taken, or there is nothing
-// to be written. Then one that waits takes over, or another after so many writes. mu is held, but not
-// during writes.
+// write makes this goroutine the connection's writer until all data of own is taken, or there is nothing to write. Then
+// a waiting stream's goroutine takes over, or another goroutine after the given number of writes. mu must be held; it
+// is released during writes.
 func (c *Conn) write(own *Stream, writes int) {
 	written := false
 	defer c.endWriting(&written)
@@ -220,7 +219,7 @@ func (c *Conn) write(own *Stream, writes int) {
 		batches.Put(memory)
 		c.written(n, err)
 	}
-	if c.gathering != nil { // broken
+	if c.gathering != nil { // the connection is broken
 		batches.Put(c.gathering)
 		c.gathered, c.gathering = nil, nil
 	}
@@ -228,8 +227,8 @@ func (c *Conn) write(own *Stream, writes int) {
 	c.idle.Broadcast()
 }
 
-// handOver makes another goroutine the writer: that of a stream that waits for its turn, or where writes are used
-// up one that has nothing else to do.
+// handOver makes another goroutine the writer: that of a stream that waits for its turn or, if the writes are used up,
+// one that does nothing else.
 func (c *Conn) handOver(writes int) bool {
 	if next := c.queue.Front(); next != nil && c.client == nil {
 		next.lead = true
@@ -244,8 +243,8 @@ func (c *Conn) handOver(writes int) bool {
 	return true
 }
 
-// yield lets other streams that can run now add what they have to the next write: a record and a system call
-// for all of them costs little more than for one. Without any it returns at once.
+// yield lets other runnable streams add their data to the next write: one record and one system call for all of them
+// cost little more than for one. If there are none, it returns at once.
 func (c *Conn) yield() {
 	if len(c.streams) > 1 && len(c.gathered) < batchSize/2 {
 		c.mu.Unlock()
@@ -260,7 +259,7 @@ func (c *Conn) gather() {
 		c.gathering = batches.Get().(*[batchSize]byte)
 		c.gathered = c.gathering[:0]
 	}
-	if len(c.gathered) < fullBatch { // else control frames would make it grow
+	if len(c.gathered) < fullBatch { // otherwise control frames would make it grow
 		c.gathered = c.fill(c.gathered)
 	}
 }
@@ -268,19 +267,19 @@ func (c *Conn) gather() {
 // rest is what a direct write has left of a batch.
 type rest struct {
 	b      []byte
-	memory *[batchSize]byte // that the batch began in; nil without a rest
+	memory *[batchSize]byte // the array of the batch; nil if there is no rest
 }
 
 // directWrites is how many writes a goroutine makes that must not wait.
 const directWrites = 4
 
-// writeDirect is write without ever waiting for the peer: what the socket does not take is left to a
-// goroutine. mu is held, but not during writes.
+// writeDirect is like write, but never waits for the peer: a goroutine writes what the socket does not take. mu must be
+// held; it is released during writes.
 func (c *Conn) writeDirect() {
 	written := false
 	defer c.endWriting(&written)
 	for writes := directWrites; !c.broken && c.hasOutput(); writes-- {
-		if writes == 0 { // others go on having more, and whose goroutine this is has something else to do
+		if writes == 0 { // other streams keep adding data, and this goroutine has something else to do
 			c.asides.Add(1)
 			go c.aside()
 			written = true
@@ -317,7 +316,7 @@ func (c *Conn) writeRest() {
 	written = true
 }
 
-// written notes how a write went.
+// written records the result of a write.
 func (c *Conn) written(n int, err error) {
 	c.wrote += int64(n)
 	c.writeBegan = 0
@@ -333,8 +332,8 @@ func (c *Conn) written(n int, err error) {
 	c.wakeReader()
 }
 
-// armWrite sets until when the client must have taken a batch. Moving the deadline costs, so it is
-// only done when a tenth of it is over.
+// armWrite sets the time by which the client must have taken a batch. Moving the deadline is expensive, so it is only
+// done when a tenth of it has passed.
 func (c *Conn) armWrite() {
 	limit := c.o.Timeouts.Write
 	if c.over {
@@ -348,8 +347,8 @@ func (c *Conn) armWrite() {
 	}
 }
 
-// disarmWrite removes the limit of the last write, unless something is being written. crypto/tls writes while it reads, to answer a KeyUpdate (RFC 8446 section 4.6.3), and a limit
-// that has passed would have that fail.
+// disarmWrite removes the deadline of the last write, unless something is being written. crypto/tls writes while it
+// reads, to answer a KeyUpdate (RFC 8446 section 4.6.3), and would fail with a deadline that has passed.
 func (c *Conn) disarmWrite() {
 	if !c.writing && !c.over && !c.writeLimit.IsZero() {
 		c.writeLimit = time.Time{}
@@ -357,9 +356,9 @@ func (c *Conn) disarmWrite() {
 	}
 }
 
-// fill takes control frames, and then from each ready stream in turn a frame.
+// fill appends control frames, and then a frame from each ready stream in turn.
 func (c *Conn) fill(b []byte) []byte {
-	c.filled -= int64(len(b)) // which were counted when they came there
+	c.filled -= int64(len(b)) // they were counted when they were added
 	b = append(b, c.out...)
 	c.out = c.out[:0]
 	for len(b) < fullBatch {
@@ -374,7 +373,7 @@ func (c *Conn) fill(b []byte) []byte {
 	return b
 }
 
-// take appends what the stream may send in its turn, and finds its next place.
+// take appends what the stream may send in its turn, and determines its next place.
 func (c *Conn) take(s *Stream, b []byte) []byte {
 	if len(s.head) > 0 {
 		b = append(b, s.head...)
@@ -399,8 +398,8 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 		s.sendWindow -= n
 		c.sendWindow -= n
 		s.dataSent += int64(n)
-		// Peers may give windows back for each frame, or for each small read of it; what goes back in small parts is sent in such ones.
-		// But a tiny window must not make a trickle.
+		// Peers may return window for each frame, or for each small read of it, so data that is sent in small frames
+		// leads to small updates. But a tiny window must not lead to a trickle of frames.
 		if rest == 0 || n >= earningData {
 			c.controls.earn(3 + int64(n)/bytesPerControl)
 		}

@@ -29,13 +29,14 @@ type ZoneShare struct {
 type BackendState struct {
 	Key       string
 	Endpoints []EndpointState // in the order of the Endpoints resource
-	// Zones are the shares of zones, sorted; nil where zones do not count. What they lack of 1 goes to all endpoints alike.
+	// Zones are the shares of zones, sorted; nil if zones are not considered. What they lack of 1 goes to all endpoints
+	// equally.
 	Zones []ZoneShare
-	// Panic is that so few endpoints are healthy that health is ignored.
+	// Panic means that so few endpoints are healthy that health is ignored.
 	Panic bool
 }
 
-// State returns what is known of the backend now, with that of its variants: it is for people, not for requests.
+// State returns the current state of the backend and its variants. It is for people, not for requests.
 func (b *Backend) State(now time.Time) BackendState {
 	list := b.list.Load()
 	s := BackendState{Key: b.key, Panic: len(list.usable) > 0 && b.health.panics()}
@@ -79,7 +80,8 @@ func (s *EndpointState) add(of Stats) {
 	s.ConnectErrors += of.Failures
 }
 
-// weights are EndpointState.Weight of those that can be chosen: within the endpoint's zone where requests are shared out among zones.
+// weights returns EndpointState.Weight of the endpoints that can be chosen. If requests are distributed among zones, it
+// is the weight within the endpoint's zone.
 func (l *endpointList) weights(zoned bool) map[*Endpoint]float64 {
 	of := make(map[*Endpoint]float64, len(l.usable))
 	for _, e := range l.usable {
@@ -102,7 +104,7 @@ func (l *endpointList) weights(zoned bool) map[*Endpoint]float64 {
 	return of
 }
 
-// passedOverUntil is EndpointState.Until.
+// passedOverUntil returns EndpointState.Until.
 func (e *Endpoint) passedOverUntil(now time.Time) (until time.Time) {
 	h := e.health
 	switch e.Health() {

@@ -58,9 +58,9 @@ func (l *balancer) newShares() *shares {
 // proxies, and assumes equally many in each zone that has endpoints. Of Z such zones with n endpoints in total, n_z of
 // them in zone z, the proxies of a zone then send 1/Z of all requests, and its endpoints should get n_z/n:
 //
-// - If n_z/n >= 1/Z in the proxy's own zone, all of its requests stay there.
-// - Otherwise n_z/n * Z of them do, and the rest goes to the zones with n_z/n > 1/Z, in proportion to n_z/n - 1/Z: what
-// the proxies there do not use.
+//   - If n_z/n >= 1/Z in the proxy's own zone, all of its requests stay there.
+//   - Otherwise n_z/n * Z of them do, and the rest goes to the zones with n_z/n > 1/Z, in proportion to n_z/n - 1/Z:
+//     what the proxies there do not use.
 //
 // So all endpoints get the same in total. Zones are not considered if the proxy's own has no endpoint or is unknown
 // (local is -1), or if n is below min_endpoints, and for at most percentage of the requests. With force all requests
