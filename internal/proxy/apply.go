@@ -21,15 +21,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
-// Result answers an Update.
+// Result is the result of Apply.
 type Result struct {
 	Generation uint64
-	// Listeners that do not serve, or not all that they are to, by config.Listener.key; after every
-	// Apply all of them, not only new ones.
+	// Listeners are those that do not serve, or do not serve completely, by config.Listener.key. After every Apply it
+	// has all of them, not only new ones.
 	Listeners map[string]*ListenerError
-	// Rejected are Resources that this data plane cannot carry out; the version before
-	// stays in force, but no Backend in cleartext where TLS was asked for, and none that has fields which are unknown here:
-	// nothing is sent to it. Only a defect or a sender of another version causes one.
+	// Rejected are the Resources that this data plane cannot use. The previous version stays in force, except that
+	// nothing is sent to a Backend if its new version uses TLS and the previous one does not, or if the new version has
+	// unknown fields. Only a bug or a sender of another version causes a rejection.
 	Rejected map[config.ID]error
 }
 
@@ -43,54 +43,54 @@ func (r *Result) Unbound() bool {
 	return false
 }
 
-// state is what Apply knows of the configuration; guarded by Proxy.mu.
+// state is the configuration as applied; guarded by Proxy.mu.
 type state struct {
 	certificates map[string]*tls.Certificate
 	ticketKeys   map[string][][]byte            // by Gateway
 	sessionKeys  map[string]*session.Keys       // by Gateway
 	redises      map[string]*ratelimit.Redis    // by Gateway
-	authorities  map[string]*config.Authorities // by key, under which the content never changes
-	// clients are those that a listener has, or connections still have.
+	authorities  map[string]*config.Authorities // by key; the content of a key never changes
+	// clients are those in use by a listener or by connections.
 	clients   map[tls.ClientsDigest]weak.Pointer[tls.Clients]
 	listeners map[string]*listenerState
 	routes    map[string]*snapshot.Route
 	l4Routes  map[string]*snapshot.L4Route
 	failed    map[string]*ListenerError           // by key
-	kinds     map[config.Kind]map[string]struct{} // keys in force, for the metrics
+	kinds     map[config.Kind]map[string]struct{} // keys in use, for the metrics
 }
 
-// listenerState is a listener over the generations. Routes may name it before it
-// is there itself: config is nil then.
+// listenerState is the state of a listener across generations. Routes may refer to a listener that does not exist yet:
+// config is nil then.
 type listenerState struct {
 	config *config.Listener
 	table  *match.Table[*snapshot.Rule]
 	l4     attachedL4
 	stats  *observe.ListenerStats
-	tls    *tls.Listener // HTTPS and TLS only; nil without a certificate
-	// clients is snapshot.Listener.Clients.
+	tls    *tls.Listener // only for HTTPS and TLS; nil without a certificate
+	// clients becomes snapshot.Listener.Clients.
 	clients *tls.Clients
-	// closed says that its configuration has fields which are unknown here: it holds its hostname, and serves nothing.
+	// closed means that its configuration has unknown fields: it reserves its hostname, but serves nothing.
 	closed bool
-	placed []*snapshot.Socket // none of UDP
+	placed []*snapshot.Socket // without those of UDP
 	bound  []listen.Addr
 	failed ListenerError
 }
 
-// unused reports whether neither a configuration nor a route names the listener.
+// unused reports whether neither a configuration nor a route refers to the listener.
 func (l *listenerState) unused() bool {
 	return l.config == nil && l.table.Len() == 0 && l.l4.routes == 0
 }
 
-// Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints
-// first, then listeners and routes with one atomic store, removals last. Connections and
-// requests in flight go on. It is safe for concurrent use.
+// Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints first, then
+// listeners and routes with one atomic store, and removals last. Connections and requests in flight continue. It is
+// safe for concurrent use.
 func (p *Proxy) Apply(u *config.Update) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := time.Now()
 	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*snapshot.Rule]{},
 		l4Edits: map[string]struct{}{}}
-	for _, r := range u.Upserts { // which Backends are to have
+	for _, r := range u.Upserts { // Backends may refer to them
 		if r.GetCertificate() != nil {
 			a.upsert(r)
 		}
@@ -128,22 +128,23 @@ func (p *Proxy) Rebind() Result {
 	return a.result
 }
 
-// applying is one Apply under way.
+// applying is the state of one Apply.
 type applying struct {
 	p        *Proxy
 	result   Result
 	edits    map[string]*match.Edit[*snapshot.Rule] // by listener key
 	l4Edits  map[string]struct{}                    // keys of listeners whose layer-4 routes changed
 	relisten bool                                   // listeners or certificates changed, not only routes
-	replaced []interface{ Release() }               // routes that are not in force any more
-	redises  []*ratelimit.Redis                     // that come with the generation
+	replaced []interface{ Release() }               // routes that are no longer in force
+	redises  []*ratelimit.Redis                     // new in this generation
 }
 
-// maxRedisWait is Proxy.redisWait where a test says nothing else.
+// maxRedisWait is the default of Proxy.redisWait.
 const maxRedisWait = time.Second
 
-// awaitRedises waits until it is known of each Redis that comes with the generation whether it is there: limits count from their first request on, and where the failure
-// mode is Closed none is refused because the connection is still being made.
+// awaitRedises waits until it is known whether each new Redis of the generation is reachable, so that limits count from
+// their first request on, and a limit with the failure mode Closed does not refuse requests only because the connection
+// is still being made.
 func (a *applying) awaitRedises() {
 	if len(a.redises) == 0 {
 		return
@@ -163,7 +164,7 @@ func (a *applying) awaitRedises() {
 
 func (a *applying) reject(id config.ID, err error) { a.result.Rejected[id] = err }
 
-// applyBackendsSingly keeps one bad Backend or Endpoints from hurting the others.
+// applyBackendsSingly prevents one invalid Backend or Endpoints from affecting the others.
 func (a *applying) applyBackendsSingly(upserts []*config.Resource) {
 	for _, r := range upserts {
 		if err := a.p.upstreams.Apply([]*config.Resource{r}, nil); err != nil {
@@ -177,7 +178,7 @@ func (a *applying) applyBackendsSingly(upserts []*config.Resource) {
 
 func (a *applying) upsert(r *config.Resource) {
 	s := &a.p.state
-	if r.GetListener() == nil && r.GetEndpoints() == nil { // see place, and upstream.Set.Apply
+	if r.GetListener() == nil && r.GetEndpoints() == nil { // see place and upstream.Set.Apply
 		if err := config.CheckKnown(r); err != nil {
 			a.reject(r.ID(), err)
 			return
@@ -211,10 +212,10 @@ func (a *applying) upsert(r *config.Resource) {
 		a.redises, a.relisten = append(a.redises, redis), true
 	case *config.Resource_Authorities:
 		s.authorities[k.Authorities.Key] = k.Authorities
-		a.relisten = true // a listener may have been without
+		a.relisten = true // a listener may have lacked it
 	case *config.Resource_Listener:
 		ls := s.listener(k.Listener.Key)
-		if ls.config != nil && ls.config.Port != k.Listener.Port { // a label
+		if ls.config != nil && ls.config.Port != k.Listener.Port { // the port is a metric label
 			ls.stats.Release()
 			ls.stats = nil
 		}
@@ -240,7 +241,7 @@ func (a *applying) upsert(r *config.Resource) {
 	s.count(r.ID(), true)
 }
 
-// removeRoute takes a route out of the tables; it may still be used by requests in flight.
+// removeRoute removes a route from the tables. Requests in flight may still use it.
 func (a *applying) removeRoute(key string) {
 	s := &a.p.state
 	old := s.routes[key]
@@ -312,8 +313,8 @@ func (s *state) count(id config.ID, there bool) {
 	}
 }
 
-// publish makes the next snapshot. Where only routes changed, it replaces the listeners
-// that have them; else it lays out all sockets anew.
+// publish creates the next snapshot. If only routes changed, it replaces the listeners that have them; otherwise it
+// lays out all sockets again.
 func (a *applying) publish(generation uint64) {
 	p := a.p
 	changed := a.l4Edits
@@ -330,7 +331,7 @@ func (a *applying) publish(generation uint64) {
 	for key := range changed {
 		ls := p.state.listeners[key]
 		if ls.unused() {
-			delete(p.state.listeners, key) // the last route that named it is gone
+			delete(p.state.listeners, key) // the last route that referred to it is gone
 		}
 		p.updateUDP(ls)
 		for _, s := range ls.placed {
@@ -347,14 +348,14 @@ func (a *applying) publish(generation uint64) {
 	p.engine.Snapshot.Store(next)
 }
 
-// layout is the sockets that listeners want.
+// layout is the sockets that the listeners need.
 type layout struct {
 	ports     map[listen.Addr]*snapshot.Port     // of TCP
 	datagrams map[listen.Addr]*snapshot.Listener // of UDP
 }
 
-// relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
-// those that no listener uses any more.
+// relisten lays out the sockets for all listeners: it binds new ones, publishes, and then closes those that no listener
+// uses any more.
 func (p *Proxy) relisten(generation uint64) {
 	wanted := layout{map[listen.Addr]*snapshot.Port{}, map[listen.Addr]*snapshot.Listener{}}
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
@@ -388,7 +389,7 @@ func (p *Proxy) relisten(generation uint64) {
 		for _, l := range port.Listeners.All() {
 			ls := p.state.listeners[l.Config.Key]
 			ls.placed, ls.bound = append(ls.placed, s), append(ls.bound, addr)
-			if p.closed { // it goes on for the connections that there are
+			if p.closed { // it stays for the existing connections
 				ls.failed.bind(addr, net.ErrClosed)
 			}
 		}
@@ -410,15 +411,15 @@ func (p *Proxy) relisten(generation uint64) {
 	for addr, s := range p.sockets {
 		if wanted.ports[addr] == nil {
 			delete(p.sockets, addr)
-			if !p.closed { // else it was retired, and is here for its connections
+			if !p.closed { // otherwise it was already retired, and stays for its connections
 				p.retire(s)
 			}
 		}
 	}
 }
 
-// place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
-// certificate it is there nevertheless: no other listener may answer for its hostname.
+// place adds a listener to the sockets that it needs. The error is why it cannot be served. A listener without a
+// certificate is placed nevertheless, so that no other listener serves its hostname.
 func (p *Proxy) place(ls *listenerState, wanted layout) error {
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
@@ -436,9 +437,9 @@ func (p *Proxy) place(ls *listenerState, wanted layout) error {
 	if mode == snapshot.HTTP || mode == snapshot.HTTPS {
 		l.Redis = p.state.redises[ls.config.Gateway]
 	}
-	filtersErr := p.compiler.Listener(l, ls.config) // it holds its hostname all the same
+	filtersErr := p.compiler.Listener(l, ls.config) // it reserves its hostname nevertheless
 	unknown := config.CheckKnown(&config.Resource{Kind: &config.Resource_Listener{Listener: ls.config}})
-	if ls.closed = unknown != nil; ls.closed { // what is not known may say who is not to be served
+	if ls.closed = unknown != nil; ls.closed { // an unknown field may restrict who is served
 		l.Table, l.L4 = nil, nil
 	}
 	unknown = cmp.Or(unknown, filtersErr)
@@ -487,7 +488,7 @@ func (p *Proxy) place(ls *listenerState, wanted layout) error {
 	return certErr
 }
 
-// addresses is where a listener is bound.
+// addresses returns the addresses to which a listener is bound.
 func (p *Proxy) addresses(c *config.Listener) ([]listen.Addr, error) {
 	port := uint16(c.Port)
 	if len(c.Addresses) == 0 {
@@ -511,8 +512,9 @@ func (p *Proxy) addresses(c *config.Listener) ([]listen.Addr, error) {
 	return out, nil
 }
 
-// bind opens the sockets that are wanted and not open, in the order of their addresses: of two that exclude each other, such as all addresses and one
-// of them, it is always the same that has the port. The listeners of a socket that cannot be bound keep the others they have.
+// bind opens the needed sockets that are not open, in the order of their addresses: of two that exclude each other,
+// such as all addresses and one of them, always the same one gets the port. The listeners of a socket that cannot be
+// bound keep their other sockets.
 func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.Socket) {
 	for _, addr := range sortedAddrs(wanted) {
 		port := wanted[addr]
@@ -532,11 +534,12 @@ func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.S
 	return fresh
 }
 
-// ListenerError is why a listener does not serve, or not all that it is to.
+// ListenerError is why a listener does not serve, or does not serve completely.
 type ListenerError struct {
-	// Invalid is why its configuration is not carried out, or not as a whole; nil where it is.
+	// Invalid is why its configuration is not used, or not completely; nil if it is.
 	Invalid error
-	// Unbound are those of its addresses that could not be bound, sorted, or all of them in any order where the proxy has closed its sockets.
+	// Unbound are the addresses that could not be bound, sorted, or all of its addresses in any order if the proxy has
+	// closed its sockets.
 	Unbound []*BindError
 }
 
@@ -554,7 +557,7 @@ func (e *ListenerError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives all that is wrong.
+// Unwrap returns all errors.
 func (e *ListenerError) Unwrap() (all []error) {
 	if e.Invalid != nil {
 		all = append(all, e.Invalid)
@@ -565,18 +568,18 @@ func (e *ListenerError) Unwrap() (all []error) {
 	return all
 }
 
-// BindError says that a listener's address could not be bound.
+// BindError means that a listener's address could not be bound.
 type BindError struct {
 	Addr listen.Addr
-	Err  error // the system's
+	Err  error // of the system
 }
 
 func (e *BindError) Error() string { return fmt.Sprintf("cannot bind %s: %v", e.Addr, e.Err) }
 
-// Unwrap gives the system's error.
+// Unwrap returns the system's error.
 func (e *BindError) Unwrap() error { return e.Err }
 
-// noteFailed finds the listeners that do not serve, once sockets are laid out: nothing else changes them.
+// noteFailed records the listeners that do not serve, after sockets were laid out: nothing else changes them.
 func (p *Proxy) noteFailed() {
 	p.state.failed = map[string]*ListenerError{}
 	for key, ls := range p.state.listeners {
@@ -584,14 +587,14 @@ func (p *Proxy) noteFailed() {
 			continue
 		}
 		addrs, err := p.addresses(ls.config)
-		ls.stats.SetUp(err == nil && len(ls.bound) == len(addrs) && len(ls.failed.Unbound) == 0) // a socket that was closed is bound and Unbound
+		ls.stats.SetUp(err == nil && len(ls.bound) == len(addrs) && len(ls.failed.Unbound) == 0) // the address of a closed socket is in both bound and Unbound
 		if ls.failed.any() {
 			p.state.failed[key] = new(ls.failed)
 		}
 	}
 }
 
-// report fills the result and the metrics, and logs what was rejected.
+// report fills in the result and the metrics, and logs what was rejected.
 func (a *applying) report(u *config.Update, took time.Duration) {
 	p := a.p
 	a.result.Listeners = maps.Clone(p.state.failed)

@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// upsertL4Route puts a layer-4 route in the place of the one of its key.
+// upsertL4Route adds a layer-4 route, or replaces the one with its key.
 func (a *applying) upsertL4Route(c *config.L4Route) error {
 	r, err := a.p.compiler.L4Route(c)
 	if err != nil {
@@ -23,7 +23,7 @@ func (a *applying) upsertL4Route(c *config.L4Route) error {
 	return nil
 }
 
-// removeL4Route takes a layer-4 route off its listeners; connections that it has begun go on.
+// removeL4Route removes a layer-4 route from its listeners. Its existing connections continue.
 func (a *applying) removeL4Route(key string) {
 	old := a.p.state.l4Routes[key]
 	if old == nil {
@@ -36,7 +36,7 @@ func (a *applying) removeL4Route(key string) {
 	a.replaced = append(a.replaced, old)
 }
 
-// l4Of returns the layer-4 routes of a listener, to be changed.
+// l4Of returns the layer-4 routes of a listener for a change.
 func (a *applying) l4Of(listener string) *attachedL4 {
 	a.l4Edits[listener] = struct{}{}
 	return &a.p.state.listener(listener).l4
@@ -45,8 +45,8 @@ func (a *applying) l4Of(listener string) *attachedL4 {
 // attachedL4 are the layer-4 routes of a listener.
 type attachedL4 struct {
 	routes int
-	hosts  *match.Hosts[*snapshot.L4Route] // the first of each hostname
-	// of has all that want a hostname, by key: the next one gets it when the first one goes.
+	hosts  *match.Hosts[*snapshot.L4Route] // the first route of each hostname
+	// of has all routes of a hostname, by key: when the first one is removed, the next one gets the hostname.
 	of map[string][]*snapshot.L4Route
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// upsertCertificate puts a certificate in the place of the one of its key; the listeners that show it are
-// made anew with the sockets.
+// upsertCertificate adds a certificate, or replaces the one with its key. The listeners that use it are updated with
+// the sockets.
 func (a *applying) upsertCertificate(c *config.Certificate) error {
 	cert, err := tls.Parse(c)
 	if err != nil {
@@ -29,8 +29,8 @@ func (a *applying) upsertCertificate(c *config.Certificate) error {
 	return nil
 }
 
-// chooseIdentity returns what a listener's Gateway shows to backends, nil for nothing. A certificate that is not there must
-// not become none.
+// chooseIdentity returns the client certificate of a listener's Gateway for backends, nil if it has none. A missing
+// certificate must not have the effect of none.
 func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
 	if c.Identity == nil {
 		return nil
@@ -42,7 +42,8 @@ func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
 	return p.upstreams.Identity(c.Gateway, cert.Key, cert.Pair())
 }
 
-// clientCertificate returns the certificate of a key as it is shown to backends, nil where it is not there. p.mu is held, as it is while the Set is given updates.
+// clientCertificate returns the client certificate with a key for backends, nil if it does not exist. p.mu must be
+// held, as it is while the Set is updated.
 func (p *Proxy) clientCertificate(key string) *cryptotls.Certificate {
 	if cert := p.state.certificates[key]; cert != nil {
 		return cert.Pair()
@@ -50,7 +51,8 @@ func (p *Proxy) clientCertificate(key string) *cryptotls.Certificate {
 	return nil
 }
 
-// chooseTLS brings ls.tls and ls.clients up to date: ls.tls is nil for a listener without a certificate, every handshake with which fails.
+// chooseTLS updates ls.tls and ls.clients. ls.tls is nil for a listener without a certificate; every handshake with it
+// fails.
 func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 	c := ls.config
 	var certs []*tls.Certificate
@@ -64,7 +66,7 @@ func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 		return err
 	}
 	if len(certs) > 0 {
-		var protocols []string // what the client speaks behind the handshake is known to its backend alone
+		var protocols []string // only the backend knows the protocol after the handshake
 		if mode == snapshot.HTTPS {
 			protocols = tls.HTTP
 		}
@@ -73,19 +75,20 @@ func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 	}
 	ls.tls = nil
 	if len(c.ServerCertificates()) == 0 {
-		return nil // so it is meant
+		return nil // this is intended
 	}
 	return fmt.Errorf("none of the certificates %q is there", c.ServerCertificates())
 }
 
-// warnOfLists tells of revocation lists by which clients that should be served may not be.
+// warnOfLists logs the stale revocation lists because of which clients are refused.
 func (p *Proxy) warnOfLists(ls *listenerState) {
 	for _, why := range ls.clients.Stale(time.Now()) {
 		p.logger.Warn("no client of the authority is served", "listener", ls.config.Key, "why", why, "remedy", "bring ca.crl of the ConfigMap up to date")
 	}
 }
 
-// clientsOf returns what is demanded of the certificates of clients, nil for nothing. Listeners that demand the same share it.
+// clientsOf returns the validation of client certificates, nil if there is none. Listeners with the same validation
+// share it.
 func (s *state) clientsOf(c *config.ClientValidation) (*tls.Clients, error) {
 	if c == nil {
 		return nil, nil

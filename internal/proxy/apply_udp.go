@@ -11,9 +11,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// Ports of UDP are others than those of TCP with the same number, so their sockets are laid out by themselves. Each has one listener.
+// UDP ports are separate from TCP ports with the same number, so their sockets are laid out separately. Each has one
+// listener.
 
-// placeUDP adds a listener to the sockets that it wants.
+// placeUDP adds a listener to the sockets that it needs.
 func placeUDP(l *snapshot.Listener, addrs []listen.Addr, wanted map[listen.Addr]*snapshot.Listener) error {
 	for _, addr := range addrs {
 		if other := wanted[addr]; other != nil {
@@ -24,7 +25,7 @@ func placeUDP(l *snapshot.Listener, addrs []listen.Addr, wanted map[listen.Addr]
 	return nil
 }
 
-// relistenUDP binds the sockets that are wanted and not open, tells all what is in force, and closes the others.
+// relistenUDP binds the needed sockets that are not open, updates the listeners of all, and closes the others.
 func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 	for addr, s := range p.datagrams {
 		if wanted[addr] == nil {
@@ -52,7 +53,7 @@ func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 	}
 }
 
-// updateUDP puts the routes of a listener in force on its sockets, if they are of UDP.
+// updateUDP updates the routes of a listener on its sockets, if it is a UDP listener.
 func (p *Proxy) updateUDP(ls *listenerState) {
 	if ls.closed {
 		return
@@ -75,7 +76,8 @@ func (p *Proxy) openUDP(addr listen.Addr) (*datagram.Socket, error) {
 	return p.sessions.Open(addr)
 }
 
-// drainAll has connections and sessions end by themselves until ctx ends, and cuts what is left then, whose error it returns.
+// drainAll lets connections and sessions end by themselves until ctx ends. Then it cuts the rest and returns the error
+// of ctx.
 func (p *Proxy) drainAll(ctx context.Context) error {
 	var failed error
 	var sessions sync.WaitGroup

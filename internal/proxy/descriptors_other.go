@@ -2,5 +2,5 @@
 
 package proxy
 
-// descriptorLimit is how many descriptors a process usually may have.
+// descriptorLimit returns how many descriptors a process usually may have.
 func descriptorLimit() int { return defaultDescriptors }

@@ -4,7 +4,7 @@ package proxy
 
 import "syscall"
 
-// descriptorLimit is how many descriptors the process may have.
+// descriptorLimit returns how many descriptors the process may have.
 func descriptorLimit() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -12,47 +12,52 @@ import (
 )
 
 const (
-	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels and responses ended that are stuck, or tunnels that are unused,
-	// until less than acceptAt is in use. At cutAt connections that hold most are ended, so many that refuseAt is reached.
+	// Percentages of the memory limit. At idleAt, idle connections are closed. At refuseAt, new connections and
+	// requests are refused, request bodies are held back by flow control, kept ones are discarded, and stuck tunnels
+	// and responses, or unused tunnels, are ended, until less than acceptAt is in use. At cutAt, the connections that
+	// hold most are ended, as many as are needed to reach refuseAt.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
-	// From littleAt on, by the last look and what was spent since, no more large buffers are made: little ones are lent instead, through which a response passes in
-	// more and smaller parts. So many more clients that do not take their responses fit in before new requests are refused.
+	// From littleAt on, by the last check and what was spent since, no more large buffers are created: little ones are
+	// used instead, through which a response passes in more and smaller parts. So many more clients that do not take
+	// their responses can be served before new requests are refused.
 	littleAt = 70
-	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
+	// Request bodies that are read completely or kept to be sent again may use 1/keptPart of the limit, or keptWithout
+	// bytes if there is no limit.
 	keptPart, keptWithout = 4, 1 << 30
-	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
+	// collectEvery is how often garbage is collected while memory is scarce: only a collection shows what is in use.
 	collectEvery = time.Second
 	// collectLeast is the least time between two collections that are made because the budget is exhausted.
 	collectLeast = 100 * time.Millisecond
-	// tellEvery is how often that is logged at most.
+	// tellEvery is the shortest time between two log lines about that.
 	tellEvery = 10 * time.Second
-	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
-	// let go of what they hold, and what went into pools lives for two more.
+	// settleCycles is how many collections must end before the effect of ended connections shows: the first one may
+	// begin before they have released their memory, and the contents of pools live for two more.
 	settleCycles = 3
 )
 
-// memory watches how much memory is in use, and sheds load before there is none left. It is the sweeper's.
+// memory watches how much memory is in use, and sheds load before none is left. It belongs to the sweeper.
 type memory struct {
-	limit   uint64 // bytes; 0 is none
+	limit   uint64 // bytes; 0 means no limit
 	used    func() uint64
 	samples []metrics.Sample
-	cycles  func() uint64  // collections that have ended
-	budget  *buffer.Budget // nil where used does not tell of what is spent of it
-	// cycle is the number of collections at the last look, spentAtLook what had been spent of the budget then, and spentAtCycle what was at the look before
-	// the last collection ended: used knows that, and nothing of what was spent since.
+	cycles  func() uint64  // number of completed collections
+	budget  *buffer.Budget // nil if used does not include what is spent of it
+	// cycle is the number of collections at the last check, spentAtLook what had been spent of the budget by then, and
+	// spentAtCycle what had been spent at the check before the last collection ended: used includes that, but nothing
+	// spent since.
 	cycle                     uint64
 	spentAtLook, spentAtCycle int64
-	look                      chan struct{} // asks for a look now
+	look                      chan struct{} // requests a check now
 	collecting                atomic.Bool
 	collected, told           time.Time
-	// heldUpUntil is until when clients that are slow to take their responses keep unused tunnels from being ended: they may come to be ended as stuck. It is
-	// zero where memory is not scarce.
+	// heldUpUntil is until when unused tunnels are not ended because clients are slow to take their responses: these
+	// connections may soon be ended as stuck. It is zero if memory is not scarce.
 	heldUpUntil time.Time
-	// heldAt and cutAt are the number of cycles from which on tunnels and responses, and connections that hold most, may be ended again.
+	// heldAt and cutAt are the numbers of cycles from which on stuck tunnels and responses, or the connections that
+	// hold most, may be ended again.
 	heldAt, cutAt uint64
-	// endedAt is how many bytes were in use when unused tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
-	// no less was in use after that; it holds while memory is scarce.
+	// endedAt is how many bytes were in use when unused tunnels were ended whose effect has not shown yet; 0 if there
+	// are none. inVain means that no less was in use afterwards; it stays set while memory is scarce.
 	endedAt uint64
 	inVain  bool
 }
@@ -80,15 +85,16 @@ func newMemory(limit int64, used func() uint64, budget *buffer.Budget) *memory {
 	return m
 }
 
-// ask asks the sweeper for a look now.
+// ask requests a check by the sweeper now.
 func (m *memory) ask() {
 	select {
 	case m.look <- struct{}{}:
-	default: // it was asked for already
+	default: // one was already requested
 	}
 }
 
-// allot sets the budget until the next look, and reports whether nothing is left. cycle is the number of collections before used was asked.
+// allot sets the budget until the next check, and reports whether nothing is left. cycle is the number of collections
+// before used was measured.
 func (m *memory) allot(used, cycle uint64) (exhausted bool) {
 	spent := m.budget.Spent()
 	if cycle != m.cycle {
@@ -100,7 +106,7 @@ func (m *memory) allot(used, cycle uint64) (exhausted bool) {
 	return m.budget.Exhausted()
 }
 
-// mostKept is exchange.Engine.MaxKept.
+// mostKept returns the value for exchange.Engine.MaxKept.
 func (m *memory) mostKept() int64 {
 	if m.limit == 0 {
 		return keptWithout
@@ -108,15 +114,15 @@ func (m *memory) mostKept() int64 {
 	return int64(m.limit / keptPart)
 }
 
-// inUse is what the runtime has of the system, without garbage and what is free: stacks and what lived in the heap at the
-// last collection, for the most part.
+// inUse returns the memory that the runtime has obtained from the system, without garbage and free memory: mostly
+// stacks and what was live in the heap at the last collection.
 func (m *memory) inUse() uint64 {
 	metrics.Read(m.samples)
 	at := func(i int) uint64 { return m.samples[i].Value.Uint64() }
 	return at(0) - min(at(0), at(1)+at(2)+at(3)+at(4)) + at(5)
 }
 
-// watchMemory looks how much is in use, and does what that asks for.
+// watchMemory checks how much memory is in use, and takes the measures for that.
 func (p *Proxy) watchMemory(now time.Time) {
 	m := p.memory
 	if m.limit == 0 {
@@ -136,7 +142,7 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 	since := now.Sub(m.collected)
 	switch {
-	case exhausted && !p.engine.Overloaded.Load(): // by garbage, it seems
+	case exhausted && !p.engine.Overloaded.Load(): // apparently by garbage
 		if since >= collectLeast {
 			p.tellExhausted(now, used)
 			p.collect(now)
@@ -147,10 +153,11 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 }
 
-// Released is how many bytes connections have released since the start after they were idle for a while: garbage for the next collection.
+// Released returns how many bytes idle connections have released since the start. They are garbage for the next
+// collection.
 func (p *Proxy) Released() uint64 { return p.clients.Released() }
 
-// tellExhausted logs, now and then, that what is new is refused until garbage was collected.
+// tellExhausted logs, from time to time, that new connections and requests are refused until garbage was collected.
 func (p *Proxy) tellExhausted(now time.Time, used uint64) {
 	m := p.memory
 	if now.Sub(m.told) < tellEvery {
@@ -161,7 +168,7 @@ func (p *Proxy) tellExhausted(now time.Time, used uint64) {
 		"used", used, "limit", m.limit)
 }
 
-// collect collects garbage, beside the sweeper, and has it look again.
+// collect collects garbage on another goroutine, and makes the sweeper check again.
 func (p *Proxy) collect(now time.Time) {
 	m := p.memory
 	if !m.collecting.CompareAndSwap(false, true) {
@@ -175,8 +182,8 @@ func (p *Proxy) collect(now time.Time) {
 	}()
 }
 
-// endForMemory ends connections that are in use, or of which nobody knows whether they are, so far as what is in use asks for that, and
-// what became of those ended before has shown.
+// endForMemory ends connections that are in use, or may be, as far as the memory in use requires it and the effect of
+// those ended before has shown.
 func (p *Proxy) endForMemory(now time.Time, used uint64) {
 	m := p.memory
 	cycle := m.cycles()
@@ -198,14 +205,15 @@ func (p *Proxy) endForMemory(now time.Time, used uint64) {
 	}
 }
 
-// holding is a kind of what holds bytes that somebody does not take, and ends so much of it that these bytes are free; it returns how many it has ended, and
-// how many bytes they have had at least.
+// holding is a kind of object that holds bytes which a peer does not take. end ends as many as free that number of
+// bytes, and returns their number and the least number of bytes they held.
 type holding struct {
 	what string
 	end  func(bytes uint64) (ended int, freed uint64)
 }
 
-// endHeldUp ends what holds bytes that somebody does not take, until what is in use would be acceptable, and reports whether it has ended any.
+// endHeldUp ends what holds bytes that a peer does not take, until the memory in use would be acceptable, and reports
+// whether it has ended any.
 func (p *Proxy) endHeldUp(used uint64) bool {
 	limit := p.memory.limit
 	return endUntil(used-min(used, limit/100*acceptAt), []holding{
@@ -218,7 +226,8 @@ func (p *Proxy) endHeldUp(used uint64) bool {
 	})
 }
 
-// endUntil has each kind in turn free what of the excess those before have not. It reports whether any was ended.
+// endUntil makes each kind in turn free what the previous ones have not freed of the excess. It reports whether any
+// were ended.
 func endUntil(excess uint64, kinds []holding, report func(what string, n int)) (ended bool) {
 	for _, kind := range kinds {
 		n, freed := kind.end(excess)
@@ -235,8 +244,8 @@ func endUntil(excess uint64, kinds []holding, report func(what string, n int)) (
 	return ended
 }
 
-// endUnusedTunnels ends tunnels that are unused where nothing else was to be ended, as long as that is seen to help: they hold little, and it may be others who have
-// the memory. It reports whether it has ended any.
+// endUnusedTunnels ends unused tunnels if nothing else was ended, as long as that has an effect: they hold little, and
+// the memory may be used by something else. It reports whether it has ended any.
 func (p *Proxy) endUnusedTunnels(used uint64, others bool) bool {
 	m := p.memory
 	m.inVain = m.inVain || m.endedAt > 0 && used >= m.endedAt
@@ -254,7 +263,7 @@ func (p *Proxy) endUnusedTunnels(used uint64, others bool) bool {
 	return true
 }
 
-// shed begins or ends the refusal of what is new.
+// shed begins or ends refusing new connections and requests.
 func (p *Proxy) shed(on bool, used uint64) {
 	if p.engine.Overloaded.Swap(on) == on {
 		return

@@ -1,10 +1,8 @@
-// Package proxy is the data plane: it takes generations of configuration, puts each in force as a
-// whole, binds sockets, and starts and ends what serves on them. What a connection does is
-// in package client, what a request goes through in package exchange: see
+// Package proxy is the data plane: it takes generations of configuration, puts each in force as a whole, binds sockets,
+// and starts and ends what serves on them. Connections are handled by package client, requests by package exchange: see
 // docs/life-of-a-request.md.
 //
-// It must import neither translate nor source nor anything of Kubernetes: what it needs to
-// know is in package config.
+// It must import neither translate nor source nor anything of Kubernetes: what it needs is in package config.
 package proxy
 
 import (
@@ -21,53 +19,55 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Options configures a Proxy; the zero value is ready for production.
+// Options configures a Proxy. The zero value is ready for production.
 type Options struct {
-	// Bind is where listeners without addresses are bound; empty means every
-	// address of the machine, IPv4 and IPv6.
+	// Bind are the addresses to which listeners without addresses are bound; empty means every address of the machine,
+	// IPv4 and IPv6.
 	Bind []netip.Addr
-	// AccessLog and Metrics may be nil: nothing is logged or counted then.
+	// AccessLog and Metrics may be nil: then nothing is logged or counted.
 	AccessLog *observe.AccessLog
 	Metrics   *observe.Metrics
-	Logger    *slog.Logger // nil discards
-	// KeepRequestIDs makes X-Request-Id of clients be passed on and logged where it is plain: up to 128 visible ASCII characters, no comma. Else each request
-	// gets one of ours.
+	Logger    *slog.Logger // nil discards the log
+	// KeepRequestIDs makes a client's X-Request-Id be passed on and logged if it is plain: up to 128 visible ASCII
+	// characters, no comma. Otherwise each request gets a new id.
 	KeepRequestIDs bool
 	// Limits bounds request and response heads; MaxHead is at most 64 KiB.
 	Limits   http1.Limits
 	Timeouts Timeouts
-	// PlainIO makes all connections be read and written by way of net.Conn, as they are on systems
-	// other than Linux: for diagnosis, it costs a little more.
+	// PlainIO makes all connections be read and written through net.Conn, as on systems other than Linux. It is for
+	// diagnosis and costs a little more.
 	PlainIO  bool
 	Upstream upstream.Options
-	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
-	// first 64 bits). A tunnel over HTTP/2 counts as one. 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
+	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (for IPv6
+	// the first 64 bits). A tunnel over HTTP/2 counts as one. 0 means DefaultMaxConnections, and a quarter of
+	// MaxConnections; a negative value means no limit.
 	MaxConnections, MaxConnectionsPerClient int
-	// MaxSessions bounds the sessions of UDP. 0 is datagram.DefaultMaxSessions, but no more than a quarter of the descriptors that the process may have, and three
-	// quarters of the local ports.
+	// MaxSessions bounds the sessions of UDP. 0 means datagram.DefaultMaxSessions, but at most a quarter of the
+	// descriptors that the process may have, and three quarters of the local ports.
 	MaxSessions int
-	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
+	// MemoryLimit is how many bytes the process may use; near it, load is shed. 0 means no limit.
 	MemoryLimit int64
-	// Zone is which zone the proxy is in (topology.kubernetes.io/zone of its node); "" is that it is not known. See SetZone.
+	// Zone is the zone of the proxy (topology.kubernetes.io/zone of its node); "" means unknown. See SetZone.
 	Zone string
-	// DNSServers are asked for the addresses of external hostnames, in their order; none are those of /etc/resolv.conf.
+	// DNSServers are queried for the addresses of external hostnames, in their order; none means those of
+	// /etc/resolv.conf.
 	DNSServers []netip.AddrPort
 
-	// Predecessor is a process whose sockets are taken over; nil is none.
+	// Predecessor is a process whose sockets are taken over; nil means none.
 	Predecessor listen.Predecessor
 
-	memoryUsed  func() uint64 // for tests; nil asks the runtime
-	minTTL      time.Duration // for tests; 0 is resolve.Options.MinTTL's
-	sessionIdle time.Duration // for tests; 0 is datagram.DefaultIdle
-	sessionOnce time.Duration // for tests; 0 is datagram.DefaultOnce
+	memoryUsed  func() uint64 // for tests; nil means the runtime's
+	minTTL      time.Duration // for tests; 0 means the default of resolve.Options.MinTTL
+	sessionIdle time.Duration // for tests; 0 means datagram.DefaultIdle
+	sessionOnce time.Duration // for tests; 0 means datagram.DefaultOnce
 }
 
 const (
-	defaultDescriptors = 16384   // where the system does not say
-	mostDescriptors    = 4 << 20 // where it says that there is no limit
+	defaultDescriptors = 16384   // if the system reports none
+	mostDescriptors    = 4 << 20 // if the system has no limit
 )
 
-// datagramOptions are those of sessions. Each has a descriptor.
+// datagramOptions returns the options of UDP sessions. Each session has a descriptor.
 func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
 	d := datagram.Options{MaxSessions: o.MaxSessions, Clock: &e.Clock, Scarce: &e.Overloaded, Observer: e.Observer, Idle: o.sessionIdle, DrainIdle: o.sessionIdle,
 		Once: o.sessionOnce, Predecessor: o.Predecessor}
@@ -77,11 +77,11 @@ func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
 	return d
 }
 
-// DefaultMaxConnections is half of the descriptors that the process may have.
+// DefaultMaxConnections returns half of the descriptors that the process may have.
 func DefaultMaxConnections() int { return max(descriptorLimit()/2, 1) }
 
-// backendConnections bounds the connections to backends: what so many connections of clients leave of the descriptors, but for a few that sockets, files and
-// pipes need, and at least a quarter of them.
+// backendConnections returns the limit of connections to backends: the descriptors that the connections of clients
+// leave, except for a few for sockets, files and pipes, and at least a quarter of all.
 func backendConnections(clients int) int {
 	n := descriptorLimit()
 	if clients < 0 {
@@ -90,14 +90,15 @@ func backendConnections(clients int) int {
 	return max(n-clients-fewDescriptors(), n/4, 1)
 }
 
-// fewDescriptors is how many are left for sockets, files and pipes.
+// fewDescriptors returns how many descriptors are reserved for sockets, files and pipes.
 func fewDescriptors() int { return max(descriptorLimit()/32, 64) }
 
-// mostPipes bounds the pipes of tunnels to half of those. Each has two.
+// mostPipes returns the limit of the pipes of tunnels, which use half of these descriptors. Each has two.
 func mostPipes() int { return fewDescriptors() / 4 }
 
-// connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
-// endpoints and the rest, and one client has a quarter of the connections: no less, because it may be a load balancer that hides thousands.
+// connectionLimits returns the limits of the options, with their defaults. Half of all descriptors are left for
+// connections to endpoints and the rest, and one client may have a quarter of the connections: no less, because it may
+// be a load balancer with thousands of clients.
 func (o *Options) connectionLimits() client.ConnectionLimits {
 	l := client.ConnectionLimits{Total: o.MaxConnections, PerClient: o.MaxConnectionsPerClient}
 	if l.Total == 0 {
@@ -112,5 +113,5 @@ func (o *Options) connectionLimits() client.ConnectionLimits {
 	return l
 }
 
-// Timeouts bounds how long a client may keep the proxy waiting.
+// Timeouts bounds how long a client may make the proxy wait.
 type Timeouts = client.Timeouts

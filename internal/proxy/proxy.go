@@ -37,10 +37,10 @@ type Proxy struct {
 	metrics   *observe.Metrics
 	logger    *slog.Logger
 	upstreams *upstream.Set
-	// rateLimits has what the rate limits of rules count.
+	// rateLimits holds the counters of the rate limits of rules.
 	rateLimits ratelimit.Store
 	redises    ratelimit.Redises
-	redisWait  time.Duration // bounds for how long a generation waits for the Redis that comes with it
+	redisWait  time.Duration // the longest time that a generation waits for a new Redis
 	resolver   *resolve.Resolver
 	compiler   snapshot.Compiler
 
@@ -49,26 +49,27 @@ type Proxy struct {
 	sessions *datagram.Set
 	tracers  *tracing.Set
 	memory   *memory
-	cancel   context.CancelFunc // ends what runs in the background
+	cancel   context.CancelFunc // ends the background work
 	stop     chan struct{}      // ends the sweeper
-	swept    chan struct{}      // closed when it has ended
+	swept    chan struct{}      // closed when the sweeper has ended
 	stopOnce sync.Once
 
-	mu     sync.Mutex // guards what follows; held by Apply and the like
-	closed bool       // by Shutdown or Release: no socket is opened any more
+	mu     sync.Mutex // guards the fields below; held by Apply and similar methods
+	closed bool       // set by Shutdown or Release: no socket is opened any more
 	state  state
-	// sockets are those of TCP. When closed is set they are closed, and remain for the connections that they have accepted.
+	// sockets are those of TCP. When closed is set they are closed, and remain in the map for the connections that they
+	// have accepted.
 	sockets map[listen.Addr]*snapshot.Socket
 	// datagrams are the sockets of UDP.
 	datagrams map[listen.Addr]*datagram.Socket
-	// predecessor is whose sockets are taken over; nil is none.
+	// predecessor is the process whose sockets are taken over; nil means none.
 	predecessor listen.Predecessor
 }
 
-// tick is the precision of the coarse clock and of the timeouts that hang on it.
+// tick is the precision of the coarse clock and of the timeouts that use it.
 const tick = 250 * time.Millisecond
 
-// New makes a Proxy; Shutdown must be called in the end.
+// New creates a Proxy. Shutdown must be called in the end.
 func New(o Options) *Proxy {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -136,14 +137,15 @@ func New(o Options) *Proxy {
 	return p
 }
 
-// SetZone says which zone the proxy is in, for backends whose load balancer prefers it; "" is that it is not known. It may be called at any time.
+// SetZone sets the zone of the proxy, for backends whose load balancer prefers it; "" means unknown. It may be called
+// at any time.
 func (p *Proxy) SetZone(zone string) { p.upstreams.SetZone(zone) }
 
-// Zone is what SetZone was told last.
+// Zone returns the zone last set by SetZone.
 func (p *Proxy) Zone() string { return p.upstreams.Zone() }
 
-// sweep advances the coarse clock and interrupts what has waited too long. It is one
-// goroutine instead of a timer for each request.
+// sweep advances the coarse clock and interrupts what has waited too long. It is one goroutine instead of a timer for
+// each request.
 func (p *Proxy) sweep() {
 	defer close(p.swept)
 	t := time.NewTicker(tick)
@@ -161,13 +163,13 @@ func (p *Proxy) sweep() {
 	}
 }
 
-// lookAtMemory is watchMemory between two rounds.
+// lookAtMemory calls watchMemory between two rounds.
 func (p *Proxy) lookAtMemory() {
 	defer p.recovered("sweep")
 	p.watchMemory(time.Now())
 }
 
-// sweepAt is one round of the sweeper, with the backends' connections too.
+// sweepAt is one round of the sweeper, with backends also for the connections to backends.
 func (p *Proxy) sweepAt(now time.Time, backends bool) {
 	defer p.recovered("sweep")
 	p.engine.Clock.Store(now.UnixMilli())
@@ -224,7 +226,7 @@ func (p *Proxy) open(addr listen.Addr, port *snapshot.Port) (*snapshot.Socket, e
 	return s, nil
 }
 
-// soleGateway is the Gateway of all listeners, "" where there are several.
+// soleGateway returns the Gateway of all listeners, "" if there are several.
 func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 	gateway := ""
 	for _, l := range hosts.All() {
@@ -241,18 +243,18 @@ func (p *Proxy) serve(s *snapshot.Socket) {
 	s.ServeRaw(func() bool { return p.clients.L4InLoops(p.engine.Snapshot.Load().Port(s)) }, func(raw listen.Raw) { p.acceptRaw(s, raw) })
 	go s.Serve(func(c *socket.Conn) { p.accept(s, c) }, func(err error) {
 		if upstream.IsExhausted(err) && p.upstreams.EvictIdle() {
-			return // the next try follows in a moment, and tells if that was not enough
+			return // accepting is tried again in a moment, and reports an error if that was not enough
 		}
 		p.logger.Error("accept failed", "address", s.Addr.String(), "error", err)
 	})
 }
 
-// accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.
+// accept starts a connection. It is in the set before the socket's Serve can return, so that Shutdown sees it.
 func (p *Proxy) accept(s *snapshot.Socket, c *socket.Conn) {
 	defer p.recovered("accept")
 	served := false
 	defer func() {
-		if !served { // the last listener went this moment, or this panics
+		if !served { // the last listener was just removed, or accept panics
 			c.Close()
 		}
 	}()
@@ -262,7 +264,7 @@ func (p *Proxy) accept(s *snapshot.Socket, c *socket.Conn) {
 	}
 }
 
-// acceptRaw is accept of a connection to a port of layer 4.
+// acceptRaw is like accept, for a connection to a layer-4 port.
 func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 	defer p.recovered("accept")
 	port := p.engine.Snapshot.Load().Port(s)
@@ -270,11 +272,11 @@ func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 		p.clients.ServeL4(s, raw, port)
 		return
 	}
-	p.accept(s, raw.Conn()) // the listeners of the port have changed this moment
+	p.accept(s, raw.Conn()) // the listeners of the port have just changed
 }
 
-// retire stops accepting on a socket that no listener uses. Its connections end with their
-// next request: the snapshot knows the socket no more.
+// retire stops accepting on a socket that no listener uses. Its connections end with their next request, because the
+// snapshot no longer has the socket.
 func (p *Proxy) retire(s *snapshot.Socket) {
 	s.Close()
 	s.Stats.Release()
@@ -285,7 +287,7 @@ type BoundListener struct {
 	Key, Hostname string
 	Protocol      config.Protocol
 	Addresses     []string // "<ip>:<port>", or ":<port>" for every address
-	Routes        int      // of a listener of protocol TCP, TLS or UDP those that get connections or datagrams
+	Routes        int      // for a TCP, TLS or UDP listener, the routes that get connections or datagrams
 }
 
 // Bound lists the listeners that serve, sorted by key.
@@ -310,7 +312,8 @@ func (p *Proxy) Bound() []BoundListener {
 	return out
 }
 
-// Backends returns what is known of each backend and its endpoints now, sorted by key. It is for people: it takes locks that requests take too.
+// Backends returns the current state of each backend and its endpoints, sorted by key. It is for people, since it takes
+// locks that requests take too.
 func (p *Proxy) Backends() (all []upstream.BackendState) {
 	now := time.Now()
 	for _, b := range p.upstreams.Backends() {
@@ -319,7 +322,7 @@ func (p *Proxy) Backends() (all []upstream.BackendState) {
 	return all
 }
 
-// Unchecked reports whether there is an endpoint whose health is to be checked, and is not known yet.
+// Unchecked reports whether there is an endpoint with health checks that was not checked yet.
 func (p *Proxy) Unchecked() bool {
 	return slices.ContainsFunc(p.upstreams.Backends(), func(b *upstream.Backend) bool {
 		return slices.ContainsFunc(b.Endpoints(), func(e *upstream.Endpoint) bool { return e.Health() == upstream.Unknown })
@@ -338,7 +341,8 @@ func (p *Proxy) reportCompression(emit func(observe.CompressionStats)) {
 	}
 }
 
-// Unavailable returns, for each RateLimitService that has been away for some seconds, a sentence that stays the same while it is. It is safe for concurrent use.
+// Unavailable returns, for each RateLimitService that has been unreachable for some seconds, a sentence that stays the
+// same as long as it is. It is safe for concurrent use.
 func (p *Proxy) Unavailable() map[config.ID]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -397,11 +401,11 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 	}
 }
 
-// Drain makes every response from now on end its connection (Connection: close). New
-// connections are still accepted: load balancers need a moment to look elsewhere.
+// Drain makes every response from now on end its connection (Connection: close). New connections are still accepted:
+// load balancers need a moment to choose other endpoints.
 func (p *Proxy) Drain() { p.engine.Draining.Store(true) }
 
-// Socket returns what is bound to an address, for handing it to another process, or nil; see listen.Predecessor.
+// Socket returns the socket bound to an address, for passing it to another process, or nil; see listen.Predecessor.
 func (p *Proxy) Socket(network, address string) syscall.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -422,8 +426,9 @@ func (p *Proxy) Socket(network, address string) syscall.Conn {
 	return nil
 }
 
-// Release leaves all sockets to another process, which has them open, too. When it returns true nothing more is accepted or received over UDP here, and Shutdown must
-// follow. Where has is not true for each socket, or after Shutdown or Release, it does nothing and returns false.
+// Release leaves all sockets to another process that also has them open. After it returns true, nothing more is
+// accepted or received over UDP here, and Shutdown must be called. If has returns false for a socket, or after Shutdown
+// or Release, it does nothing and returns false.
 func (p *Proxy) Release(has func(syscall.Conn) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -432,7 +437,7 @@ func (p *Proxy) Release(has func(syscall.Conn) bool) bool {
 	}
 	p.Drain()
 	p.closed = true
-	var released sync.WaitGroup // at once: what comes in waits meanwhile
+	var released sync.WaitGroup // at the same time, because arriving connections and datagrams wait meanwhile
 	for _, s := range p.sockets {
 		released.Go(s.Close)
 	}
@@ -446,7 +451,7 @@ func (p *Proxy) Release(has func(syscall.Conn) bool) bool {
 	return true
 }
 
-// AllSockets reports whether has is true for each open socket, as Socket returns it.
+// AllSockets reports whether has returns true for each open socket, as Socket returns it.
 func (p *Proxy) AllSockets(has func(syscall.Conn) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -467,14 +472,14 @@ func (p *Proxy) allSockets(has func(syscall.Conn) bool) bool {
 	return true
 }
 
-// retireGrace is for connections that clients have begun when Shutdown comes: a round trip over half the world.
+// retireGrace is for connections that clients have begun when Shutdown is called: a round trip over half the world.
 const retireGrace = 100 * time.Millisecond
 
-// flushTimeout is how long Shutdown waits for spans to be sent that have ended.
+// flushTimeout is how long Shutdown waits until ended spans are sent.
 const flushTimeout = 2 * time.Second
 
-// Shutdown stops accepting, lets the requests in flight finish and idle connections end, and
-// cuts what is left when ctx ends. It returns ctx's error where something had to be cut.
+// Shutdown stops accepting, lets the requests in flight finish and idle connections end, and cuts the rest when ctx
+// ends. It returns ctx's error if something had to be cut.
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.Drain()
 	p.mu.Lock()
@@ -505,7 +510,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// stopSweeping ends the sweeper, and returns when it has ended. It may be called more than once.
+// stopSweeping ends the sweeper and waits until it has ended. It may be called more than once.
 func (p *Proxy) stopSweeping() {
 	p.stopOnce.Do(func() { close(p.stop) })
 	<-p.swept

@@ -2,11 +2,10 @@ package http1
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
-// Adopt fills req with the method, scheme, authority and path of a request that came by another version of
-// HTTP, where they are pseudo-header fields, by the rules of ParseRequest: what they mean for
-// routing is then the same. path begins with "/", or is "*" for OPTIONS, or empty for CONNECT.
-// req.Header is empty then, and so is h.Consumed, for the caller to fill. The error is an *Error; the connection is not
-// concerned by it.
+// Adopt fills req with the method, scheme, authority and path of a request in another version of HTTP, where they are
+// pseudo-header fields, by the rules of ParseRequest, so that they have the same meaning for routing. path begins with
+// "/", or is "*" for OPTIONS, or empty for CONNECT. req.Header and h.Consumed are empty afterwards, for the caller to
+// fill. The error is an *Error; it does not affect the connection.
 func (h *RequestHead) Adopt(method, scheme, authority, path []byte, req *message.Request, lim *Limits) (err error) {
 	req.Reset()
 	h.reset()

@@ -6,9 +6,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// AppendRequestHead appends req as an HTTP/1.1 request head: origin-form target (or
-// "*", or with an empty Path the authority-form of CONNECT), Host first, req.Header, then the fields of framing and hop. Length writes
-// length; UntilClose is written as Chunked, since no request ends by closing.
+// AppendRequestHead appends req as an HTTP/1.1 request head: a target in origin-form (or "*", or with an empty Path the
+// authority-form of CONNECT), Host first, req.Header, then the fields of framing and hop. Length writes length.
+// UntilClose is written as Chunked, since no request ends by closing.
 func AppendRequestHead(dst []byte, req *message.Request, f Framing, length int64, hop Hop) []byte {
 	dst = append(dst, req.Method...)
 	dst = append(dst, ' ')
@@ -36,8 +36,8 @@ func AppendRequestHead(dst []byte, req *message.Request, f Framing, length int64
 	return append(dst, "\r\n"...)
 }
 
-// AppendResponseHead appends resp as an HTTP/1.1 response head. NoBody with a length
-// of 0 or more writes it (HEAD, 304), but never on 1xx and 204; UntilClose says Connection: close.
+// AppendResponseHead appends resp as an HTTP/1.1 response head. NoBody with a length of 0 or more writes the length
+// (HEAD, 304), but never on 1xx and 204. UntilClose adds Connection: close.
 func AppendResponseHead(dst []byte, resp *message.Response, f Framing, length int64, hop Hop) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	s := resp.Status
@@ -99,9 +99,8 @@ func appendHop(dst []byte, hop Hop) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendFields copies lines as received where there are any. Lines that are
-// neighbours in their buffer are copied at once: the slices keep the capacity up to
-// the end of the buffer, so the address behind one line tells whether the next is there.
+// appendFields copies lines as received, if there are any. Adjacent lines of a buffer are copied at once: the slices
+// have the capacity up to the end of the buffer, so the address after a line shows whether the next one follows it.
 func appendFields(dst []byte, fields *message.Fields) []byte {
 	var run []byte
 	for i := range fields.Len() {
@@ -126,7 +125,7 @@ func AppendChunkHead(dst []byte, n int) []byte {
 	return append(strconv.AppendUint(dst, uint64(n), 16), "\r\n"...)
 }
 
-// ChunkEnd stands behind the data of a chunk.
+// ChunkEnd follows the data of a chunk.
 const ChunkEnd = "\r\n"
 
 // AppendLastChunk appends the last chunk and the trailer section, which may be nil.

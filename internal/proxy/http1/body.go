@@ -2,9 +2,8 @@ package http1
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
-// Body decodes a body as it comes in, in pieces of any size. The zero value is a
-// body that is at its end. Errors are those of a request (400); a response's are
-// their Upstream.
+// Body decodes a body as it arrives, in pieces of any size. The zero value is a body that has ended. Errors are those
+// for a request (400); for a response use their Upstream.
 type Body struct {
 	state      bodyState
 	digits     int   // of the chunk size so far
@@ -21,14 +20,14 @@ const (
 	inLength              // left bytes of payload to come
 	untilClose            // payload up to the end of the connection
 	inSize                // chunk size, digits of it read
-	atExtension           // behind ";"
+	atExtension           // after ";"
 	inExtension           // inside an extension
 	atSizeLF              // LF of the line before a chunk
 	inChunk               // left bytes of the chunk to come
-	atChunkCR             // CR behind the data
-	atChunkLF             // LF behind the data
+	atChunkCR             // CR after the data
+	atChunkLF             // LF after the data
 	inTrailer             // trailer section and the final empty line
-	inError               // err says which
+	inError               // with the error in err
 )
 
 const (
@@ -36,7 +35,7 @@ const (
 	maxSizePrefix = 1 << 59 // a size from here on times 16 is more than 2^63-1
 )
 
-// Init starts a new body; memory of the last one is kept.
+// Init starts a new body. The memory of the last one is reused.
 func (b *Body) Init(f Framing, length int64, lim *Limits) {
 	b.state, b.digits, b.extensions, b.left, b.err = atEnd, 0, 0, 0, nil
 	switch f {
@@ -52,10 +51,9 @@ func (b *Body) Init(f Framing, length int64, lim *Limits) {
 	b.trailer.reset(lim)
 }
 
-// Decode consumes src up to the end of the body and returns the payload found in it,
-// compacted in place: data is a part of src, which is overwritten. n is less than
-// len(src) only if the body ended before: what is behind n belongs to the next
-// message. After an error the body stays in error and data is nil.
+// Decode consumes src up to the end of the body and returns the payload in it, compacted in place: data is a part of
+// src, which is overwritten. n is less than len(src) only if the body has ended: the bytes after n belong to the next
+// message. After an error the body remains in that state and data is nil.
 func (b *Body) Decode(src []byte) (data []byte, n int, err error) {
 	switch b.state {
 	case atEnd:
@@ -108,7 +106,7 @@ func (b *Body) decodeChunks(src []byte) (data []byte, n int, err error) {
 	return src[start:end], n, nil
 }
 
-// frame takes in one byte between chunks (RFC 9112 section 7.1).
+// frame processes one byte between chunks (RFC 9112 section 7.1).
 func (b *Body) frame(c byte) error {
 	switch b.state {
 	case inSize:
@@ -157,7 +155,7 @@ func (b *Body) size(c byte) error {
 	return nil
 }
 
-// extension takes in and drops a byte of a chunk extension, RFC 9112 section 7.1.1.
+// extension checks and drops a byte of a chunk extension (RFC 9112 section 7.1.1).
 func (b *Body) extension(c byte) error {
 	if b.extensions++; b.extensions > maxExtensions {
 		return errChunkExt
@@ -176,11 +174,11 @@ func (b *Body) extension(c byte) error {
 	return nil
 }
 
-// Done tells whether the body is complete, the trailer section included.
+// Done reports whether the body is complete, including the trailer section.
 func (b *Body) Done() bool { return b.state == atEnd }
 
-// EOF says that the peer closed. It returns nil where that ends the message or the
-// message was at its end already, else an error.
+// EOF must be called when the peer closes the connection. It returns nil if that ends the message or the message had
+// already ended, otherwise an error.
 func (b *Body) EOF() error {
 	switch b.state {
 	case atEnd:
@@ -193,7 +191,7 @@ func (b *Body) EOF() error {
 	return b.err
 }
 
-// Remaining is the number of payload bytes still to come, -1 if that is unknown.
+// Remaining returns the number of payload bytes still to come, -1 if unknown.
 func (b *Body) Remaining() int64 {
 	switch b.state {
 	case atEnd, inTrailer:
@@ -204,6 +202,6 @@ func (b *Body) Remaining() int64 {
 	return -1
 }
 
-// Trailer is the trailer section, complete when Done, without the fields that have
-// no business there (RFC 9110 section 6.5.1). Its memory is the body's until the next Init.
+// Trailer returns the trailer section, complete when Done returns true, without the fields that are not allowed there
+// (RFC 9110 section 6.5.1). Its memory belongs to the body until the next Init.
 func (b *Body) Trailer() *message.Fields { return &b.trailer.fields }

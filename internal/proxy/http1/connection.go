@@ -6,8 +6,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// connection takes in a Connection field, RFC 9110 section 7.6.1. Options that name
-// fields which are always consumed need no remembering.
+// connection processes a Connection field (RFC 9110 section 7.6.1). Options that name fields which are always consumed
+// need not be stored.
 func (s *section) connection(list []byte) error {
 	for len(list) > 0 {
 		var option []byte
@@ -35,8 +35,7 @@ func (s *section) connection(list []byte) error {
 	return nil
 }
 
-// isNeeded tells whether a field of that name must reach the backend if it was sent,
-// whatever Connection says.
+// isNeeded reports whether a field of that name must reach the backend if it was sent, whatever Connection names.
 func isNeeded(name []byte) bool {
 	for _, prefix := range [...]string{"content-", "x-forwarded-"} {
 		if len(name) >= len(prefix) && is(name[:len(prefix)], prefix) {
@@ -60,8 +59,8 @@ func isNeeded(name []byte) bool {
 	return false
 }
 
-// KeepNominated copies the names that Connection nominated behind dst, for a DropNominated
-// when the buffer of the head has been used for something else.
+// KeepNominated copies the names that Connection nominated to dst, for DropNominated after the buffer of the head has
+// been reused.
 func (s *section) KeepNominated(dst []byte) []byte {
 	for i, name := range s.nominated[:s.nominations] {
 		start := len(dst)
@@ -71,8 +70,8 @@ func (s *section) KeepNominated(dst []byte) []byte {
 	return dst
 }
 
-// Forget lets go of the buffer that the head was parsed in, when KeepNominated has been called or no trailer section is to come.
-// DropNominated may be called after it.
+// Forget drops the references to the buffer in which the head was parsed. It may be called after KeepNominated, or if
+// no trailer section is to come. DropNominated may be called afterwards.
 func (s *section) Forget() {
 	s.host, s.Consumed = nil, message.Consumed{}
 	if !s.chunked {
@@ -81,8 +80,8 @@ func (s *section) Forget() {
 	clear(s.nominated[s.nominations:])
 }
 
-// DropNominated removes the fields that Connection nominated. Header has lost them
-// already; the engine calls it for a trailer section.
+// DropNominated removes the fields that Connection nominated. They are already missing from Header; the caller uses it
+// for a trailer section.
 func (s *section) DropNominated(f *message.Fields) {
 	f.RemoveIf(func(fl *message.Field) bool {
 		for _, name := range s.nominated[:s.nominations] {
@@ -94,12 +93,13 @@ func (s *section) DropNominated(f *message.Fields) {
 	})
 }
 
-// persists tells whether the sender lets the connection persist, RFC 9112 section 9.3.
+// persists reports whether the sender lets the connection persist (RFC 9112 section 9.3).
 func (s *section) persists(minor uint8) bool {
 	return !s.close && (minor == 1 || s.keepAlive)
 }
 
-// upgradeWanted is the list of protocols of a response that asks for one of them (RFC 9110 section 15.5.22), nil if it is malformed.
+// upgradeWanted returns the list of protocols of a response that asks for one of them (RFC 9110 section 15.5.22), nil
+// if it is malformed.
 func (s *section) upgradeWanted() []byte {
 	if s.upgradeLines != 1 || len(s.Upgrade) == 0 {
 		return nil
@@ -115,8 +115,8 @@ func (s *section) upgradeWanted() []byte {
 	return s.Upgrade
 }
 
-// upgradeTo is the protocol asked for or switched to, nil if there is none that we
-// pass on. Another HTTP version or TLS on this connection would leave us blind.
+// upgradeTo returns the protocol asked for or switched to, nil if there is none that is passed on. Another HTTP version
+// or TLS on this connection would hide the requests from the gateway.
 func (s *section) upgradeTo(minor uint8) []byte {
 	if s.upgradeLines != 1 || !s.upgrades || minor == 0 || len(s.Upgrade) == 0 {
 		return nil

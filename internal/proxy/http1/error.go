@@ -1,18 +1,17 @@
 package http1
 
-// Error is a message that is not accepted. All values are made in advance, so an
-// error costs no allocation.
+// Error is a reason why a message is not accepted. All values are created in advance, so an error allocates nothing.
 type Error struct {
-	Status int    // what the client gets: 400, 414, 417, 431, 501, 505; of a response 502
+	Status int    // status for the client: 400, 414, 417, 431, 501, 505; for a response 502
 	Reason string // a stable word for metrics and logs
-	Detail string // what is wrong, for humans
+	Detail string // what is wrong, for people
 
 	upstream *Error
 }
 
 func (e *Error) Error() string { return "http1: " + e.Detail }
 
-// Upstream is the same error with status 502, for a body that came from a backend.
+// Upstream returns the same error with status 502, for a body from a backend.
 func (e *Error) Upstream() *Error {
 	if e.upstream == nil {
 		return e
@@ -20,7 +19,7 @@ func (e *Error) Upstream() *Error {
 	return e.upstream
 }
 
-// refuse makes one of the values below and its twin with status 502.
+// refuse creates one of the values below and its counterpart with status 502.
 func refuse(status int, reason, detail string) *Error {
 	return &Error{status, reason, detail, &Error{Status: 502, Reason: reason, Detail: detail}}
 }

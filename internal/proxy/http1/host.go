@@ -6,9 +6,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// matchHost checks uri-host [":" port] (RFC 9110 section 7.2) and returns the name
-// that routing uses: lower case, no port, no trailing dot, an IPv6 address in its
-// brackets. port is nil if there is no colon.
+// matchHost checks uri-host [":" port] (RFC 9110 section 7.2) and returns the name that routing uses: lower case, no
+// port, no trailing dot, an IPv6 address in brackets. port is nil if there is no colon.
 func (h *RequestHead) matchHost(host []byte) (match, port []byte, err error) {
 	if len(host) == 0 {
 		return nil, nil, errHost
@@ -16,7 +15,7 @@ func (h *RequestHead) matchHost(host []byte) (match, port []byte, err error) {
 	if host[0] == '[' {
 		return h.matchLiteral(host)
 	}
-	upper, dot := false, true // dot: the byte before was one, or there was none
+	upper, dot := false, true // dot: the previous byte is a dot, or there is none
 	i := 0
 	for ; i < len(host); i++ {
 		c := host[i]
@@ -66,7 +65,7 @@ func (h *RequestHead) lower(b []byte) []byte {
 	return h.scratch[start:]
 }
 
-// portOf checks what stands behind the host: ":" and a port, which may be empty.
+// portOf checks what follows the host: ":" and a port, which may be empty.
 func portOf(b []byte) ([]byte, error) {
 	port := b[1:]
 	if b[0] != ':' || len(port) > 5 {

@@ -6,8 +6,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// MaxForwards returns the field of a request that bounds how often it may still be forwarded, and how often (RFC 9110 section 7.6.2). nil is that nothing
-// bounds it: its method is neither OPTIONS nor TRACE, or Max-Forwards is not there, is no number, or is repeated.
+// MaxForwards returns the Max-Forwards field of a request, and how many times the request may still be forwarded (RFC
+// 9110 section 7.6.2). field is nil if nothing limits that: the method is neither OPTIONS nor TRACE, or the field is
+// missing, not a number, or repeated.
 func MaxForwards(req *message.Request) (field *message.Field, n int) {
 	switch string(req.Method) {
 	case "OPTIONS", "TRACE":
@@ -26,7 +27,7 @@ func MaxForwards(req *message.Request) (field *message.Field, n int) {
 			if class[c]&isDigit == 0 {
 				return nil, 0
 			}
-			n = min(10*n+int(c-'0'), math.MaxInt32) // as the greatest value that is supported
+			n = min(10*n+int(c-'0'), math.MaxInt32) // math.MaxInt32 is the largest supported value
 		}
 		field = f
 	}

@@ -2,10 +2,9 @@ package http1
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
-// ParseRequest parses the request head at the beginning of buf and returns its
-// length, that of an empty line before it included. It fills req and head anew;
-// both point into buf. It returns ErrIncomplete, or an *Error after which the
-// connection must be closed.
+// ParseRequest parses the request head at the beginning of buf and returns its length, including that of an empty line
+// before it. It resets and fills req and head, which both point into buf. It returns ErrIncomplete, or an *Error after
+// which the connection must be closed.
 func ParseRequest(buf []byte, req *message.Request, head *RequestHead, lim *Limits) (n int, err error) {
 	limit := lim.head()
 	b := buf[:min(len(buf), limit)]
@@ -35,7 +34,7 @@ func (h *RequestHead) reset() {
 	h.sectionState = sectionState{}
 }
 
-// requestLine parses the request line and returns where it ends.
+// requestLine parses the request line and returns its end.
 func (h *RequestHead) requestLine(b []byte, req *message.Request, maxTarget int) (int, error) {
 	p, err := skipEmptyLine(b)
 	if err != nil {
@@ -88,7 +87,7 @@ func (h *RequestHead) requestLine(b []byte, req *message.Request, maxTarget int)
 	return 0, errVersion
 }
 
-// skipEmptyLine returns where the request line begins.
+// skipEmptyLine returns the beginning of the request line.
 func skipEmptyLine(b []byte) (int, error) {
 	if len(b) == 0 || b[0] != '\r' {
 		return 0, nil
@@ -125,7 +124,7 @@ func version(b []byte) (minor uint8, n int, err error) {
 	return 0, 0, errVersionOther
 }
 
-// settle draws the conclusions from the whole head.
+// settle evaluates the complete head.
 func (h *RequestHead) settle(req *message.Request) (err error) {
 	if h.chunked && h.Minor == 0 {
 		return errCodingVersion
@@ -147,8 +146,7 @@ func (h *RequestHead) settle(req *message.Request) (err error) {
 	return nil
 }
 
-// settleHost checks Host (RFC 9112 section 3.2) and uses it where the target names
-// no authority.
+// settleHost checks Host (RFC 9112 section 3.2) and uses it if the target has no authority.
 func (h *RequestHead) settleHost(req *message.Request) (err error) {
 	if !h.hasHost {
 		if h.Minor == 1 {

@@ -2,9 +2,8 @@ package http1
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
-// ParseResponse parses the response head at the beginning of buf, the answer to a
-// request with that method, and returns its length. See ParseRequest. A 1xx head
-// other than 101 is followed by another head.
+// ParseResponse parses the response head at the beginning of buf, the answer to a request with that method, and returns
+// its length. See ParseRequest. A 1xx head other than 101 is followed by another head.
 func ParseResponse(buf, method []byte, resp *message.Response, head *ResponseHead, lim *Limits) (n int, err error) {
 	limit := lim.head()
 	b := buf[:min(len(buf), limit)]
@@ -34,7 +33,7 @@ func (h *ResponseHead) reset() {
 	h.sectionState = sectionState{}
 }
 
-// statusLine parses the status line (RFC 9112 section 4) and returns where it ends.
+// statusLine parses the status line (RFC 9112 section 4) and returns its end.
 func (h *ResponseHead) statusLine(b []byte, resp *message.Response) (int, error) {
 	minor, i, err := version(b)
 	if err != nil {
@@ -69,7 +68,7 @@ func (h *ResponseHead) statusLine(b []byte, resp *message.Response) (int, error)
 	return i + 2, nil
 }
 
-// settle draws the conclusions from the whole head (RFC 9112 section 6.3).
+// settle evaluates the complete head (RFC 9112 section 6.3).
 func (h *ResponseHead) settle(method []byte, status int) error {
 	if h.chunked && h.Minor == 0 {
 		return errCodingVersion
@@ -90,7 +89,7 @@ func (h *ResponseHead) settle(method []byte, status int) error {
 			}
 		}
 		return nil
-	case status < 300 && string(method) == "CONNECT": // a tunnel follows, whatever fields say (RFC 9112 section 6.3)
+	case status < 300 && string(method) == "CONNECT": // a tunnel follows, whatever the fields are (RFC 9112 section 6.3)
 		h.KeepAlive = false
 		return nil
 	case status == 304 || string(method) == "HEAD":

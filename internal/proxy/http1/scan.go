@@ -14,7 +14,7 @@ const (
 	isDigit
 	isHex
 	isUnreserved // RFC 3986 section 2.3
-	isPathWork   // a path byte that normalisation must look at: % . \
+	isPathWork   // a path byte that normalisation must examine: % . \
 )
 
 var class = func() (t [256]uint8) {
@@ -55,9 +55,9 @@ const (
 	tops = 0x8080808080808080
 )
 
-// valueEnd is the index of the first byte at or after p that cannot stand in a field
-// value, or len(b). It looks at 8 bytes at a time: a byte below 0x20 or equal to 0x7f sets its top
-// bit; only the lowest such bit is exact, and only that one is used.
+// valueEnd returns the index of the first byte at or after p that is not allowed in a field value, or len(b). It
+// examines 8 bytes at a time: a byte below 0x20 or equal to 0x7f sets its top bit; only the lowest such bit is exact,
+// and only that one is used.
 func valueEnd(b []byte, p int) int {
 	for p+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[p:])
@@ -79,14 +79,14 @@ func valueEnd(b []byte, p int) int {
 	return p
 }
 
-// fieldLine is where the parts of one field line stand in the buffer.
+// fieldLine has the positions of the parts of one field line in the buffer.
 type fieldLine struct {
 	colon      int // end of the name
 	value, end int // the value without surrounding white space
-	next       int // behind CRLF
+	next       int // after CRLF
 }
 
-// scanField finds the parts of the field line at p. p is within b.
+// scanField finds the parts of the field line at p, which must be within b.
 func scanField(b []byte, p int) (l fieldLine, err error) {
 	i := p
 	for i < len(b) && class[b[i]]&isToken != 0 {
@@ -116,7 +116,7 @@ func scanField(b []byte, p int) (l fieldLine, err error) {
 	return l, nil
 }
 
-// badName says why the line at p, whose token ends at i, has no name.
+// badName returns why the line at p, whose token ends at i, has no valid name.
 func badName(b []byte, p, i int) error {
 	switch c := b[i]; {
 	case i == p && (c == ' ' || c == '\t'):
@@ -127,7 +127,7 @@ func badName(b []byte, p, i int) error {
 	return errName
 }
 
-// badValue says why the value that stops at i is not followed by CRLF.
+// badValue returns why the value that stops at i is not followed by CRLF.
 func badValue(b []byte, i int) error {
 	switch {
 	case i == len(b) || b[i] == '\r' && i+1 == len(b):
@@ -140,8 +140,8 @@ func badValue(b []byte, i int) error {
 	return errControl
 }
 
-// is compares a token with a lower-case one, ignoring case. Setting bit 5 maps no
-// token byte but the two cases of a letter to a letter, and only "-" to "-".
+// is compares a token with a lower-case one, ignoring case. Setting bit 5 maps no token byte except the two cases of a
+// letter to a letter, and only "-" to "-".
 func is(token []byte, lower string) bool {
 	if len(token) != len(lower) {
 		return false
@@ -163,8 +163,8 @@ func isTokenAll(b []byte) bool {
 	return len(b) > 0
 }
 
-// member cuts the first member off a comma-separated list (RFC 9110 section 5.6.1),
-// without surrounding white space; it may be empty.
+// member cuts the first member, which may be empty, from a comma-separated list (RFC 9110 section 5.6.1), without
+// surrounding white space.
 func member(list []byte) (first, rest []byte) {
 	i := 0
 	for i < len(list) && list[i] != ',' {

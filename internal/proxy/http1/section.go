@@ -6,10 +6,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// section is what the field lines of one head say about its connection and framing.
+// section is the state of one head concerning its connection and framing.
 type section struct {
 	sectionState
-	nominated [][]byte // by Connection, maxNominated at most; the first nominations of them are of this head
+	nominated [][]byte // by Connection, at most maxNominated; the first nominations of them belong to this head
 }
 
 type sectionState struct {
@@ -24,13 +24,13 @@ type sectionState struct {
 	length       int64 // -1 without Content-Length
 	host         []byte
 
-	message.Consumed // of a response, Upgrade alone, while it is parsed
+	message.Consumed // of a response only Upgrade, while it is parsed
 }
 
-// knownLengths has a bit for each length of a name that known wants to see.
+// knownLengths has a bit for each length of a name that known must examine.
 const knownLengths = 1<<2 | 1<<4 | 1<<6 | 1<<7 | 1<<10 | 1<<14 | 1<<16 | 1<<17 | 1<<18 | 1<<19 | 1<<25
 
-// parse reads field lines from p up to the empty line and returns where that ends.
+// parse reads field lines from p up to the empty line and returns its end.
 func (s *section) parse(b []byte, p int, header *message.Fields, request bool, maxFields int) (int, error) {
 	s.sectionState = sectionState{request: request, length: -1}
 	header.Reset()
@@ -56,7 +56,7 @@ func (s *section) parse(b []byte, p int, header *message.Fields, request bool, m
 			}
 		}
 		if !consumed {
-			// Line keeps the capacity of b, by which appendFields sees neighbours.
+			// Line keeps the capacity of b, by which appendFields recognizes adjacent lines.
 			f := header.Extend()
 			f.Name, f.Value, f.Line = name, value, b[p:l.next]
 		}
@@ -78,7 +78,7 @@ func (s *section) finish(b []byte, p int, header *message.Fields) (int, error) {
 	return p + 2, nil
 }
 
-// known takes in a field that concerns this connection only, and tells whether it was one.
+// known processes a field that concerns only this connection, and reports whether it was one.
 func (s *section) known(name, value []byte) (consumed bool, err error) {
 	switch len(name) {
 	case 2:
@@ -136,7 +136,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 	return false, nil
 }
 
-// contentLength takes in a Content-Length, RFC 9110 section 8.6.
+// contentLength processes a Content-Length (RFC 9110 section 8.6).
 func (s *section) contentLength(value []byte) error {
 	if s.length >= 0 {
 		return errLengthTwice
@@ -163,7 +163,7 @@ func (s *section) contentLength(value []byte) error {
 	return nil
 }
 
-// transferEncoding takes in a Transfer-Encoding, RFC 9112 section 6.1.
+// transferEncoding processes a Transfer-Encoding (RFC 9112 section 6.1).
 func (s *section) transferEncoding(value []byte) error {
 	if s.chunked {
 		return errCodingTwice
@@ -178,7 +178,7 @@ func (s *section) transferEncoding(value []byte) error {
 	return nil
 }
 
-// refusedCoding tells a list that we do not implement from one that nobody may send.
+// refusedCoding distinguishes a valid list that is not implemented from an invalid one.
 func refusedCoding(list []byte) error {
 	for {
 		var coding []byte
@@ -194,7 +194,7 @@ func refusedCoding(list []byte) error {
 	}
 }
 
-// expect takes in an Expect, RFC 9110 section 10.1.1.
+// expect processes an Expect (RFC 9110 section 10.1.1).
 func (s *section) expect(list []byte) error {
 	for first := true; first || len(list) > 0; first = false {
 		var expectation []byte

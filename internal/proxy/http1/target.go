@@ -11,7 +11,7 @@ var (
 	asteriskPath = []byte("*")
 )
 
-// target takes the request target apart (RFC 9112 section 3.2). Its bytes have been checked.
+// target parses the request target (RFC 9112 section 3.2). Its bytes have been checked.
 func (h *RequestHead) target(t []byte, req *message.Request) error {
 	switch {
 	case string(req.Method) == "CONNECT":
@@ -95,7 +95,7 @@ func (h *RequestHead) path(t []byte, req *message.Request) error {
 	return nil
 }
 
-// isNormal checks the path and tells whether normalising would change nothing, and find nothing.
+// isNormal checks the path and reports whether normalising would neither change nor reject it.
 func isNormal(path []byte) (bool, error) {
 	normal := true
 	for i := 0; i < len(path); i++ {
@@ -127,7 +127,7 @@ func isNormal(path []byte) (bool, error) {
 	return normal, nil
 }
 
-// isDots tells whether b begins with a segment "." or "..", maybe with a parameter (RFC 3986 section 3.3).
+// isDots reports whether b begins with a segment "." or "..", perhaps with a parameter (RFC 3986 section 3.3).
 func isDots(b []byte) bool {
 	n := 1
 	if n < len(b) && b[n] == '.' {
@@ -136,8 +136,9 @@ func isDots(b []byte) bool {
 	return n == len(b) || b[n] == '/' || b[n] == ';'
 }
 
-// hidesDots tells whether a path whose dot segments have been removed has one to servers that decode slashes and backslashes before they
-// look for dot segments, or take the parameters off segments (as Tomcat does of "/..;/"). Such a server would carry out another path than the one that was matched.
+// hidesDots reports whether a path whose dot segments were removed still has one for servers that decode slashes and
+// backslashes before they look for dot segments, or remove the parameters of segments (like Tomcat for "/..;/"). Such a
+// server would serve another path than the one that was matched.
 func hidesDots(path []byte) bool {
 	for i := 0; i < len(path); i++ {
 		switch {
@@ -154,12 +155,12 @@ func hidesDots(path []byte) bool {
 	return false
 }
 
-// endsDots tells whether b begins with "." or ".." and an encoded separator.
+// endsDots reports whether b begins with "." or ".." and an encoded separator.
 func endsDots(b []byte) bool {
 	return isSeparator(b[1:]) || b[1] == '.' && isSeparator(b[2:])
 }
 
-// isSeparator tells whether b begins with an encoded slash or backslash.
+// isSeparator reports whether b begins with an encoded slash or backslash.
 func isSeparator(b []byte) bool {
 	return len(b) > 2 && (string(b[:3]) == "%2F" || string(b[:3]) == "%5C")
 }
@@ -171,8 +172,8 @@ func unhex(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// appendEscapes appends a path that isNormal has checked, with unreserved
-// characters decoded and the other escapes in upper case.
+// appendEscapes appends a path that isNormal has checked, with unreserved characters decoded and the other escapes in
+// upper case.
 func appendEscapes(dst, path []byte) []byte {
 	for i := 0; i < len(path); i++ {
 		if path[i] != '%' {
@@ -192,8 +193,8 @@ func appendEscapes(dst, path []byte) []byte {
 
 const upperHex = "0123456789ABCDEF"
 
-// removeDots removes dot segments in place (RFC 3986 section 5.2.4) and returns the
-// new length; ok is false for a path that climbs above the root.
+// removeDots removes dot segments in place (RFC 3986 section 5.2.4) and returns the new length. ok is false for a path
+// that climbs above the root.
 func removeDots(path []byte) (n int, ok bool) {
 	for i := 0; i < len(path); { // path[i] is '/'
 		end := i + 1

@@ -6,12 +6,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// trailerSection collects a trailer section, which may come in pieces, in memory of its own.
+// trailerSection collects a trailer section, which may arrive in pieces, in its own memory.
 type trailerSection struct {
 	fields    message.Fields
 	buf       []byte
-	line      int  // where the line being read begins in buf
-	named     bool // its name was read
+	line      int  // beginning of the current line in buf
+	named     bool // the name of the current line was read
 	lines     int
 	maxBytes  int
 	maxFields int
@@ -23,8 +23,8 @@ func (t *trailerSection) reset(lim *Limits) {
 	t.maxBytes, t.maxFields = lim.head(), lim.fields()
 }
 
-// read consumes src up to the empty line that ends the section. A line is scanned from its beginning
-// when it is complete, and once or twice before, in however many pieces it comes.
+// read consumes src up to the empty line that ends the section. A line is scanned from its beginning when it is
+// complete, and once or twice before, in however many pieces it arrives.
 func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 	for n < len(src) {
 		piece := src[n:]
@@ -53,7 +53,7 @@ func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 		}
 		l, err := scanField(t.buf, t.line)
 		if err == ErrIncomplete {
-			t.named = true // or else it would go on
+			t.named = true // otherwise goesOn would have returned true
 			continue
 		}
 		if err != nil {
@@ -64,7 +64,7 @@ func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// goesOn reports whether buf[from:], which has just come, is nothing but more of the name that is being read, or of the value.
+// goesOn reports whether buf[from:], which has just arrived, only continues the current name or value.
 func (t *trailerSection) goesOn(from int) bool {
 	if t.named {
 		return t.buf[from-1] != '\r' && valueEnd(t.buf, from) == len(t.buf)
@@ -77,7 +77,7 @@ func (t *trailerSection) goesOn(from int) bool {
 	return true
 }
 
-// add takes in the complete line l. Should buf move later, the line stays where it is.
+// add adds the complete line l. If buf moves later, the line stays where it is.
 func (t *trailerSection) add(l fieldLine) {
 	name := t.buf[t.line:l.colon]
 	if !isForbidden(name) {
@@ -101,10 +101,10 @@ var forbiddenTrailers = [...]string{
 
 var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"}
 
-// isForbidden tells whether a field has no business in a trailer section. An underscore counts as a
-// hyphen: CGI-like backends do not see the difference.
+// isForbidden reports whether a field is not allowed in a trailer section. An underscore counts as a hyphen, because
+// CGI-like backends do not distinguish them.
 func isForbidden(name []byte) bool {
-	var b [32]byte // longer than any of them
+	var b [32]byte // longer than any forbidden name
 	folded := b[:copy(b[:], name)]
 	for i, c := range folded {
 		if c == '_' {

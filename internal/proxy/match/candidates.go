@@ -7,25 +7,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// candidates are the matches of one hostname whose path fits together: those of
-// one Exact or PathPrefix value, or all regular expressions. Immutable; the zero value is empty.
+// candidates are the matches of one hostname whose paths match together: those with one Exact or PathPrefix value, or
+// all regular expressions. They are immutable; the zero value is empty.
 //
-// Many routes may differ in nothing but the value of a header, such as a tenant's
-// name. These are found by the value, without a look at the others.
+// Many routes may differ only in the value of one header, such as a tenant's name. These are found by the value,
+// without examining the others.
 type candidates[V any] struct {
 	plain   matchList[V]
 	guarded []guardedBy[V] // sorted by name
 }
 
-// guardedBy holds the matches whose guard is on one header.
+// guardedBy holds the matches that are looked up by the value of one header.
 type guardedBy[V any] struct {
 	name   string
 	values pmap[matchList[V]]
 }
 
-// guardOf picks the header match that the value is looked up by, or nil: one for equality.
-// A value with a comma can be equal to several texts (see equalJoined), and joined
-// lines always have a comma, so that only single lines need be looked up.
+// guardOf returns the header match by whose value a match is looked up, or nil. It must be a comparison for equality. A
+// value with a comma can be equal to several texts (see equalJoined), and joined lines always have a comma, so only
+// single lines need be looked up.
 func guardOf(headers []valueMatch) *valueMatch {
 	for i := range headers {
 		if h := &headers[i]; h.regex == nil && !strings.Contains(h.value, ",") {
@@ -35,7 +35,7 @@ func guardOf(headers []valueMatch) *valueMatch {
 	return nil
 }
 
-// first returns the match that goes before all others that fit, or nil.
+// first returns the first match in the order of precedence that fits, or nil.
 func (c *candidates[V]) first(req *message.Request, b *stepsLeft) *match[V] {
 	best := c.plain.first(req, b)
 	for i := range c.guarded {
@@ -55,7 +55,7 @@ func (c *candidates[V]) first(req *message.Request, b *stepsLeft) *match[V] {
 	return best
 }
 
-// singleValue is a header's value where it has one line.
+// singleValue returns a header's value if it has exactly one line.
 func singleValue(req *message.Request, name string) (value []byte, ok bool) {
 	if value, ok = pseudoHeader(req, name); ok {
 		return value, true
@@ -121,7 +121,7 @@ func (c *candidates[V]) search(name string) (int, bool) {
 	})
 }
 
-// appendTo appends all matches in no order.
+// appendTo appends all matches, in no particular order.
 func (c *candidates[V]) appendTo(list []*match[V]) []*match[V] {
 	list = append(list, c.plain...)
 	for _, g := range c.guarded {
@@ -132,12 +132,12 @@ func (c *candidates[V]) appendTo(list []*match[V]) []*match[V] {
 	return list
 }
 
-// matchList is in the order of precedence and immutable.
+// matchList is sorted by precedence and immutable.
 type matchList[V any] []*match[V]
 
 func (l matchList[V]) first(req *message.Request, b *stepsLeft) *match[V] {
 	for _, m := range l {
-		// The regular expression is the dearest predicate.
+		// The regular expression is the most expensive predicate.
 		if m.fitsRequest(req, b) && (m.path.regex == nil || m.path.regex.match(req.Path, b)) {
 			return m
 		}

@@ -7,35 +7,39 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// What policies have of conditions on single parts of a request means the same as in routes. Conditions are immutable and allocate nothing.
+// Conditions of policies on single parts of a request, with the same meaning as in routes. Conditions are immutable and
+// allocate nothing.
 
-// Steps bounds what the regular expressions of one request may cost, as Lookup does for those of routes. NewSteps makes one.
+// Steps bounds the cost of the regular expressions of one request, as Lookup does for those of routes. It must be
+// created by NewSteps.
 type Steps struct{ left stepsLeft }
 
-// NewSteps returns what one request may cost.
+// NewSteps returns the steps that one request may use.
 func NewSteps() Steps { return Steps{maxSteps} }
 
-// Exceeded reports whether a condition has been asked for more than was left. It did not hold then, whatever it says.
+// Exceeded reports whether a condition needed more steps than were left. That condition did not hold, whatever it has
+// returned.
 func (s *Steps) Exceeded() bool { return s.left.exceeded() }
 
 // Expression is a regular expression that must match the whole of a value.
 type Expression struct{ e *expression }
 
-// CompileExpression compiles a pattern of RE2.
+// CompileExpression compiles an RE2 pattern.
 func CompileExpression(pattern string) (Expression, error) {
 	e, err := compileRegex(pattern)
 	return Expression{e}, err
 }
 
-// Matches reports whether value matches; false where s is exceeded.
+// Matches reports whether value matches. It returns false if s is exceeded.
 func (e Expression) Matches(value []byte, s *Steps) bool { return e.e.match(value, &s.left) }
 
-// HeaderCondition is a condition on the value of header fields of a name. Unlike those of routes it looks at every value that a recipient may take for that of the
-// field, so that a client cannot evade it by a further field line.
+// HeaderCondition is a condition on the values of header fields with a name. Unlike conditions of routes it examines
+// every value that a recipient may take for that of the field, so that a client cannot evade it with another field
+// line.
 type HeaderCondition struct{ v valueMatch }
 
-// CompileHeader compiles a condition. The name is in any case; "host" and ":authority" are the host in the form of message.Request.MatchHost, in which an exact value
-// is brought, too.
+// CompileHeader compiles a condition. The name may be in any case. "host" and ":authority" mean the host in the form of
+// message.Request.MatchHost; an exact value is normalized to that form.
 func CompileHeader(c *config.ValueMatch) (HeaderCondition, error) {
 	name := strings.ToLower(c.Name)
 	if name == ":authority" {
@@ -48,7 +52,7 @@ func CompileHeader(c *config.ValueMatch) (HeaderCondition, error) {
 	return HeaderCondition{v}, err
 }
 
-// bareHost is an authority in lower case, without port and trailing dot.
+// bareHost returns an authority in lower case, without port and trailing dot.
 func bareHost(authority string) string {
 	host := strings.ToLower(authority)
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && i > strings.LastIndexByte(host, ']') {
@@ -57,7 +61,7 @@ func bareHost(authority string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// value returns what the name stands for where that is not looked for among the header's lines.
+// value returns the value for a name that does not refer to header lines.
 func (c *HeaderCondition) value(req *message.Request) (value []byte, ok bool) {
 	if c.v.name == "host" {
 		return req.MatchHost, true
@@ -65,8 +69,8 @@ func (c *HeaderCondition) value(req *message.Request) (value []byte, ok bool) {
 	return pseudoHeader(req, c.v.name)
 }
 
-// Holds reports whether the value of any field line of the name fits, or those of several joined by commas (RFC 9110, section 5.3). With invert it reports whether
-// any of these does not fit, or there is no line.
+// Holds reports whether the value of any field line with the name fits, or those of several joined by commas (RFC 9110
+// section 5.3). With invert it reports whether any of these does not fit, or there is no line.
 func (c *HeaderCondition) Holds(req *message.Request, invert bool, s *Steps) bool {
 	if value, ok := c.value(req); ok {
 		return c.v.fitsValue(value, &s.left) != invert
@@ -85,7 +89,7 @@ func (c *HeaderCondition) Holds(req *message.Request, invert bool, s *Steps) boo
 	return lines > 1 && c.v.fitsHeader(req, &s.left) != invert
 }
 
-// Value returns the value of the first field line of the condition's name. lines is how many lines there are, 2 for more.
+// Value returns the value of the first field line with the condition's name. lines is the number of lines, at most 2.
 func (c *HeaderCondition) Value(req *message.Request) (value []byte, lines int) {
 	if value, ok := c.value(req); ok {
 		return value, 1
@@ -98,7 +102,7 @@ func (c *HeaderCondition) Value(req *message.Request) (value []byte, lines int) 
 	return value, lines
 }
 
-// QueryCondition is a condition on the query parameters of a name, of each as HeaderCondition.
+// QueryCondition is a condition on the query parameters with a name, each treated as in HeaderCondition.
 type QueryCondition struct{ v valueMatch }
 
 // CompileQuery compiles a condition.
@@ -107,7 +111,8 @@ func CompileQuery(c *config.ValueMatch) (QueryCondition, error) {
 	return QueryCondition{v}, err
 }
 
-// Holds reports whether the value of any parameter of the name in a query fits. With invert it reports whether that of any does not fit, or there is none.
+// Holds reports whether the value of any parameter with the name in a query fits. With invert it reports whether any
+// does not fit, or there is none.
 func (c *QueryCondition) Holds(query []byte, invert bool, s *Steps) bool {
 	raw, rest, ok := nextQueryParam(query, c.v.name)
 	if !ok {
@@ -121,7 +126,8 @@ func (c *QueryCondition) Holds(query []byte, invert bool, s *Steps) bool {
 	return false
 }
 
-// AppendValue appends the decoded value of the first parameter in a query. params is how many there are, 2 for more.
+// AppendValue appends the decoded value of the first parameter in a query. params is the number of parameters, at most
+// 2.
 func (c *QueryCondition) AppendValue(dst, query []byte) (_ []byte, params int) {
 	raw, rest, ok := nextQueryParam(query, c.v.name)
 	if !ok {

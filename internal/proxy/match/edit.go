@@ -6,12 +6,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Edit is a table under change, for one goroutine.
+// Edit is a table that is being changed, by one goroutine.
 type Edit[V any] struct {
 	t Table[V]
 }
 
-// Edit starts a change of the table; t itself stays as it is.
+// Edit starts a change of the table; t itself does not change.
 func (t *Table[V]) Edit() *Edit[V] {
 	if t == nil {
 		return &Edit[V]{}
@@ -26,8 +26,8 @@ func (e *Edit[V]) Table() *Table[V] {
 	return &t
 }
 
-// Add puts a route in, for the hostnames that its config.Attachment to the
-// listener lists. It replaces a route with the same config.Route key.
+// Add adds a route for the hostnames in its config.Attachment to the listener. It replaces a route with the same
+// config.Route key.
 func (e *Edit[V]) Add(route *Route[V], hostnames []*config.Hostname) {
 	key := route.Config.Key
 	e.Remove(key)
@@ -42,7 +42,7 @@ func (e *Edit[V]) Add(route *Route[V], hostnames []*config.Hostname) {
 	}
 }
 
-// Remove takes out the route with that config.Route key, if it is there.
+// Remove removes the route with that config.Route key, if it exists.
 func (e *Edit[V]) Remove(key string) {
 	p := e.t.routes.find([]byte(key))
 	if p == nil {
@@ -58,8 +58,7 @@ func (e *Edit[V]) Remove(key string) {
 	e.t.routes = e.t.routes.without(key)
 }
 
-// change applies f to a copy of the hostname's group, which is made where missing and
-// dropped where it comes out empty.
+// change applies f to a copy of the hostname's group, which is created if missing and dropped if it becomes empty.
 func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
 	groups, _ := e.t.hosts.Get(h.Effective)
 	i, found := slices.BinarySearchFunc(groups, h.Original, func(g *group[V], original string) int {
@@ -91,7 +90,7 @@ func (g *group[V]) add(m *match[V]) { g.edit(m, (*paths[V]).add) }
 
 func (g *group[V]) remove(m *match[V]) { g.edit(m, (*paths[V]).remove) }
 
-// edit applies f to what m is in, or is to be in.
+// edit applies f to the part of the group that contains m, or is to contain it.
 func (g *group[V]) edit(m *match[V], f func(*paths[V], *match[V])) {
 	if !m.call {
 		f(&g.requests, m)

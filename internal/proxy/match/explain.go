@@ -9,9 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// MaxCandidates bounds the result of Explain. Where there are more, those stay that the
-// request satisfies, then those whose path fits, then those whose path shares the
-// longest beginning with the request's.
+// MaxCandidates bounds the result of Explain. If there are more, those that the request satisfies are kept first, then
+// those whose path fits, then those whose path shares the longest prefix with the request's.
 const MaxCandidates = 64
 
 // Candidate is a match that was considered for a request.
@@ -19,24 +18,24 @@ type Candidate[V any] struct {
 	Rule      *Rule[V]
 	Effective string // config.Hostname.Effective it was found under
 	Original  string // config.Hostname.Original
-	// Matched tells that the request satisfies the match; the first such
-	// Candidate is the one that Lookup returns, unless that is ErrMatchLimit.
+	// Matched means that the request satisfies the match. The first such Candidate is the one that Lookup returns,
+	// unless Lookup returns ErrMatchLimit.
 	Matched bool
-	// Why is empty for the winner. For others it is the first predicate that
-	// failed, or the criterion by which the winner goes before.
+	// Why is empty for the winner. For others it is the first predicate that failed, or the criterion by which the
+	// winner takes precedence.
 	Why string
 }
 
-// considered is a match on its way to become a Candidate.
+// considered is a match that may become a Candidate.
 type considered[V any] struct {
 	match *match[V]
 	group *group[V]
-	order int // of precedence
-	near  int // how near it comes to taking the request
+	order int // position in the order of precedence
+	near  int // see nearness
 }
 
-// nearness is the greatest for matches that the request satisfies, less for those
-// whose path fits, else the number of bytes that path and value begin with in common.
+// nearness is greatest for matches that the request satisfies, less for those whose path fits, and otherwise the length
+// of the common prefix of path and value.
 func (m *match[V]) nearness(req *message.Request) int {
 	b := unlimited
 	if !m.path.fits(req.Path, &b) {
@@ -48,9 +47,9 @@ func (m *match[V]) nearness(req *message.Request) int {
 	return math.MaxInt
 }
 
-// Explain lists the matches whose hostname fits the request, in the order of
-// precedence, at most MaxCandidates; a match that is there for several hostnames is
-// listed for the most specific. It visits every route of these hostnames: not for the request path.
+// Explain lists the matches whose hostname fits the request, in the order of precedence, at most MaxCandidates. A match
+// with several hostnames is listed for the most specific one. It visits every route of these hostnames, so it must not
+// be used to serve requests.
 func (t *Table[V]) Explain(req *message.Request) []Candidate[V] {
 	var winner *considered[V]
 	list := t.consider(req)
@@ -134,7 +133,7 @@ func commonPrefix(value string, path []byte) int {
 	return n
 }
 
-// lostTo names the criterion by which winner goes before c.
+// lostTo names the criterion by which winner takes precedence over c.
 func lostTo[V any](c, winner *considered[V]) string {
 	switch {
 	case c.group.effective != winner.group.effective:
@@ -158,7 +157,7 @@ func lostTo[V any](c, winner *considered[V]) string {
 	return by.lost()
 }
 
-// failure describes the first predicate that the request does not satisfy, or is "".
+// failure describes the first predicate that the request does not satisfy, or returns "".
 func (m *match[V]) failure(req *message.Request) string {
 	b := unlimited
 	if !m.path.fits(req.Path, &b) {
@@ -196,7 +195,7 @@ func (k pathKind) String() string {
 	return [...]string{exactPath: "Exact", regexPath: "RegularExpression", prefixPath: "PathPrefix"}[k]
 }
 
-// failure is given the request's value, nil where there is none.
+// failure describes why the request's value does not fit; got is nil if there is none.
 func (v *valueMatch) failure(what string, got []byte) string {
 	switch {
 	case got == nil:

@@ -10,22 +10,22 @@ import (
 	"unicode/utf8"
 )
 
-// ErrMatchLimit is returned where the regular expressions that a request would have to be matched against cost
-// more than one request may. None of the rules is known to take the request then.
+// ErrMatchLimit means that matching the request against regular expressions would cost more than one request may. It is
+// then unknown whether any rule matches.
 var ErrMatchLimit = errors.New("the values of the request are too long for the regular expressions of its routes")
 
-// maxSteps bounds the matching of regular expressions for one request: the sum of size and length of the
-// value, multiplied, of those that are tried. A step takes some 20 ns at worst, all of them 0.2 s.
+// maxSteps bounds the matching of regular expressions for one request: the sum over those tried of their size times the
+// length of the value. A step takes at most about 20 ns, all of them 0.2 s.
 const maxSteps = 10_000_000
 
-// stepsLeft is what is left of a request's steps; less than 0 after one that was too many.
+// stepsLeft is how many of a request's steps are left; it is negative after the limit was exceeded.
 type stepsLeft int
 
 const unlimited = stepsLeft(math.MaxInt)
 
 func (b *stepsLeft) exceeded() bool { return *b < 0 }
 
-// take reports whether so many steps are left, and takes them. After it said no it says so for good.
+// take takes steps and reports whether so many were left. Once it has returned false, it always does.
 func (b *stepsLeft) take(steps int) bool {
 	if *b >= 0 {
 		*b -= stepsLeft(steps)
@@ -36,11 +36,11 @@ func (b *stepsLeft) take(steps int) bool {
 // expression is a regular expression that must match the whole of a value.
 type expression struct {
 	regex  *regexp.Regexp
-	prefix string // that all values begin with that it matches
-	size   int    // instructions
+	prefix string // prefix of all values that match
+	size   int    // number of instructions
 }
 
-// match reports whether value matches; false where b is exceeded.
+// match reports whether value matches. It returns false if b is exceeded.
 func (e *expression) match(value []byte, b *stepsLeft) bool {
 	if len(value) < len(e.prefix) || string(value[:len(e.prefix)]) != e.prefix {
 		return false
@@ -49,7 +49,7 @@ func (e *expression) match(value []byte, b *stepsLeft) bool {
 }
 
 func compileRegex(pattern string) (*expression, error) {
-	// Parsed alone first, so that "a)|(b" cannot escape the group below.
+	// Parsed without the group first, so that "a)|(b" cannot escape it below.
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func compileRegex(pattern string) (*expression, error) {
 	return &expression{regex: re, prefix: prefix, size: len(prog.Inst)}, nil
 }
 
-// literalPrefix returns a text that everything begins with that re matches from the beginning, maybe "".
+// literalPrefix returns a prefix, perhaps "", of everything that re matches from the beginning.
 func literalPrefix(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpCapture:
@@ -79,7 +79,7 @@ func literalPrefix(re *syntax.Regexp) string {
 		}
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase == 0 {
-			// U+FFFD matches bytes that are not UTF-8, too.
+			// U+FFFD also matches bytes that are not UTF-8.
 			prefix, _, _ := strings.Cut(string(re.Rune), string(utf8.RuneError))
 			return prefix
 		}

@@ -128,11 +128,11 @@ func (h *Hosts[V]) All() iter.Seq2[string, V] {
 	}
 }
 
-// fittingHosts walks the entries that match one host, the most specific first.
+// fittingHosts iterates over the entries that match one host, the most specific first.
 type fittingHosts[V any] struct {
 	hosts *Hosts[V]
 	host  []byte
-	// labels of host[start:], the suffix to be probed next; 0 when none is left.
+	// labels is the number of labels of host[start:], the suffix to look up next; 0 if none is left.
 	start, labels int
 	stage         hostStage
 }
@@ -191,8 +191,8 @@ func (w *fittingHosts[V]) nextWild() *V {
 	return nil
 }
 
-// longestSuffix finds the longest suffix of whole labels, at most limit, that leaves at
-// least one label before it. labels is 0 where there is none.
+// longestSuffix returns the longest suffix of at most limit whole labels that leaves at least one label before it.
+// labels is 0 if there is none.
 func longestSuffix(host []byte, limit int) (start, labels int) {
 	end := len(host)
 	for labels < limit {

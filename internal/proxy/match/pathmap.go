@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// depths counts the keys of each depth: labels of a wildcard's suffix, segments of a
-// path prefix. Immutable; the last count is not 0.
+// depths counts the keys of each depth: labels of a wildcard's suffix, or segments of a path prefix. It is immutable;
+// the last count is not 0.
 type depths []int32
 
-// deepest is the greatest depth of any key, 0 where there is no key.
+// deepest returns the greatest depth of any key, 0 if there is no key.
 func (d depths) deepest() int { return max(0, len(d)-1) }
 
 func (d depths) with(depth int) depths {
@@ -29,7 +29,7 @@ func (d depths) without(depth int) depths {
 	return next
 }
 
-// prefixMap holds the matches of each PathPrefix value. Immutable; the zero value is empty.
+// prefixMap holds the matches of each PathPrefix value. It is immutable; the zero value is empty.
 type prefixMap[V any] struct {
 	root candidates[V] // of ""
 	keys pmap[candidates[V]]
@@ -87,8 +87,8 @@ func withoutMatch[V any](keys pmap[candidates[V]], m *match[V]) pmap[candidates[
 	return keys.without(m.path.value)
 }
 
-// prefixWalk probes the prefixes of a path at the ends of its segments, from the longest that
-// can be a key to "". Paths of thousands of segments cost no more than the deepest key.
+// prefixWalk looks up the prefixes of a path that end at its segments, from the longest that can be a key to "". Paths
+// of thousands of segments cost no more than the deepest key.
 type prefixWalk[V any] struct {
 	keys  *prefixMap[V]
 	path  []byte
@@ -134,10 +134,9 @@ func (w *prefixWalk[V]) next() *candidates[V] {
 
 const upperHex = "0123456789ABCDEF"
 
-// normalPath brings the value of an Exact or PathPrefix match into the form that paths of
-// requests have: unreserved characters (RFC 3986 section 2.3) bare, other escapes in upper
-// case, and what cannot stand in a request's path escaped: all but visible ASCII, and "#", "?"
-// and a "%" that begins no escape.
+// normalPath normalizes the value of an Exact or PathPrefix match to the form that paths of requests have: unreserved
+// characters (RFC 3986 section 2.3) unescaped, other escapes in upper case, and everything that a request's path cannot
+// contain escaped: all except visible ASCII, and "#", "?" and a "%" that begins no escape.
 func normalPath(value string) string {
 	out := make([]byte, 0, len(value))
 	for i := 0; i < len(value); i++ {
@@ -167,7 +166,7 @@ func unreserved(c byte) bool {
 		c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// escaped decodes the "%XX" that s begins with.
+// escaped decodes the "%XX" at the beginning of s.
 func escaped[S string | []byte](s S) (c byte, ok bool) {
 	if len(s) < 3 || s[0] != '%' {
 		return 0, false
@@ -176,7 +175,7 @@ func escaped[S string | []byte](s S) (c byte, ok bool) {
 	return hi<<4 | lo&15, hi < 16 && lo < 16
 }
 
-// hexValue is 16 or more for what is no hexadecimal digit.
+// hexValue returns 16 or more for a byte that is not a hexadecimal digit.
 func hexValue(c byte) byte {
 	switch {
 	case '0' <= c && c <= '9':

@@ -8,22 +8,20 @@ import (
 	"strings"
 )
 
-// seed is random per process, so that nobody can choose hostnames or paths whose
-// hashes collide.
+// seed is random per process, so that an attacker cannot choose hostnames or paths whose hashes collide.
 var seed = maphash.MakeSeed()
 
-// pmap is an immutable hash map: a trie over the 64 bits of the hash, five
-// per level, whose changed copies share all nodes but those on one way from the root.
-// The zero value is empty.
+// pmap is an immutable hash map: a trie over the 64 bits of the hash, five per level. A changed copy shares all nodes
+// except those on one path from the root. The zero value is empty.
 type pmap[V any] struct {
 	root *node[V]
 	n    int
 }
 
-// node is in canonical form: below the root, no subtree holds a single leaf
-// only. That keeps the tree shallow and makes root.leaves[0] the only entry where n is 1.
+// node is in canonical form: below the root, no subtree holds only a single leaf. That keeps the tree shallow and makes
+// root.leaves[0] the only entry if n is 1.
 type node[V any] struct {
-	leafBits, kidBits uint32 // which of the 32 slots hold a leaf or a kid
+	leafBits, kidBits uint32 // which of the 32 slots hold a leaf or a child
 	leaves            []leaf[V]
 	kids              []*node[V]
 }
@@ -36,8 +34,8 @@ type leaf[V any] struct {
 
 const (
 	bitsPerLevel = 5
-	// From this shift on no bits of the hash are left: the leaves of such a node all
-	// have one hash and stand in the order of insertion.
+	// From this shift on no bits of the hash are left: the leaves of such a node all have the same hash and are in the
+	// order of insertion.
 	maxShift = 65
 )
 
@@ -45,7 +43,7 @@ func slot(hash uint64, shift uint) uint32 { return 1 << (hash >> shift & (1<<bit
 
 func rank(set, bit uint32) int { return bits.OnesCount32(set & (bit - 1)) }
 
-// find returns nil where key is absent.
+// find returns nil if key is absent.
 func (m *pmap[V]) find(key []byte) *V {
 	if m.n <= 1 {
 		if m.n == 1 && m.root.leaves[0].key == string(key) {
@@ -221,7 +219,7 @@ func (n *node[V]) without(hash uint64, key string, shift uint) (_ *node[V], foun
 	return &next, true
 }
 
-// withoutBelow removes from a kid, and takes the kid's last leaf up here.
+// withoutBelow removes from a child, and moves the child's last leaf up.
 func (n *node[V]) withoutBelow(hash uint64, key string, shift uint, bit uint32) (*node[V], bool) {
 	i := rank(n.kidBits, bit)
 	kid, found := n.kids[i].without(hash, key, shift+bitsPerLevel)
@@ -240,7 +238,7 @@ func (n *node[V]) withoutBelow(hash uint64, key string, shift uint, bit uint32) 
 	return &next, true
 }
 
-// replaced, inserted and removed leave the given slice as it is: older maps share it.
+// replaced, inserted and removed do not change the given slice, because older maps share it.
 
 func replaced[E any](s []E, i int, e E) []E {
 	s = slices.Clone(s)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// criterion is what one match goes before another by; they are in the order
-// in which they are looked at.
+// criterion is why one match takes precedence over another. The values are in the order in which they are compared.
 type criterion uint8
 
 const (
@@ -24,7 +23,7 @@ const (
 	byMatch
 )
 
-// lost says it of the match that comes later; the path's criteria are said by lostTo.
+// lost describes the criterion for the match that comes later; lostTo describes those of the path.
 func (c criterion) lost() string {
 	return [...]string{
 		byEffectiveHostname: "less specific hostname",
@@ -40,7 +39,8 @@ func (c criterion) lost() string {
 	}[c]
 }
 
-// compareMatches orders matches of one hostname and of one kind of route: negative where a goes before b, 0 where they are the same.
+// compareMatches orders matches of one hostname and of one kind of route: negative if a takes precedence over b, 0 if
+// they are the same.
 func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	if c := cmp.Compare(a.path.kind, b.path.kind); c != 0 {
 		return c, byPathType
@@ -58,7 +58,8 @@ func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	if c := cmp.Compare(len(b.query), len(a.query)); c != 0 {
 		return c, byQueryParams
 	}
-	// No route asks for what is added for preflight requests, so whatever the age it comes after a match on OPTIONS that one does ask for.
+	// A match added for preflight requests is not in any route, so whatever its age it comes after a match on OPTIONS
+	// that is.
 	if x, y := a.Rule.Match.GetPreflight(), b.Rule.Match.GetPreflight(); x != y {
 		if x {
 			return 1, byPreflight
@@ -86,13 +87,13 @@ func compareRoutes[V any](a, b *Route[V]) (int, criterion) {
 	if c := strings.Compare(a.name, b.name); c != 0 {
 		return c, byName
 	}
-	// Parts of one route are on different listeners, but while an Edit is under way one may be there with the one that it replaces: only an order
-	// without ties finds what is to be taken out.
+	// Parts of one route are on different listeners, but during an Edit one may be present together with the one that
+	// it replaces: only an order without ties finds the match to remove.
 	return strings.Compare(a.Config.Key, b.Config.Key), byName
 }
 
-// compareHostnames is negative where a is more specific than b: exact before
-// wildcard before "", longer before shorter, else bytewise.
+// compareHostnames is negative if a is more specific than b: exact before wildcard before "", longer before shorter,
+// otherwise bytewise.
 func compareHostnames(a, b string) int {
 	if c := cmp.Compare(hostnameClass(a), hostnameClass(b)); c != 0 {
 		return c

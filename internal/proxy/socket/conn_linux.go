@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a TCP connection. It enters the runtime's poller the first time that a read or a write has to wait. One that never waits costs no system calls but those that receive, send
-// and close. One goroutine at a time may read, and one may write; all other methods may be called at any time.
+// Conn is a TCP connection. It is registered with the runtime's poller the first time that a read or a write has to
+// wait. One that never waits needs no system calls except those that receive, send and close. One goroutine at a time
+// may read, and one may write; all other methods may be called at any time.
 type Conn struct {
 	peer netip.AddrPort
 	// watched owns the descriptor once the poller watches it; nil before.
@@ -25,16 +26,16 @@ type Conn struct {
 
 	mu sync.Mutex
 	fd int32
-	// users is how many use fd without the poller. After Close the last of them closes it.
+	// users is how many calls use fd without the poller. After Close the last of them closes it.
 	users  int32
 	closed bool
-	// readBy and writeBy are the deadlines since epoch, until the poller has them; 0 is none.
+	// readBy and writeBy are the deadlines relative to epoch, until the poller has them; 0 means none.
 	readBy, writeBy time.Duration
 
-	local atomic.Pointer[netip.AddrPort] // once it was asked for
+	local atomic.Pointer[netip.AddrPort] // set when it was first needed
 }
 
-// epoch is what deadlines are kept relative to, by the monotonic clock.
+// epoch is the time to which deadlines are relative, by the monotonic clock.
 var epoch = time.Now()
 
 type watched struct {
@@ -42,10 +43,10 @@ type watched struct {
 	raw  syscall.RawConn
 }
 
-// New makes a Conn of a descriptor that does not block. It belongs to the Conn from then on.
+// New creates a Conn from a non-blocking descriptor, which belongs to the Conn from then on.
 func New(fd int, peer netip.AddrPort) *Conn { return &Conn{fd: int32(fd), peer: peer} }
 
-// FromTCP makes a Conn of a connection of package net, which it closes in any case.
+// FromTCP creates a Conn from a connection of package net, which it closes in any case.
 func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	defer tcp.Close()
 	raw, err := tcp.SyscallConn()
@@ -61,7 +62,8 @@ func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	return New(fd, addrPort(tcp.RemoteAddr())), nil
 }
 
-// acquire returns the descriptor, which stays open until release. It fails after Close, and once a deadline has passed; by may be nil.
+// acquire returns the descriptor, which stays open until release. It fails after Close, and after the deadline *by; by
+// may be nil.
 func (c *Conn) acquire(by *time.Duration) (fd uintptr, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +77,7 @@ func (c *Conn) acquire(by *time.Duration) (fd uintptr, err error) {
 	return uintptr(c.fd), nil
 }
 
-// release follows acquire.
+// release must be called after acquire.
 func (c *Conn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +91,7 @@ func (c *Conn) release() {
 	c.closeFD()
 }
 
-// closeFD closes the descriptor, which nobody uses.
+// closeFD closes the descriptor, which must not be in use.
 func (c *Conn) closeFD() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOSE, uintptr(c.fd), 0, 0); errno != 0 {
 		return os.NewSyscallError("close", errno)
@@ -97,7 +99,8 @@ func (c *Conn) closeFD() error {
 	return nil
 }
 
-// watch has the poller watch the descriptor. It fails after Close, and where the system refuses, in which case the Conn can only be closed.
+// watch makes the poller watch the descriptor. It fails after Close, and if the system refuses; in that case the Conn
+// can only be closed.
 func (c *Conn) watch() (*watched, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +130,9 @@ func timeOf(by time.Duration) time.Time {
 	return epoch.Add(by)
 }
 
-// do calls step until it returns true: at once, and then whenever wait, which is Read or Write of a RawConn, finds the socket ready. by is the deadline of that direction until the
-// poller has it. The first wait calls step twice, since what came before the poller watched the descriptor may not be reported.
+// do calls step until it returns true: at once, and then whenever wait, which is Read or Write of a RawConn, finds the
+// socket ready. by is the deadline of that direction until the poller has it. The first wait calls step twice, since
+// the poller may not report what arrived before it watched the descriptor.
 func (c *Conn) do(step func(fd uintptr) bool, by *time.Duration, wait func(syscall.RawConn, func(uintptr) bool) error) error {
 	w := c.watched.Load()
 	if w == nil {
@@ -161,7 +165,7 @@ func (c *Conn) write(step func(fd uintptr) bool) error {
 	return c.do(step, &c.writeBy, syscall.RawConn.Write)
 }
 
-// failed returns an error of the poller, or net.ErrClosed in its place after Close.
+// failed returns an error of the poller, or net.ErrClosed instead of it after Close.
 func (c *Conn) failed(err error) error {
 	if err == nil || !c.isClosed() {
 		return err
@@ -185,7 +189,7 @@ func (c *rawConn) Control(f func(fd uintptr)) error           { return (*Conn)(c
 func (c *rawConn) Read(f func(fd uintptr) (done bool)) error  { return (*Conn)(c).read(f) }
 func (c *rawConn) Write(f func(fd uintptr) (done bool)) error { return (*Conn)(c).write(f) }
 
-// control calls f, and never after Close.
+// control calls f, but not after Close.
 func (c *Conn) control(f func(fd uintptr)) error {
 	if w := c.watched.Load(); w != nil {
 		if c.isClosed() {
@@ -202,8 +206,8 @@ func (c *Conn) control(f func(fd uintptr)) error {
 	return nil
 }
 
-// Close is net.Conn's: reads and writes that wait fail. It waits for functions of Raw that are running, unless the poller did not watch the descriptor when they were called:
-// then the descriptor is closed when they return.
+// Close implements net.Conn: waiting reads and writes fail. It waits for functions of Raw that are running, unless the
+// poller did not watch the descriptor when they were called: then the descriptor is closed when they return.
 func (c *Conn) Close() error {
 	w, err := c.close()
 	if w != nil {
@@ -212,7 +216,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// close is Close except for a descriptor that the poller watches and that nobody uses without it, which it returns.
+// close implements Close, except for a descriptor that the poller watches and that is not used without the poller,
+// which it returns.
 func (c *Conn) close() (*watched, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,29 +229,29 @@ func (c *Conn) close() (*watched, error) {
 	switch {
 	case w == nil && c.users == 0:
 		return nil, c.closeFD()
-	case w != nil && c.users > 0: // a function that was called before it was watched may wait in a read or write of its own
+	case w != nil && c.users > 0: // a function that was called before the poller watched the descriptor may wait in its own read or write
 		return nil, w.file.SetDeadline(longAgo)
 	}
 	return w, nil
 }
 
-// longAgo as a deadline ends what waits.
+// longAgo is a deadline that ends waits.
 var longAgo = time.Unix(1, 0)
 
-// farAway is how far in the future a deadline is at most: later ones would overflow.
+// farAway is how far in the future a deadline may be: later ones would overflow.
 const farAway = 100 * 365 * 24 * time.Hour
 
-// SetDeadline is net.Conn's.
+// SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return c.setDeadline(t, true, true, (*os.File).SetDeadline)
 }
 
-// SetReadDeadline is net.Conn's.
+// SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.setDeadline(t, true, false, (*os.File).SetReadDeadline)
 }
 
-// SetWriteDeadline is net.Conn's.
+// SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.setDeadline(t, false, true, (*os.File).SetWriteDeadline)
 }
@@ -262,7 +267,7 @@ func (c *Conn) setDeadline(t time.Time, read, write bool, set func(*os.File, tim
 	}
 	var by time.Duration
 	if !t.IsZero() {
-		now := time.Now() // t may be without the monotonic clock
+		now := time.Now() // t may lack the monotonic clock
 		by = cmp.Or(now.Sub(epoch)+min(t.Sub(now), farAway), -1)
 	}
 	if read {
@@ -274,7 +279,7 @@ func (c *Conn) setDeadline(t time.Time, read, write bool, set func(*os.File, tim
 	return nil
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -291,7 +296,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return t.n, nil
 }
 
-// Write is net.Conn's.
+// Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
 	t := transfers.Get().(*transfer)
 	defer t.done()
@@ -300,7 +305,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return t.n, err
 }
 
-// WriteBoth is Write of two pieces, by one system call where the socket takes both.
+// WriteBoth writes two pieces, with one system call if the socket takes both.
 func (c *Conn) WriteBoth(first, second []byte) error {
 	t := transfers.Get().(*transfer)
 	defer t.done()
@@ -308,7 +313,7 @@ func (c *Conn) WriteBoth(first, second []byte) error {
 	return c.opError("write", c.write(t.sendBoth), "sendmsg", &t.errno)
 }
 
-// opError returns an error as package net has it: err, or else that of a system call; nil where there is none.
+// opError returns an error in the form of package net: err, or else that of a system call; nil if there is none.
 func (c *Conn) opError(op string, err error, call string, errno *syscall.Errno) error {
 	if err == nil && *errno != 0 {
 		err = os.NewSyscallError(call, *errno)
@@ -321,13 +326,13 @@ func (c *Conn) opError(op string, err error, call string, errno *syscall.Errno) 
 
 // transfer is the state of a Read or a Write.
 type transfer struct {
-	b, second []byte // of b, what is left of it
+	b, second []byte // b is the rest
 	n         int
 	errno     syscall.Errno
 	parts     [2]unix.Iovec
 	message   unix.Msghdr
 
-	receive, send, sendBoth func(fd uintptr) bool // made once
+	receive, send, sendBoth func(fd uintptr) bool // bound once
 }
 
 var transfers = sync.Pool{New: func() any {
@@ -336,7 +341,7 @@ var transfers = sync.Pool{New: func() any {
 	return t
 }}
 
-// done gives t back to transfers.
+// done returns t to transfers.
 func (t *transfer) done() {
 	*t = transfer{receive: t.receive, send: t.send, sendBoth: t.sendBoth}
 	transfers.Put(t)
@@ -386,7 +391,7 @@ func (t *transfer) sendParts(fd uintptr) bool {
 	return t.sendAll(fd)
 }
 
-// Receive receives what is there. EAGAIN is that nothing is.
+// Receive receives what has arrived. EAGAIN means that nothing has.
 func Receive(fd uintptr, into []byte) (int, syscall.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)), unix.MSG_DONTWAIT, 0, 0)
@@ -396,10 +401,11 @@ func Receive(fd uintptr, into []byte) (int, syscall.Errno) {
 	}
 }
 
-// Send sends what the socket takes. EAGAIN is that it takes nothing.
+// Send sends what the socket takes. EAGAIN means that it takes nothing.
 func Send(fd uintptr, b []byte) (int, syscall.Errno) { return send(fd, b, 0) }
 
-// SendLast is Send for the last bytes of a connection. If the socket takes all of them, the FIN is sent with them, in the same segment.
+// SendLast is like Send, for the last bytes of a connection. If the socket takes all of them, the FIN is sent in the
+// same segment.
 func SendLast(fd uintptr, b []byte) (int, syscall.Errno) {
 	n, errno := send(fd, b, unix.MSG_MORE)
 	if n == len(b) {
@@ -417,24 +423,24 @@ func send(fd uintptr, b []byte, flags uintptr) (int, syscall.Errno) {
 	}
 }
 
-// CloseWrite ends what is sent.
+// CloseWrite closes the sending side.
 func (c *Conn) CloseWrite() error {
 	var failed error
 	err := c.control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	return errors.Join(err, os.NewSyscallError("shutdown", failed))
 }
 
-// ResetOnClose has Close reset the connection, and the kernel keep nothing of what was not sent.
+// ResetOnClose makes Close reset the connection, and the kernel discard unsent data.
 func (c *Conn) ResetOnClose() {
-	_ = c.control(func(fd uintptr) { // the error is that it was closed
-		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is reset already
+	_ = c.control(func(fd uintptr) { // fails if the Conn was closed
+		_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is already reset
 	})
 }
 
-// Peer is who has made the connection; the zero value where that is not known any more.
+// Peer returns the remote address; the zero value if it is no longer known.
 func (c *Conn) Peer() netip.AddrPort { return c.peer }
 
-// Local is the address of the connection's own end; the zero value if it is first asked for after Close.
+// Local returns the local address; the zero value if it is first requested after Close.
 func (c *Conn) Local() netip.AddrPort {
 	if known := c.local.Load(); known != nil {
 		return *known
@@ -442,9 +448,9 @@ func (c *Conn) Local() netip.AddrPort {
 	return c.askLocal()
 }
 
-// askLocal is Local, from the kernel.
+// askLocal gets the local address from the kernel.
 func (c *Conn) askLocal() (a netip.AddrPort) {
-	_ = c.control(func(fd uintptr) { // the error is that it was closed
+	_ = c.control(func(fd uintptr) { // fails if the Conn was closed
 		var from unix.RawSockaddrAny
 		size := uint32(unsafe.Sizeof(from))
 		if _, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, fd, uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size))); errno == 0 {
@@ -455,13 +461,13 @@ func (c *Conn) askLocal() (a netip.AddrPort) {
 	return a
 }
 
-// RemoteAddr is net.Conn's.
+// RemoteAddr implements net.Conn.
 func (c *Conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.peer) }
 
-// LocalAddr is net.Conn's.
+// LocalAddr implements net.Conn.
 func (c *Conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Local()) }
 
-// AddrPort returns an address as connections are known by: without a zone, and an IPv4 address as such.
+// AddrPort returns an address in the form used for connections: without a zone, and with IPv4 addresses unmapped.
 func AddrPort(a *unix.RawSockaddrAny) netip.AddrPort {
 	switch a.Addr.Family {
 	case unix.AF_INET:

@@ -14,7 +14,7 @@ type Conn struct {
 	raw syscall.RawConn
 }
 
-// FromTCP makes a Conn of a connection of package net, which belongs to it from then on.
+// FromTCP creates a Conn from a connection of package net, which belongs to the Conn from then on.
 func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
@@ -24,21 +24,21 @@ func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	return &Conn{tcp, raw}, nil
 }
 
-// Raw returns the connection for calls of one's own.
+// Raw returns the connection for the caller's own system calls.
 func (c *Conn) Raw() syscall.RawConn { return c.raw }
 
-// WriteBoth writes two pieces, by one system call where the socket takes them.
+// WriteBoth writes two pieces, with one system call if the socket takes both.
 func (c *Conn) WriteBoth(first, second []byte) error {
 	parts := net.Buffers{first, second}
 	_, err := parts.WriteTo(c.TCPConn)
 	return err
 }
 
-// ResetOnClose has Close reset the connection, and the kernel keep nothing of what was not sent.
-func (c *Conn) ResetOnClose() { c.SetLinger(0) } // a broken socket is reset already
+// ResetOnClose makes Close reset the connection, and the kernel discard unsent data.
+func (c *Conn) ResetOnClose() { c.SetLinger(0) } // a broken socket is already reset
 
-// Peer is who has made the connection; the zero value where that is not known any more.
+// Peer returns the remote address; the zero value if it is no longer known.
 func (c *Conn) Peer() netip.AddrPort { return addrPort(c.RemoteAddr()) }
 
-// Local is the address of the connection's own end; the zero value where that is not known any more.
+// Local returns the local address; the zero value if it is no longer known.
 func (c *Conn) Local() netip.AddrPort { return addrPort(c.LocalAddr()) }

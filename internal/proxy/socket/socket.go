@@ -1,7 +1,8 @@
-// Package socket has TCP connections that enter the runtime's poller when something has to wait for them, and not before. It exists because the system calls of that, and those by which
-// package net sets up each connection, are up to a fifth of the cost of a connection with one request.
+// Package socket implements TCP connections that are registered with the runtime's poller only when something has to
+// wait for them. It exists because the system calls for that, and those by which package net sets up each connection,
+// are up to a fifth of the cost of a connection with one request.
 //
-// It must never know what is spoken on a connection.
+// It must never know the protocol of a connection.
 package socket
 
 import (
@@ -9,7 +10,7 @@ import (
 	"net/netip"
 )
 
-// addrPort returns an end of a connection as Peer and Local do.
+// addrPort returns an address in the form of Peer and Local.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

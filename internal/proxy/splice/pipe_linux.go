@@ -9,25 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pipe holds bytes on their way. It belongs to one goroutine at a time.
+// Pipe holds bytes in transit. It belongs to one goroutine at a time.
 type Pipe struct {
-	fds     [2]int // to read from, to write to
+	fds     [2]int // read end and write end
 	held    int
-	most    int64 // how much it is filled with at once
+	most    int64 // capacity in bytes
 	large   bool
-	close   func(fds [2]int) // both ends, and counts it as gone
+	close   func(fds [2]int) // closes both ends, and stops counting the pipe
 	cleanup runtime.Cleanup
 }
 
 var (
 	pipes, largePipes sync.Pool
-	large, open       atomic.Int64 // how many large ones there are, and how many of both
-	limit             atomic.Int64 // how many of both there may be
-	// refused: the system does not splice, see Fill.
+	large, open       atomic.Int64 // number of large pipes, and of all pipes
+	limit             atomic.Int64 // largest number of all pipes
+	// refused means that the system does not support splicing, see Fill.
 	refused atomic.Bool
 )
 
-// takeSmall is Take of a pipe that takes smallPipe.
+// takeSmall is Take for a pipe of smallPipe bytes.
 func takeSmall() *Pipe {
 	if refused.Load() {
 		return nil
@@ -40,11 +40,11 @@ func takeSmall() *Pipe {
 
 func init() { Limit(MostPipes) }
 
-// Limit sets how many pipes there may be, of all sizes, where that is less than MostPipes: a peer that does not read keeps one for as long as it is waited
-// for, and each has two descriptors.
+// Limit sets the largest number of pipes of all sizes, at most MostPipes. A peer that does not read keeps one as long
+// as the proxy waits for it, and each has two descriptors.
 func Limit(pipes int) { limit.Store(int64(min(pipes, MostPipes))) }
 
-// newPipe makes a pipe; nil where there is none to be had.
+// newPipe creates a pipe. It returns nil if that is not possible.
 func newPipe(most int64, end func(fds [2]int)) *Pipe {
 	var fds [2]int
 	if open.Add(1) > limit.Load() || unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
@@ -52,17 +52,18 @@ func newPipe(most int64, end func(fds [2]int)) *Pipe {
 		return nil
 	}
 	p := &Pipe{fds: fds, most: most, close: end}
-	// The pools forget pipes that nobody has wanted for a while.
+	// The pools drop pipes that have not been used for a while.
 	p.cleanup = runtime.AddCleanup(p, end, p.fds)
 	return p
 }
 
-// mostLargePipes is how many large pipes there are at a time. Their pages are a quarter of those that a user without privileges may have in pipes by default
-// (pipe-user-pages-soft in proc_sys_fs(5)): beyond these the kernel makes pipes that take 8 KiB at once, for us and for the user's other programs.
+// mostLargePipes is the largest number of large pipes. Their pages are a quarter of those that an unprivileged user may
+// have in pipes by default (pipe-user-pages-soft in proc_sys_fs(5)): beyond these the kernel creates pipes of only 8
+// KiB, for the gateway and for the user's other programs.
 const mostLargePipes = 64
 
-// Take lends an empty pipe until Give; nil where there is none to be had: then bytes are copied. It takes Most, as long as there are few in use, else
-// smallPipe.
+// Take returns an empty pipe, which must be returned with Give. It returns nil if there is none: then bytes must be
+// copied. The pipe holds Most bytes as long as few are in use, otherwise smallPipe bytes.
 func Take() *Pipe {
 	if refused.Load() {
 		return nil
@@ -80,7 +81,7 @@ func Take() *Pipe {
 	}
 	p.large = true
 	if _, err := unix.FcntlInt(uintptr(p.fds[1]), unix.F_SETPIPE_SZ, Most); err != nil {
-		p.most = smallPipe // as the system's administrator wants it
+		p.most = smallPipe // the administrator has configured a lower limit
 	}
 	return p
 }
@@ -96,7 +97,7 @@ func closePipe(fds [2]int) {
 	open.Add(-1)
 }
 
-// Give takes it back. One that still holds bytes is closed.
+// Give returns a pipe. One that still holds bytes is closed.
 func Give(p *Pipe) {
 	switch {
 	case p.held > 0:
@@ -109,12 +110,12 @@ func Give(p *Pipe) {
 	}
 }
 
-// Held is how many bytes are in the pipe.
+// Held returns how many bytes are in the pipe.
 func (p *Pipe) Held() int { return p.held }
 
-// Fill moves up to limit bytes, and no more than the pipe takes, from a socket into the pipe, which must be empty. It does not wait: EAGAIN is that
-// nothing has come; 0 without an error is the end of the stream. Any other error may be that the
-// system does not splice, and no later Take gives a pipe; nothing was moved then.
+// Fill moves up to limit bytes, but no more than the pipe holds, from a socket into the pipe, which must be empty. It
+// does not wait: EAGAIN means that nothing has arrived; 0 without an error is the end of the stream. After some other
+// errors the system does not support splicing, and Take returns nil from then on; nothing was moved then.
 func (p *Pipe) Fill(socket uintptr, limit int64) (int, syscall.Errno) {
 	n, errno := move(socket, uintptr(p.fds[1]), int(min(limit, p.most)))
 	switch errno {
@@ -126,7 +127,7 @@ func (p *Pipe) Fill(socket uintptr, limit int64) (int, syscall.Errno) {
 	return n, errno
 }
 
-// Drain moves what the pipe holds to a socket, as far as that takes it without waiting; EAGAIN is that
+// Drain moves the contents of the pipe to a socket, as far as the socket takes them without waiting. EAGAIN means that
 // it took nothing.
 func (p *Pipe) Drain(socket uintptr) syscall.Errno {
 	n, errno := move(uintptr(p.fds[0]), socket, p.held)
@@ -134,13 +135,13 @@ func (p *Pipe) Drain(socket uintptr) syscall.Errno {
 	case errno != 0:
 		return errno
 	case n == 0:
-		return unix.EIO // never seen; asking again would not end
+		return unix.EIO // never observed; trying again would not end
 	}
 	p.held -= n
 	return 0
 }
 
-// move is splice(2). The call is raw: neither side blocks.
+// move is splice(2). The call is raw, because neither side blocks.
 func move(from, to uintptr, n int) (int, syscall.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, from, 0, to, 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)

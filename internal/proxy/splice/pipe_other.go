@@ -10,7 +10,7 @@ type Pipe struct{}
 // Limit does nothing.
 func Limit(int) {}
 
-// Take gives nil: bytes are copied.
+// Take returns nil: bytes are copied.
 func Take() *Pipe { return nil }
 
 // Give is never called.

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reader fills pipes from a socket. It is for one goroutine at a time; Init comes first.
+// Reader fills pipes from a socket. It belongs to one goroutine at a time. Init must be called first.
 type Reader struct {
 	raw   syscall.RawConn
 	look  func(fd uintptr)
@@ -16,7 +16,7 @@ type Reader struct {
 	errno syscall.Errno
 }
 
-// Init makes r ready to fill pipes from a socket.
+// Init prepares r to fill pipes from a socket.
 func (r *Reader) Init(socket syscall.RawConn) {
 	r.raw = socket
 	if r.look != nil {
@@ -45,21 +45,21 @@ type Writer struct {
 	errno syscall.Errno
 }
 
-// Init makes w ready to empty pipes into a socket.
+// Init prepares w to empty pipes into a socket.
 func (w *Writer) Init(socket syscall.RawConn) {
 	w.raw = socket
 	if w.step != nil {
 		return
 	}
 	w.step = func(fd uintptr) bool {
-		for w.errno = 0; w.errno == 0 && w.pipe.Held() > 0; { // up to EAGAIN, or the poller would not tell of more room
+		for w.errno = 0; w.errno == 0 && w.pipe.Held() > 0; { // up to EAGAIN, because otherwise the poller would not report more room
 			w.errno = w.pipe.Drain(fd)
 		}
 		return w.errno != unix.EAGAIN
 	}
 }
 
-// Drain moves all that the pipe holds to the socket, unless the write deadline comes first.
+// Drain moves the whole contents of the pipe to the socket, unless the write deadline passes first.
 func (w *Writer) Drain(p *Pipe) error {
 	w.pipe = p
 	err := w.raw.Write(w.step)

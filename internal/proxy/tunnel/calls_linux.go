@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls on sockets that do not block, made without telling the scheduler: what it does for a call that may last, and its monitor thread, which the
-// first such call behind a rest wakes, cost more than most of them.
+// These are system calls on non-blocking sockets that bypass the scheduler: its work for a call that may block, and its
+// monitor thread, which the first such call after an idle period wakes, cost more than most of the calls.
 
-// receive reads without waiting. With MSG_PEEK in flags what was read stays there.
+// receive reads without waiting. With MSG_PEEK in flags, the data is not consumed.
 func receive(fd int32, b []byte, flags uintptr) (int, syscall.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|flags, 0, 0)
@@ -26,7 +26,7 @@ func receive(fd int32, b []byte, flags uintptr) (int, syscall.Errno) {
 	}
 }
 
-// transmit writes what the socket takes without waiting; EAGAIN is that it has not taken all.
+// transmit writes what the socket takes without waiting. EAGAIN means that it has not taken all.
 func transmit(fd int32, b []byte) (sent int, errno syscall.Errno) {
 	for sent < len(b) {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[sent])), uintptr(len(b)-sent), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -41,7 +41,7 @@ func transmit(fd int32, b []byte) (sent int, errno syscall.Errno) {
 	return sent, 0
 }
 
-// watch makes, changes or removes an entry of an epoll set.
+// watch adds, changes or removes an entry of an epoll set.
 func watch(set, op int, fd int32, e *unix.EpollEvent) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(e)), 0, 0)
 	return orNil(errno)
@@ -49,7 +49,7 @@ func watch(set, op int, fd int32, e *unix.EpollEvent) error {
 
 func closeSocket(fd int32) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// closeWrite tells the peer that nothing more comes.
+// closeWrite ends the stream to the peer.
 func closeWrite(fd int32) error {
 	_, _, errno := unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 	return orNil(errno)
@@ -60,14 +60,15 @@ func setOption(fd int32, level, name, value int) {
 	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v), 0)
 }
 
-// resetOnClose has the peer of a socket see, when that is closed, that what it was sent is not complete.
+// resetOnClose makes closing the socket reset the connection, so that the peer sees that what it was sent is not
+// complete.
 func resetOnClose(fd int32) {
 	linger := unix.Linger{Onoff: 1}
-	// A broken socket, for which it fails, is reset already.
+	// It fails for a broken socket, which is already reset.
 	unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&linger)), unsafe.Sizeof(linger), 0)
 }
 
-// connect begins to make a connection.
+// connect begins a connection.
 func connect(to netip.AddrPort) (fd int32, err error) {
 	var address unix.RawSockaddrAny
 	size := uintptr(0)
@@ -84,7 +85,7 @@ func connect(to netip.AddrPort) (fd int32, err error) {
 		return -1, errno
 	}
 	fd = int32(n)
-	setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what one end sends in small parts is to reach the other at once
+	setOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // so that small writes of one end reach the other at once
 	switch _, _, errno = unix.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size); errno {
 	case 0, unix.EINPROGRESS, unix.EINTR:
 		return fd, nil
@@ -93,12 +94,12 @@ func connect(to netip.AddrPort) (fd int32, err error) {
 	return -1, errno
 }
 
-// port is that of an address, which stands at the same place in those of IPv4 and IPv6.
+// port returns the port of an address, which has the same offset for IPv4 and IPv6.
 func port(a *unix.RawSockaddrAny) []byte {
 	return (*[2]byte)(unsafe.Pointer(&(*unix.RawSockaddrInet4)(unsafe.Pointer(a)).Port))[:]
 }
 
-// localAddr is the address of a socket's own end, the zero value where it is not known any more.
+// localAddr returns the local address of a socket, or the zero value if it is no longer known.
 func localAddr(fd int32) netip.AddrPort {
 	var a unix.RawSockaddrAny
 	size := uint32(unsafe.Sizeof(a))

@@ -11,18 +11,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/epoll"
 )
 
-// suspends tells that HangUps can watch tunnels that are suspended.
+// suspends reports that HangUps can watch suspended tunnels on this system.
 const suspends = true
 
-// HangUps tells tunnels that a peer has sent its last or has broken off, for which the runtime's poller has no event of its own: it tells
-// that there is something to read, once for data and the end behind it. It also watches the sockets of tunnels that are suspended. All tunnels of a proxy
-// share one, an epoll set with one goroutine. The zero value is ready, and makes that set with the first tunnel.
+// HangUps notifies tunnels that a peer has ended or reset its stream. The runtime's poller has no event for that: it
+// only reports that there is something to read, once for data and the end after it. HangUps also watches the sockets of
+// suspended tunnels. All tunnels of a proxy share one: an epoll set with one goroutine. The zero value is ready for
+// use, and creates the set with the first tunnel.
 type HangUps struct {
 	mu      sync.Mutex
-	set     *epoll.Set // nil before the first entry, and where there can be none
-	failed  error      // why there is none
+	set     *epoll.Set // nil before the first entry, and if creating it has failed
+	failed  error      // why creating it has failed
 	last    uint64
-	watched map[uint64]entry // by their numbers, which are not used again
+	watched map[uint64]entry // by their ids, which are not reused
 }
 
 // entry is a direction whose source is watched.
@@ -32,13 +33,13 @@ type entry struct {
 }
 
 const (
-	// Data does not wake who waits for EPOLLRDHUP only, and for EPOLLHUP and EPOLLERR, which are always waited for.
+	// Data does not trigger EPOLLRDHUP, nor EPOLLHUP and EPOLLERR, which are always reported.
 	ofHangUps = unix.EPOLLRDHUP | unix.EPOLLET
-	// ofAll is once for whatever comes first.
+	// ofAll reports the first event of any kind, once.
 	ofAll = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT
 )
 
-// Close ends the goroutine. No tunnel may be under way, nor begin.
+// Close ends the goroutine. No tunnel may be running or begin afterwards.
 func (h *HangUps) Close() {
 	h.mu.Lock()
 	set := h.set
@@ -49,7 +50,7 @@ func (h *HangUps) Close() {
 	}
 }
 
-// watch has d be told of a hang-up of its source until forget; the kernel drops the entry when the socket is closed.
+// watch notifies d of a hang-up of its source until forget. The kernel removes the entry when the socket is closed.
 func (h *HangUps) watch(t *Tunnel, d *direction) error {
 	if d.id != 0 {
 		return nil
@@ -68,7 +69,8 @@ func (h *HangUps) watch(t *Tunnel, d *direction) error {
 	return nil
 }
 
-// await has t go on when anything comes from either side; false is that they cannot be watched. The mu of t is held.
+// await makes t continue when anything arrives from either side. It returns false if they cannot be watched. The mu of
+// t must be held.
 func (h *HangUps) await(t *Tunnel) bool {
 	for _, d := range [...]*direction{&t.toBackend, &t.toClient} {
 		if h.watch(t, d) != nil || h.control(unix.EPOLL_CTL_MOD, socketOf(d.from), d.id, ofAll) != nil {
@@ -78,18 +80,18 @@ func (h *HangUps) await(t *Tunnel) bool {
 	return true
 }
 
-// stopAwaiting undoes await, for a tunnel that goes on.
+// stopAwaiting undoes await for a tunnel that continues.
 func (t *Tunnel) stopAwaiting() {
 	for _, d := range [...]*direction{&t.toBackend, &t.toClient} {
 		if d.id == 0 {
 			continue
 		}
-		// Where it fails the socket is closed, and the next read tells of that.
+		// It fails if the socket is closed, which the next read reports.
 		_ = t.HangUps.control(unix.EPOLL_CTL_MOD, socketOf(d.from), d.id, ofHangUps)
 	}
 }
 
-// control makes or changes the entry of a socket. The set does not change while a tunnel is under way.
+// control adds or changes the entry of a socket. The set does not change while a tunnel is running.
 func (h *HangUps) control(op int, socket syscall.RawConn, id uint64, events uint32) (failed error) {
 	err := socket.Control(func(fd uintptr) {
 		event := unix.EpollEvent{Events: events, Fd: int32(id), Pad: int32(id >> 32)}
@@ -105,7 +107,7 @@ func (h *HangUps) forget(d *direction) {
 	delete(h.watched, d.id)
 }
 
-// open makes the set where there is none; mu is held.
+// open creates the set if there is none. mu must be held.
 func (h *HangUps) open() error {
 	if h.set == nil && h.failed == nil {
 		h.watched = map[uint64]entry{}
@@ -114,7 +116,7 @@ func (h *HangUps) open() error {
 	return h.failed
 }
 
-// tell wakes the tunnel of an entry where it is suspended, or else the direction, if it still has one.
+// tell wakes the tunnel of an entry if it is suspended, and otherwise the direction, if the entry still exists.
 func (h *HangUps) tell(id uint64) {
 	h.mu.Lock()
 	e, ok := h.watched[id]

@@ -14,51 +14,51 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
-// Loop moves the bytes of tunnels between two sockets in the clear, all on one goroutine: a tunnel has none of its own, nor a timer. Its descriptors are
-// watched by an epoll set alone, and not by the runtime's poller.
+// Loop moves the bytes of tunnels between two sockets without TLS, all on one goroutine: a tunnel has neither a
+// goroutine nor a timer of its own. Its descriptors are watched by an epoll set only, not by the runtime's poller.
 //
-// Whoever calls a method of a Pair must hold the lock, by Locked or in a method of Handler.
+// A method of a Pair must be called with the Loop locked, in Locked or in a method of Handler.
 type Loop struct {
 	options LoopOptions
-	// idle and untaken are those of options in milliseconds.
+	// idle and untaken are Idle and Untaken of options in milliseconds.
 	idle, untaken int64
 
 	mu     sync.Mutex
 	set    *epoll.Set // nil before the first pair
-	failed error      // of making it, or that the loop is closed
+	failed error      // why the set could not be created, or os.ErrClosed after Close
 	slots  []slot
 	free   []int32
-	last   uint32  // the generation of the socket that was added last
-	at     *Pair   // which is being worked on
-	again  []*Pair // which had more to do than others should wait for
-	input  []byte  // what is read to; nothing stays in it
+	last   uint32  // generation of the socket that was added last
+	at     *Pair   // the pair that is being handled
+	again  []*Pair // pairs with more data, for which other pairs should not wait
+	input  []byte  // read buffer; it holds nothing between reads
 
-	// Pairs by their state. Those of active and resting are in the order in which bytes moved last.
+	// The pairs by state. active and resting are sorted by when bytes last moved.
 	hello, dialling, active, resting, stuck pairs
 }
 
-// slot is what an event names a pair by. The generations of its sockets, that of the client's and that of the backend's, tell whether these are still those which
-// the event is of.
+// slot identifies a pair in events. generations are those of the client's and of the backend's socket: an event is only
+// valid if it has the current generation of its socket.
 type slot struct {
 	pair        *Pair
 	generations [2]uint32
 }
 
 const (
-	// loopInput is how much is read at once.
+	// loopInput is the size of one read in bytes.
 	loopInput = buffer.Size
-	// turns is how many reads of a direction follow each other before other pairs have their turn.
+	// turns is how many reads of a direction follow each other before other pairs are handled.
 	turns = 4
-	// keepSlots is for how many pairs the memory is kept when all have gone.
+	// keepSlots is the largest number of slots that are kept when there is no pair.
 	keepSlots = 1024
 )
 
-// NewLoop makes a Loop. Close must be called in the end.
+// NewLoop creates a Loop. Close must be called in the end.
 func NewLoop(o LoopOptions) *Loop {
 	return &Loop{options: o, idle: o.Idle.Milliseconds(), untaken: o.Untaken.Milliseconds()}
 }
 
-// Close ends the goroutine. There must be no pair any more, nor come another.
+// Close ends the goroutine. There must be no pairs, and none may be added afterwards.
 func (l *Loop) Close() {
 	l.mu.Lock()
 	set := l.set
@@ -76,7 +76,7 @@ func (l *Loop) Locked(f func()) {
 	f()
 }
 
-// TryLocked is Locked, or does nothing and returns false where somebody else holds the lock.
+// TryLocked is like Locked, but if the lock is held it does nothing and returns false.
 func (l *Loop) TryLocked(f func()) bool {
 	if !l.mu.TryLock() {
 		return false
@@ -86,7 +86,7 @@ func (l *Loop) TryLocked(f func()) bool {
 	return true
 }
 
-// Each calls f for all pairs. f must end none.
+// Each calls f for all pairs. f must not end any.
 func (l *Loop) Each(f func(*Pair)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *Loop) Each(f func(*Pair)) {
 	}
 }
 
-// EndAll fails all pairs, with an error that is no end's.
+// EndAll fails all pairs with err, which counts as the error of neither end.
 func (l *Loop) EndAll(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,8 @@ func (l *Loop) EndAll(err error) {
 	}
 }
 
-// Sweep ends pairs that have waited too long, by the coarse clock. It is called a few times a second.
+// Sweep ends pairs that have waited too long, by the coarse clock. It is called a few times a second. gone returns an
+// error for a pair whose endpoint no longer exists.
 func (l *Loop) Sweep(now int64, gone func(*Pair) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +147,7 @@ func (l *Loop) Sweep(now int64, gone func(*Pair) error) {
 	}
 }
 
-// pairs is a list, doubly linked by the fields of Pair.
+// pairs is a doubly linked list of Pairs.
 type pairs struct{ first, last *Pair }
 
 func (l *pairs) add(p *Pair) {
@@ -173,7 +174,7 @@ func (l *pairs) remove(p *Pair) {
 	p.list, p.before, p.after = nil, nil, nil
 }
 
-// report is told of events. again is that there is more to do.
+// report handles events. again means that there is more to do, so that it must be called again soon.
 func (l *Loop) report(events []unix.EpollEvent) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +189,7 @@ func (l *Loop) report(events []unix.EpollEvent) (again bool) {
 	return len(l.again) > 0
 }
 
-// recovered is deferred where a panic must end the pair at hand only.
+// recovered is deferred where a panic must only end the current pair.
 func (l *Loop) recovered() {
 	p := l.at
 	l.at = nil
@@ -218,7 +219,7 @@ func (l *Loop) event(e *unix.EpollEvent) {
 	}
 }
 
-// resume goes on with a pair that had more to do.
+// resume continues with a pair that had more data.
 func (l *Loop) resume(p *Pair) {
 	p.queued = false
 	if p.state != pairJoined {
@@ -230,58 +231,59 @@ func (l *Loop) resume(p *Pair) {
 	p.move(&p.toClient)
 }
 
-// pairState is how far a Pair has come.
+// pairState is the state of a Pair.
 type pairState uint8
 
 const (
-	pairAdded    pairState = iota // nothing is done with it
-	pairAwaiting                  // what the client says first is looked at as it comes
+	pairAdded    pairState = iota // nothing is done yet
+	pairAwaiting                  // the client's first bytes are examined as they arrive
 	pairDialling                  // a connection to the backend is being made
-	pairJoined                    // bytes are moved
+	pairJoined                    // bytes are being moved
 	pairEnded
 )
 
-// Pair is two sockets of a Loop that are to be joined, or were.
+// Pair is two sockets of a Loop that are joined, or are to be joined.
 type Pair struct {
 	loop            *Loop
 	handler         Handler
 	client, backend socketEnd
-	// toBackend and toClient are both directions.
+	// toBackend and toClient are the two directions.
 	toBackend, toClient flow
 	state               pairState
 	queued              bool // in loop.again
 	keptAlive           bool
 	slot                int32
-	until               int64 // the end of the present wait, by the coarse clock
-	moved               int64 // when bytes have moved last, by the coarse clock
+	until               int64 // end of the current wait, by the coarse clock
+	moved               int64 // when bytes last moved, by the coarse clock
 	list                *pairs
 	before, after       *Pair
 }
 
 // socketEnd is one of the sockets of a Pair.
 type socketEnd struct {
-	fd       int32 // -1 where there is none
+	fd       int32 // -1 if there is none
 	side     Side
-	readable bool // a read may find something
-	// toEnd: reads go on until one finds nothing, since the end of the stream, or urgent data, may follow what a read has brought. Else one that does not
-	// fill its memory has taken all, and the poller tells of what comes next.
+	readable bool // a read may return something
+	// toEnd means that reads continue until one returns EAGAIN, since the end of the stream or urgent data may follow.
+	// Otherwise a read that does not fill the buffer has taken everything, and the poller reports what arrives next.
 	toEnd    bool
-	closing  bool // it sends no more, of which not all may have been read
-	ended    bool // it has sent its last, and that was read
-	writable bool // the poller tells when it takes more
+	closing  bool // the peer sends no more, but not everything may have been read
+	ended    bool // the end of the stream was read
+	writable bool // the poller reports when the socket takes more
 }
 
-// flow is one direction of a Pair. It holds memory or a pipe only while its sink does not take what it is sent.
+// flow is one direction of a Pair. It holds a buffer or a pipe only while its sink does not take what it is sent.
 type flow struct {
 	held  *buffer.Buffer
 	at, n int // held[at:n] is to be sent
 	pipe  *splice.Pipe
 	since int64 // since when the sink has not taken what is held, by the coarse clock
 	sent  int64
-	much  bool // the last read has brought so much that splicing is cheaper
+	much  bool // the last read returned so much that splicing is cheaper
 }
 
-// Add takes over a client's socket, which must not block, and returns the error with which that was not possible; the socket remains the caller's then.
+// Add takes over a client's socket, which must be non-blocking. If it returns an error, the socket still belongs to the
+// caller.
 func (l *Loop) Add(p *Pair, h Handler, fd int) error {
 	if err := l.start(); err != nil {
 		return err
@@ -303,7 +305,7 @@ func (l *Loop) Add(p *Pair, h Handler, fd int) error {
 	return nil
 }
 
-// start makes the set where there is none.
+// start creates the set if there is none.
 func (l *Loop) start() error {
 	if l.set == nil && l.failed == nil {
 		l.set, l.failed = epoll.OpenBatch(l.report)
@@ -312,13 +314,13 @@ func (l *Loop) start() error {
 	return l.failed
 }
 
-// newGeneration returns one that no socket has.
+// newGeneration returns a generation that no socket has.
 func (l *Loop) newGeneration() uint32 {
 	l.last = (l.last + 1) & (1<<31 - 1)
 	return l.last
 }
 
-// forget gives up the slot of a pair.
+// forget releases the slot of a pair.
 func (l *Loop) forget(p *Pair) {
 	l.slots[p.slot].pair = nil
 	if l.free = append(l.free, p.slot); len(l.free) == len(l.slots) && len(l.slots) > keepSlots {
@@ -336,7 +338,7 @@ func (p *Pair) control(op int, s *socketEnd, events uint32) error {
 	return watch(p.loop.set.FD, op, s.fd, &e)
 }
 
-// eventOf is how the poller tells of events of a socket.
+// eventOf returns the event by which the poller identifies a socket.
 func (p *Pair) eventOf(s *socketEnd, events uint32) unix.EpollEvent {
 	side := int32(0)
 	if s == &p.backend {
@@ -345,7 +347,7 @@ func (p *Pair) eventOf(s *socketEnd, events uint32) unix.EpollEvent {
 	return unix.EpollEvent{Events: events, Fd: p.slot, Pad: int32(p.loop.slots[p.slot].generations[side]<<1) | side}
 }
 
-// enter puts the pair into a list, and takes it out of the one that it is in.
+// enter moves the pair to a list.
 func (p *Pair) enter(list *pairs) {
 	if p.list != nil {
 		p.list.remove(p)
@@ -353,17 +355,18 @@ func (p *Pair) enter(list *pairs) {
 	list.add(p)
 }
 
-// Handler is who is told of the pair.
+// Handler returns the handler of the pair.
 func (p *Pair) Handler() Handler { return p.handler }
 
-// AwaitHello has the handler told of what the client sends first, which stays unread, until a moment of the coarse clock.
+// AwaitHello makes Handler.Hello be called with what the client sends first, which stays unread, until a time of the
+// coarse clock.
 func (p *Pair) AwaitHello(until int64) {
 	p.state, p.until = pairAwaiting, until
 	p.enter(&p.loop.hello)
 }
 
-// Dial begins to make the connection to the backend, which must be there at a moment of the coarse clock. Handler.Dialled follows, unless the error tells
-// that there will be none.
+// Dial begins the connection to the backend, which must be made by a time of the coarse clock. Handler.Dialled is
+// called afterwards, unless Dial returns an error.
 func (p *Pair) Dial(to netip.AddrPort, until int64) error {
 	p.state, p.until = pairDialling, until
 	p.enter(&p.loop.dialling)
@@ -372,7 +375,7 @@ func (p *Pair) Dial(to netip.AddrPort, until int64) error {
 		return err
 	}
 	p.backend.fd, p.backend.writable = fd, true
-	// What is known already of the socket of an earlier dial is not about this one.
+	// Pending events of the socket of an earlier dial must not apply to this one.
 	p.loop.slots[p.slot].generations[1] = p.loop.newGeneration()
 	if err := p.control(unix.EPOLL_CTL_ADD, &p.backend, ofOutput); err != nil {
 		p.closeBackend(false)
@@ -381,10 +384,10 @@ func (p *Pair) Dial(to netip.AddrPort, until int64) error {
 	return nil
 }
 
-// BackendAddr is the address by which the backend's socket is known to the backend.
+// BackendAddr returns the local address of the socket to the backend.
 func (p *Pair) BackendAddr() netip.AddrPort { return localAddr(p.backend.fd) }
 
-// ClientAddr is the address by which the client knows its end.
+// ClientAddr returns the local address of the client's socket.
 func (p *Pair) ClientAddr() netip.AddrPort { return localAddr(p.client.fd) }
 
 func (p *Pair) dialFailed(err error) {
@@ -392,7 +395,7 @@ func (p *Pair) dialFailed(err error) {
 	p.handler.Dialled(err)
 }
 
-// dialled begins to move bytes, unless the handler does not want that.
+// dialled begins to move bytes, unless the handler has ended the pair.
 func (p *Pair) dialled() {
 	if p.handler.Dialled(nil); p.state != pairDialling {
 		return
@@ -403,9 +406,9 @@ func (p *Pair) dialled() {
 	p.move(&p.toClient)
 }
 
-// GiveUp takes the client's socket out of the loop, for the caller, as if it had never been in it.
+// GiveUp removes the client's socket from the loop and returns it to the caller, as if it had never been in the loop.
 func (p *Pair) GiveUp() (fd int) {
-	// Its description may stay open by another descriptor.
+	// The file description may stay open through another descriptor.
 	_ = watch(p.loop.set.FD, unix.EPOLL_CTL_DEL, p.client.fd, nil)
 	fd = int(p.client.fd)
 	p.client.fd = -1
@@ -414,7 +417,7 @@ func (p *Pair) GiveUp() (fd int) {
 	return fd
 }
 
-// leave follows what the pair has done.
+// leave removes the pair, which has ended, from the loop.
 func (p *Pair) leave() {
 	p.state = pairEnded
 	if p.list != nil {
@@ -423,7 +426,8 @@ func (p *Pair) leave() {
 	p.loop.forget(p)
 }
 
-// Fail ends the pair; both ends see that what they were sent is not complete. It does nothing where it has ended already.
+// Fail ends the pair with a reset, so that both ends see that what they were sent is not complete. It does nothing if
+// the pair has ended already.
 func (p *Pair) Fail(side Side, err error) { p.fail(side, err) }
 
 func (p *Pair) fail(side Side, err error) { p.end(End{Failed: side, Err: err}) }
@@ -458,28 +462,29 @@ func (p *Pair) closeBackend(reset bool) {
 	p.backend = socketEnd{fd: -1, side: Backend}
 }
 
-// keepAlive has the system ask the backend from now on, when it is silent, whether it is still there. The client's socket has that from the one which has
-// accepted it.
+// keepAlive enables TCP keep-alive for the backend's socket. The client's socket has inherited it from the listening
+// socket.
 func (p *Pair) keepAlive() {
 	if p.keptAlive {
 		return
 	}
 	p.keptAlive = true
 	fd := p.backend.fd
-	// Without these a vanished backend is noticed later, nothing else.
+	// Without these, only the loss of the backend is detected later.
 	setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 30)
 	setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10)
 	setOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 6)
 	setOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// Used returns when bytes have last moved, by the coarse clock; false where no connection to a backend is there.
+// Used returns when bytes last moved, by the coarse clock. It returns false if there is no connection to a backend.
 func (p *Pair) Used() (ms int64, joined bool) { return p.moved, p.state == pairJoined }
 
-// Awaits returns until when the client's hello is awaited, by the coarse clock; false where it is not.
+// Awaits returns until when the client's hello is awaited, by the coarse clock. It returns false if it is not awaited.
 func (p *Pair) Awaits() (until int64, awaits bool) { return p.until, p.state == pairAwaiting }
 
-// Stuck returns since when an end has not taken what it was sent, by the coarse clock; false where both have.
+// Stuck returns since when an end has not taken what it was sent, by the coarse clock. It returns false if both ends
+// have taken everything.
 func (p *Pair) Stuck() (ms int64, stuck bool) {
 	for _, d := range [...]*flow{&p.toBackend, &p.toClient} {
 		if d.holds() && (!stuck || d.since < ms) {
@@ -489,7 +494,7 @@ func (p *Pair) Stuck() (ms int64, stuck bool) {
 	return ms, stuck
 }
 
-// Held is how many bytes the pair holds, or may hold.
+// Held returns an upper bound of the bytes that the pair holds.
 func (p *Pair) Held() (bytes int) {
 	for _, d := range [...]*flow{&p.toBackend, &p.toClient} {
 		if d.holds() {
@@ -499,7 +504,7 @@ func (p *Pair) Held() (bytes int) {
 	return bytes
 }
 
-// event takes up what the poller tells of a socket.
+// event handles the poller's events of a socket.
 func (p *Pair) event(s *socketEnd, events uint32) {
 	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.readable = true
@@ -525,11 +530,11 @@ func (p *Pair) event(s *socketEnd, events uint32) {
 			p.dialled()
 		}
 	case pairJoined:
-		if s.ended && events&unix.EPOLLERR != 0 { // nothing is read there any more that would tell
+		if s.ended && events&unix.EPOLLERR != 0 { // nothing is read there any more that would return the error
 			p.fail(s.side, socketError(s))
 			return
 		}
-		in, out := &p.toBackend, &p.toClient // from s, and to it
+		in, out := &p.toBackend, &p.toClient // from s, and to s
 		if s == &p.backend {
 			in, out = out, in
 		}
@@ -540,7 +545,7 @@ func (p *Pair) event(s *socketEnd, events uint32) {
 	}
 }
 
-// socketError takes the error of a socket that has one, or was reset.
+// socketError returns and clears the error of a socket that has one, or was reset.
 func socketError(s *socketEnd) error {
 	if v, err := unix.GetsockoptInt(int(s.fd), unix.SOL_SOCKET, unix.SO_ERROR); err == nil && v != 0 {
 		return syscall.Errno(v)
@@ -548,7 +553,7 @@ func socketError(s *socketEnd) error {
 	return syscall.ECONNRESET
 }
 
-// peek shows the handler what the client has sent, and leaves it there.
+// peek passes what the client has sent to the handler without consuming it.
 func (p *Pair) peek() {
 	n, errno := receive(p.client.fd, p.loop.input, unix.MSG_PEEK)
 	switch {
@@ -558,7 +563,7 @@ func (p *Pair) peek() {
 	case n == 0:
 		p.fail(Client, io.EOF)
 	default:
-		last := p.client.closing // a client that has sent its last sends no more of its hello
+		last := p.client.closing // a client that has ended its stream sends no more of its hello
 		if p.handler.Hello(p.loop.input[:n]); last && p.state == pairAwaiting {
 			p.fail(Client, io.ErrUnexpectedEOF)
 		}
@@ -573,7 +578,7 @@ func (p *Pair) ends(d *flow) (from, to *socketEnd) {
 	return &p.backend, &p.client
 }
 
-// move moves what has come in a direction, as far as its sink takes it.
+// move moves what has arrived in a direction, as far as its sink takes it.
 func (p *Pair) move(d *flow) {
 	if p.state != pairJoined {
 		return
@@ -596,7 +601,7 @@ func (p *Pair) move(d *flow) {
 	}
 }
 
-// take reads once, and sends that on. False is that the pair has ended.
+// take reads once and sends the data on. It returns false if the pair has ended.
 func (p *Pair) take(d *flow, from, to *socketEnd) bool {
 	if d.much {
 		if done, ok := p.splice(d, from, to); done {
@@ -623,7 +628,7 @@ func (p *Pair) take(d *flow, from, to *socketEnd) bool {
 	return p.send(d, to, b[:n])
 }
 
-// splice moves what has come without copying it. done is false where nothing was moved, and a read tells why.
+// splice moves what has arrived without copying it. done is false if nothing was moved, and a read must find out why.
 func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
 	pipe := splice.Take()
 	if pipe == nil {
@@ -635,7 +640,7 @@ func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
 		splice.Give(pipe)
 		from.readable, d.much = false, false
 		return true, true
-	case errno == unix.EAGAIN: // or there is urgent data, which a read steps over
+	case errno == unix.EAGAIN: // or there is urgent data, which a read skips
 		splice.Give(pipe)
 		d.much = false
 		return false, true
@@ -655,12 +660,13 @@ func (p *Pair) splice(d *flow, from, to *socketEnd) (done, ok bool) {
 	return true, p.state == pairJoined
 }
 
-// finish passes on that a source has sent its last, and ends the pair where the other one has, too. False is that it has ended. Neither direction holds anything
-// from its finish on, since nothing is read before the sink has taken what is held, nor after the last.
+// finish passes on the end of a source's stream, and ends the pair if the other side has ended too. It returns false if
+// the pair has ended. Afterwards neither direction holds data for that sink, since nothing is read before the sink has
+// taken what is held, nor after the end.
 func (p *Pair) finish(from, to *socketEnd) bool {
 	from.ended = true
 	if to.ended {
-		p.end(End{}) // the close tells the sink as well
+		p.end(End{}) // closing the socket also ends the stream to the sink
 		return false
 	}
 	if err := closeWrite(to.fd); err != nil {
@@ -671,7 +677,7 @@ func (p *Pair) finish(from, to *socketEnd) bool {
 	return true
 }
 
-// touch notes that bytes have moved.
+// touch records that bytes have moved.
 func (p *Pair) touch() {
 	now := p.loop.options.Now()
 	if l := p.list; l == &p.loop.resting || l == &p.loop.active && p.moved != now {
@@ -680,7 +686,7 @@ func (p *Pair) touch() {
 	p.moved = now
 }
 
-// send sends what was read; what the sink does not take is held. False is that the pair has ended.
+// send sends what was read, and holds what the sink does not take. It returns false if the pair has ended.
 func (p *Pair) send(d *flow, to *socketEnd, b []byte) bool {
 	n, errno := transmit(to.fd, b)
 	d.sent += int64(n)
@@ -697,10 +703,10 @@ func (p *Pair) send(d *flow, to *socketEnd, b []byte) bool {
 	return p.block(to)
 }
 
-// holds reports whether there is something that the sink has not taken.
+// holds reports whether there is data that the sink has not taken.
 func (d *flow) holds() bool { return d.held != nil || d.pipe != nil }
 
-// drop gives up what the sink has not taken.
+// drop discards what the sink has not taken.
 func (d *flow) drop() {
 	if d.held != nil {
 		buffer.Give(d.held)
@@ -711,7 +717,7 @@ func (d *flow) drop() {
 	d.held, d.pipe = nil, nil
 }
 
-// block has the poller tell when a sink takes more. False is that the pair has ended.
+// block makes the poller report when a sink takes more. It returns false if the pair has ended.
 func (p *Pair) block(to *socketEnd) bool {
 	if p.list != &p.loop.stuck {
 		p.enter(&p.loop.stuck)
@@ -719,7 +725,7 @@ func (p *Pair) block(to *socketEnd) bool {
 	if to.writable {
 		return true
 	}
-	// Where there is room by now the poller tells so at once.
+	// If there is room by now, the poller reports it at once.
 	if err := p.control(unix.EPOLL_CTL_MOD, to, ofOutput); err != nil {
 		p.fail(Neither, err)
 		return false
@@ -728,7 +734,7 @@ func (p *Pair) block(to *socketEnd) bool {
 	return true
 }
 
-// flush sends what is held, and reports whether the sink has taken it all.
+// flush sends what is held, and reports whether the sink has taken all of it.
 func (p *Pair) flush(d *flow, to *socketEnd) bool {
 	errno := syscall.Errno(0)
 	if d.pipe != nil {

@@ -9,31 +9,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
-// relay is how a direction between two sockets moves messages: inside one RawConn.Read, in which the poller stays armed. A read that has
-// left nothing is not followed by one that finds nothing, which with its system call, its wait and what net.Conn does around it is a
-// third of what a message costs. Two things could then stay unnoticed. Bytes that a read has left though there was room, as it does before urgent
-// data: the kernel tells of them with TCP_INQ. And the end of the stream, which may have come together with the last bytes: HangUps tells of it.
+// relay moves the messages of a direction between two sockets within one RawConn.Read, during which the poller stays
+// armed. A read that has taken everything is not followed by one that finds nothing, which with its system call, its
+// wait and the overhead of net.Conn is a third of the cost of a message. Two things could then go unnoticed: bytes that
+// a read has left although there was room, as before urgent data, which the kernel reports with TCP_INQ; and the end of
+// the stream, which may have arrived together with the last bytes, and which HangUps reports.
 type relay struct {
-	in, out syscall.RawConn // nil where the system does not do what a relay needs
+	in, out syscall.RawConn // nil if the system does not support what a relay needs
 
 	step    func(fd uintptr) bool
 	put     func(fd uintptr)
 	msg     unix.Msghdr
 	iov     unix.Iovec
-	control struct { // what a read tells beside the bytes
+	control struct { // control data of a read
 		head unix.Cmsghdr
 		left int32
 		_    int32
 	}
 
-	// The outcome of messages.
-	empty bool   // a read has found nothing, so that the poller tells of all that comes from then on
+	// The results of messages.
+	empty bool   // a read has found nothing, so the poller reports everything that arrives from then on
 	rest  []byte // what the sink has not taken at once
-	n     int    // the size of a part that was large
+	n     int    // the size of a large part
 	errno syscall.Errno
 }
 
-// startRelay makes d ready to relay, with its second message; false is that it cannot.
+// startRelay prepares d to relay, with its second message. It returns false if that is not possible.
 func (t *Tunnel) startRelay(d *direction) bool {
 	if d.relay == nil && t.HangUps != nil {
 		d.relay = &relay{}
@@ -42,7 +43,7 @@ func (t *Tunnel) startRelay(d *direction) bool {
 	return d.relay != nil && d.relay.in != nil
 }
 
-// prepare leaves in at nil where the system refuses what a relay needs.
+// prepare leaves in nil if the system does not support what a relay needs.
 func (t *Tunnel) prepare(d *direction) {
 	r, in, out := d.relay, socketOf(d.from), socketOf(d.to)
 	if !countsUnread(in) || t.HangUps.watch(t, d) != nil {
@@ -56,7 +57,8 @@ func (t *Tunnel) prepare(d *direction) {
 	r.msg.Control = (*byte)(unsafe.Pointer(&r.control))
 }
 
-// countsUnread has the kernel tell with each read how many bytes it has left; false is that it does not.
+// countsUnread makes the kernel report with each read how many bytes it has left. It returns false if the kernel does
+// not support that.
 func countsUnread(socket syscall.RawConn) (yes bool) {
 	err := socket.Control(func(fd uintptr) {
 		yes = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_INQ, 1) == nil
@@ -64,15 +66,16 @@ func countsUnread(socket syscall.RawConn) (yes bool) {
 	return err == nil && yes
 }
 
-// forget has HangUps tell nothing of d any more.
+// forget ends the notifications of d by HangUps.
 func (t *Tunnel) forget(d *direction) {
 	if d.id != 0 {
 		t.HangUps.forget(d)
 	}
 }
 
-// messages moves what comes as long as it comes in small parts; the size of a large one is returned. What ends the stream is left to the next read,
-// but for an error that this one took. False is that the direction has failed.
+// messages moves what arrives as long as it arrives in small parts. It returns the size of a large part. The end of the
+// stream is left to the next read, except for an error that this read returned. ok is false if the direction has
+// failed.
 func (t *Tunnel) messages(d *direction) (n int, ok bool) {
 	if !t.startRelay(d) {
 		return 0, true
@@ -99,7 +102,7 @@ func (t *Tunnel) messages(d *direction) (n int, ok bool) {
 	return r.n, true
 }
 
-// relayStep moves what has come; false waits for more.
+// relayStep moves what has arrived. It returns false to wait for more.
 func (t *Tunnel) relayStep(d *direction, fd uintptr) bool {
 	r := d.relay
 	for {
@@ -116,13 +119,13 @@ func (t *Tunnel) relayStep(d *direction, fd uintptr) bool {
 		}
 		r.rest = b[:n]
 		d.sending.Store(true)
-		_ = r.out.Control(r.put) // what it does not take, be it for an error, is written once more
+		_ = r.out.Control(r.put) // what the socket does not take, even because of an error, is written again
 		d.sent.Add(int64(n - len(r.rest)))
 		if len(r.rest) > 0 {
 			return true
 		}
 		d.sending.Store(false)
-		r.rest = nil // which would keep the buffer's memory
+		r.rest = nil // it would keep the buffer's memory alive
 		t.Moved(d.sink, false)
 		if n >= splice.Worth {
 			r.n = n
@@ -135,7 +138,7 @@ func (t *Tunnel) relayStep(d *direction, fd uintptr) bool {
 	}
 }
 
-// receive reads without waiting. more tells that bytes were left, or the end of the stream.
+// receive reads without waiting. more means that bytes, or the end of the stream, are left.
 func (r *relay) receive(fd uintptr, into []byte) (n int, more bool, errno syscall.Errno) {
 	r.iov.Base = unsafe.SliceData(into)
 	r.iov.SetLen(len(into))
@@ -154,7 +157,8 @@ func (r *relay) receive(fd uintptr, into []byte) (n int, more bool, errno syscal
 	}
 }
 
-// left is how many bytes the last read has left by what the kernel says: 1 where it says nothing, so that they are read for.
+// left returns how many bytes the last read has left, as the kernel reports it, or 1 if the kernel reports nothing, so
+// that another read is made.
 func (r *relay) left() int32 {
 	c := &r.control
 	if r.msg.Controllen < unix.SizeofCmsghdr+4 || c.head.Level != unix.IPPROTO_TCP || c.head.Type != unix.TCP_CM_INQ {
@@ -163,7 +167,7 @@ func (r *relay) left() int32 {
 	return c.left
 }
 
-// send writes what the socket takes at once.
+// send writes what the socket takes at once, and returns the number of bytes.
 func send(fd uintptr, b []byte) int {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)

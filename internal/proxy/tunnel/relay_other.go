@@ -2,7 +2,7 @@
 
 package tunnel
 
-// suspends: HangUps cannot watch tunnels that are suspended.
+// suspends reports that HangUps can watch suspended tunnels.
 const suspends = false
 
 // HangUps has nothing to do on this system.

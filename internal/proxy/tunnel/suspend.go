@@ -5,44 +5,46 @@ import (
 	"time"
 )
 
-// A tunnel through which nothing moves can give up its goroutines, whose stacks are most of what it costs. Both directions must agree that nothing is on its
-// way: each comes out of its wait and says whether it found anything, and waits for the other to say so, which takes no longer than that one's wake-up.
-// From then on the sockets are watched by HangUps, until something comes from either.
+// A tunnel through which nothing moves can release its goroutines, whose stacks are most of its memory. Both directions
+// must agree that no data is in transit: each is woken from its wait, reports whether it has found data, and waits for
+// the other's report, which takes no longer than waking it. From then on HangUps watches the sockets, until something
+// arrives on either.
 
-// wait is what a direction between two sockets waits in.
+// wait is the state of a direction between two sockets for ending its wait.
 type wait struct {
 	mu      sync.Mutex
 	waiting bool // guarded by mu
-	// woken: the read deadline is over, for no other reason than to end the wait. Guarded by mu.
+	// woken means that the read deadline was moved only to end the wait. Guarded by mu.
 	woken bool
-	// asked: who leaves the wait says at the tunnel's barrier whether it found anything. Guarded by mu.
+	// asked means that the direction must report at the tunnel's barrier, after its wait, whether it has found data.
+	// Guarded by mu.
 	asked bool
 }
 
-// barrier is where both directions of a tunnel say whether they have anything to do, and wait until both have.
+// barrier is where both directions of a tunnel report whether they have anything to do, and wait for each other.
 type barrier struct {
 	arrived int
 	busy    bool
 	passed  chan struct{} // closed when busy is final
 }
 
-// longAgo as a deadline interrupts a blocked read.
+// longAgo is a deadline that interrupts a blocked read.
 var longAgo = time.Unix(1, 0)
 
-// begin lets hungUp and Suspend end what follows, until leave.
+// begin allows hungUp and Suspend to end the following wait, until leave.
 func (w *wait) begin() {
 	w.mu.Lock()
 	w.waiting = true
 	w.mu.Unlock()
 }
 
-// wakeUp ends the wait; mu is held.
+// wakeUp ends the wait. mu must be held.
 func (d *direction) wakeUp() {
 	d.woken = true
-	d.from.(Socket).SetReadDeadline(longAgo) //nolint:errcheck // a socket that is closed has woken who waits
+	d.from.(Socket).SetReadDeadline(longAgo) //nolint:errcheck // closing a socket wakes the waiting goroutine too
 }
 
-// hungUp ends a wait, if one is under way; it may be called at any time.
+// hungUp ends the wait, if there is one. It may be called at any time.
 func (d *direction) hungUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,8 +53,8 @@ func (d *direction) hungUp() {
 	}
 }
 
-// leave follows a wait; nothing says that it ended by a deadline and brought no bytes. It reports whether it did so because it was woken. The deadline of
-// Interrupt stays.
+// leave must be called after a wait. nothing means that the wait ended by a deadline and returned no bytes. It reports
+// whether that was because the direction was woken. The deadline of Interrupt is kept.
 func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 	d.mu.Lock()
 	woken, asked := d.woken, d.asked
@@ -62,7 +64,7 @@ func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 		return false
 	}
 	d.from.(Socket).SetReadDeadline(time.Time{}) //nolint:errcheck // as in wakeUp
-	if t.interrupted.Load() {                    // maybe before the deadline was cleared
+	if t.interrupted.Load() {                    // perhaps before the deadline was cleared
 		d.from.Interrupt()
 	}
 	if asked {
@@ -71,8 +73,8 @@ func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 	return nothing
 }
 
-// Suspend has Run return with Suspended set, soon, if nothing is on its way and both ends are sockets whose streams have not ended; else it does nothing. It
-// may be called by any goroutine, at any time.
+// Suspend makes Run return soon with Suspended set, if no data is in transit and both ends are sockets whose streams
+// have not ended. Otherwise it does nothing. It may be called by any goroutine, at any time.
 func (t *Tunnel) Suspend() {
 	if !t.Suspends || !suspends || t.HangUps == nil {
 		return
@@ -97,7 +99,8 @@ func (t *Tunnel) Suspend() {
 	}
 }
 
-// agree waits until both directions have arrived at the barrier, and reports whether the tunnel is suspended, since neither is busy.
+// agree waits until both directions have arrived at the barrier, and reports whether the tunnel is suspended because
+// neither is busy.
 func (t *Tunnel) agree(busy bool) (suspended bool) {
 	t.mu.Lock()
 	b := t.barrier
@@ -116,7 +119,7 @@ func (t *Tunnel) agree(busy bool) (suspended bool) {
 	return !b.busy
 }
 
-// cancelBarrier is for a direction that will not arrive; mu is held.
+// cancelBarrier is called for a direction that will not arrive. mu must be held.
 func (t *Tunnel) cancelBarrier() {
 	if b := t.barrier; b != nil {
 		b.busy, t.barrier = true, nil
@@ -124,8 +127,9 @@ func (t *Tunnel) cancelBarrier() {
 	}
 }
 
-// Await has wake called, once, when a suspended tunnel is to go on by Run, and reports true; or false where it is to at once. wake must not block. From
-// then on the tunnel belongs to who is woken, but for Interrupt, which wakes too.
+// Await arranges that wake is called once when a suspended tunnel is to continue with Run, and returns true; or it
+// returns false if the tunnel is to continue at once. wake must not block. After that, only Interrupt, which wakes too,
+// may be called until wake is called.
 func (t *Tunnel) Await(wake func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +140,7 @@ func (t *Tunnel) Await(wake func()) bool {
 	return true
 }
 
-// resume wakes who awaits the tunnel, if anybody does.
+// resume calls wake if the tunnel is awaited, and reports whether it was.
 func (t *Tunnel) resume() (awaited bool) {
 	t.mu.Lock()
 	wake := t.wake

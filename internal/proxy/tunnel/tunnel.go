@@ -1,7 +1,8 @@
-// Package tunnel moves bytes between a client and a backend in both directions, when what they say to each other is not the gateway's
-// business any more: after an Upgrade of HTTP/1.1 or an extended CONNECT of HTTP/2, and for TCP. It exists so that there is one pump, whatever both ends are.
+// Package tunnel moves bytes between a client and a backend in both directions, once the gateway does not process their
+// protocol any more: after an HTTP/1.1 Upgrade or an extended CONNECT of HTTP/2, and for TCP. It exists so that there
+// is one implementation, whatever the two ends are.
 //
-// It knows of bytes and sockets only. It must never import a package that knows of protocols, nor one that owns connections.
+// It only knows bytes and sockets. It must never import a package that knows protocols, nor one that owns connections.
 package tunnel
 
 import (
@@ -17,44 +18,45 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
-// Duplex is one end of a tunnel. One goroutine reads while another writes; Interrupt may be called by any. These are the methods that a
-// connection over TLS, one in cleartext and a stream have in common, and none can be missed.
+// Duplex is one end of a tunnel. One goroutine reads while another one writes; Interrupt may be called by any. These
+// are the methods that a TLS connection, a connection without TLS and a stream have in common; all are needed.
 type Duplex interface {
-	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more, unless
-	// WasReset.
+	// ReadInto waits for bytes and reads them into b, from which it holds no memory while it waits. io.EOF means that
+	// the peer sends no more, unless WasReset returns true.
 	ReadInto(b Buffer) (int, error)
-	// WasReset reports, after io.EOF, whether the peer has broken off, and a write or a splice has taken that error.
+	// WasReset reports, after io.EOF, whether the peer has reset the stream, and a write or a splice has returned that
+	// error.
 	WasReset() bool
 	Write(b []byte) (int, error)
-	// CloseWrite tells the peer that nothing more comes. It may wait for the peer to take what it was sent.
+	// CloseWrite ends the stream to the peer. It may wait for the peer to take what it was sent.
 	CloseWrite() error
-	// Interrupt makes calls fail with os.ErrDeadlineExceeded, those under way and later ones.
+	// Interrupt makes current and later calls fail with os.ErrDeadlineExceeded.
 	Interrupt()
 }
 
-// Buffer is memory to read to. It is taken when something is there to be read.
+// Buffer is memory to read into. It is taken when there is something to read.
 type Buffer interface {
-	Take() []byte // the same until Give
+	Take() []byte // the same memory until Give
 	Give()
 }
 
-// Socket is a Duplex whose bytes are those of a socket. What it has read before must fit into the Buffer of the first ReadInto, since what follows that may be taken
-// from the socket directly.
+// Socket is a Duplex whose bytes are those of a socket. What it has read before must fit into the Buffer of the first
+// ReadInto, since the bytes after that may be read directly from the socket.
 type Socket interface {
-	// Raw is the socket; nil where it must not be read from or written to directly.
+	// Raw returns the socket; nil if it must not be read from or written to directly.
 	Raw() syscall.RawConn
 	SetReadDeadline(t time.Time) error
 }
 
-// Tunnel is two ends that are to be joined. Its fields are set before Run.
+// Tunnel is two ends that are to be joined. Its fields must be set before Run.
 type Tunnel struct {
 	Client, Backend Duplex
-	// Moved is called when bytes, or the end of the stream, have moved: have come for an end, and are being written to it from now on, or were written.
-	// It is called by two goroutines, one for each end.
+	// Moved is called when bytes, or the end of a stream, have moved: either they have arrived for an end and are now
+	// being written to it (writing), or they have been written. It is called by two goroutines, one for each end.
 	Moved func(to Side, writing bool)
-	// Panicked is told of a panic of the goroutine that Run starts, by the deferred function.
+	// Panicked is called by the deferred function after a panic of the goroutine that Run starts.
 	Panicked func(v any)
-	// HangUps spares system calls where both ends are sockets; it may be nil.
+	// HangUps saves system calls if both ends are sockets. It may be nil.
 	HangUps *HangUps
 	// Suspends allows Run to return with End.Suspended.
 	Suspends bool
@@ -64,12 +66,12 @@ type Tunnel struct {
 	interrupted         atomic.Bool
 
 	mu      sync.Mutex
-	end     End      // but for the counts
-	barrier *barrier // nil while nobody wants the tunnel to be suspended
-	wake    func()   // of Await; nil while the tunnel is not awaited
+	end     End      // except for the counts
+	barrier *barrier // nil unless the tunnel is to be suspended
+	wake    func()   // set by Await; nil while the tunnel is not awaited
 }
 
-// Side is one of both ends.
+// Side is one of the two ends.
 type Side uint8
 
 // The sides.
@@ -81,16 +83,17 @@ const (
 
 // End is how a tunnel has ended.
 type End struct {
-	// Failed is the end that failed first; Neither is that both have sent all that they wanted.
+	// Failed is the end that failed first; Neither if both have ended their streams normally.
 	Failed Side
 	Err    error
 	// ToBackend and ToClient are how many bytes were sent.
 	ToBackend, ToClient int64
-	// Suspended: the tunnel has not ended, and the above is not known. What follows is Await, and then Run again.
+	// Suspended means that the tunnel has not ended, and that the fields above are not valid. Await, and then Run
+	// again, must be called.
 	Suspended bool
 }
 
-// Interrupt ends the tunnel. It may be called by any goroutine from the beginning of Run until its end, and while the tunnel is suspended.
+// Interrupt ends the tunnel. It may be called by any goroutine while Run is running, and while the tunnel is suspended.
 func (t *Tunnel) Interrupt() {
 	t.interrupted.Store(true) // before the deadlines, see leave
 	t.Client.Interrupt()
@@ -100,8 +103,8 @@ func (t *Tunnel) Interrupt() {
 
 var errPanicked = errors.New("tunnel: a panic")
 
-// Run moves bytes until both ends have sent their last, or one has failed, or the tunnel is suspended. An end that sends no more may still receive. Of what
-// has failed the other end is not told: closing it is the caller's.
+// Run moves bytes until both ends have ended their streams, one has failed, or the tunnel is suspended. An end that
+// sends no more may still receive. The other end is not notified of a failure: the caller must close it.
 func (t *Tunnel) Run() End {
 	if !t.begun {
 		t.begun = true
@@ -125,7 +128,7 @@ func (t *Tunnel) Run() End {
 		defer func() { <-done }()
 		finished := false
 		defer func() {
-			if !finished { // a panic passes through
+			if !finished { // it panics
 				t.fail(Neither, errPanicked)
 			}
 		}()
@@ -161,16 +164,17 @@ type direction struct {
 	reader       splice.Reader
 	writer       splice.Writer
 	spliced      bool // both ends are sockets
-	// sending: a write or splice to the sink is under way, or the last one has failed. It may take the error by which the sink's peer breaks off, and the
-	// other direction then reads the end of the stream in its place.
+	// sending means that a write or splice to the sink is in progress, or that the last one has failed. It may take the
+	// error by which the sink's peer resets the connection; the other direction then reads the end of the stream
+	// instead.
 	sending      atomic.Bool
 	failedToFill bool        // a splice from the source has failed, and may have taken that error
-	ended        atomic.Bool // the source has sent its last
-	first        bool        // the first small part has passed
-	relay        *relay      // nil before the second
+	ended        atomic.Bool // the source has ended its stream
+	first        bool        // the first small part was passed
+	relay        *relay      // nil before the second part
 	rests        bool        // it has stopped because the tunnel is suspended
 
-	id uint64 // of the entry in HangUps; 0 before there is one
+	id uint64 // of its entry in HangUps; 0 if there is none
 	wait
 }
 
@@ -194,7 +198,7 @@ func (t *Tunnel) run(d *direction) {
 	d.rests = false
 	defer func() {
 		if d.rests {
-			d.relay = nil // more than the rest of what a tunnel holds
+			d.relay = nil // it is larger than the rest of a tunnel's memory
 		} else {
 			t.forget(d)
 		}
@@ -213,7 +217,7 @@ func (t *Tunnel) run(d *direction) {
 		case err == io.EOF:
 			d.ended.Store(true)
 			if d.spliced && t.opposite(d).ended.Load() {
-				return // the caller's close tells the sink as well, and costs no system call more
+				return // the caller's close also ends the stream to the sink, without another system call
 			}
 			t.Moved(d.sink, true)
 			if err := d.to.CloseWrite(); err != nil {
@@ -229,7 +233,7 @@ func (t *Tunnel) run(d *direction) {
 	}
 }
 
-// opposite is the other direction.
+// opposite returns the other direction.
 func (t *Tunnel) opposite(d *direction) *direction {
 	if d == &t.toBackend {
 		return &t.toClient
@@ -237,13 +241,13 @@ func (t *Tunnel) opposite(d *direction) *direction {
 	return &t.toBackend
 }
 
-// mayBeReset reports, of a direction whose source has ended its stream, whether that may have been by a reset. Between two sockets it is known to be in order
-// where nothing else could have taken the error.
+// mayBeReset reports whether the end of a source's stream may have been a reset. Between two sockets it is known to be
+// a normal end if nothing else could have taken the error.
 func (t *Tunnel) mayBeReset(d *direction) bool {
 	return !d.spliced || d.failedToFill || t.opposite(d).sending.Load()
 }
 
-// read waits for bytes. woken is that the wait was ended before any came, for no reason of the connection's.
+// read waits for bytes. woken means that the wait was ended before any arrived, for no reason of the connection's.
 func (t *Tunnel) read(d *direction) (n int, woken bool, err error) {
 	if !d.spliced {
 		n, err = d.from.ReadInto(&d.buf)
@@ -255,8 +259,8 @@ func (t *Tunnel) read(d *direction) (n int, woken bool, err error) {
 	return n, woken, err
 }
 
-// pass writes n bytes that were read, and, unless they were the last, what follows them as far as sockets allow a cheaper way than to read and to
-// write. False is that the tunnel has failed.
+// pass writes n bytes that were read and, if more may follow, moves the following ones as long as that is cheaper with
+// relay or splice than with reads and writes. It returns false if the tunnel has failed.
 func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 	ok = t.write(d, d.buf.Take()[:n])
 	d.buf.Give()
@@ -264,7 +268,7 @@ func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 		return ok
 	}
 	if n < splice.Worth {
-		if !d.first { // a question or an answer is often all: a relay would cost more to set up than it saves
+		if !d.first { // often there is only one request and one response: setting up a relay would cost more than it saves
 			d.first = true
 			return true
 		}
@@ -282,7 +286,7 @@ func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 	return true
 }
 
-// write writes all of b; false is that the tunnel has failed.
+// write writes all of b. It returns false if the tunnel has failed.
 func (t *Tunnel) write(d *direction, b []byte) bool {
 	t.Moved(d.sink, true)
 	d.sending.Store(true)
@@ -297,7 +301,8 @@ func (t *Tunnel) write(d *direction, b []byte) bool {
 	return true
 }
 
-// splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source is that of the next read.
+// splice moves what has arrived without copying it, as long as much arrives. It returns the sink's error; the source's
+// error is returned by the next read.
 func (t *Tunnel) splice(d *direction) error {
 	p := splice.Take()
 	if p == nil {

@@ -1,9 +1,9 @@
-// Package encode writes header and trailer sections as HEADERS and CONTINUATION frames (RFC 9113 section 4.3, RFC 7541).
-// It exists so that what leaves the proxy by HTTP/2 is written in one place, whatever the role.
+// Package encode writes header and trailer sections as HEADERS and CONTINUATION frames (RFC 9113 section 4.3, RFC
+// 7541). It exists so that everything that the proxy sends over HTTP/2 is written in one place, whatever the role.
 //
-// Field sections are encoded without a dynamic table: most of what they say differs each time, a
-// table would be memory of every connection, and so a stream encodes its own without regard to
-// others. The peer is told so by a table size of 0 before the first.
+// Field sections are encoded without a dynamic table: most values differ each time, a table would take memory for every
+// connection, and without one each stream can encode its section independently. The peer is told so by a table size of
+// 0 before the first section.
 //
 // It is pure and imports proxy/message, its neighbours frame and head, and strconv, never a connection.
 package encode
@@ -43,7 +43,8 @@ const (
 	nameContentLength = 28
 	nameExpect        = 35
 	indexed           = 0x80
-	// literal begins a field that nobody on the way is to keep in a table. An intermediary must not say otherwise of one that it got so (RFC 7541 section 6.2.3), and which
+	// literal begins a never-indexed field, which no hop may store in a table. An intermediary must not change that for
+	// a field that it received as such (RFC 7541 section 6.2.3), and which fields those were is not known here.
 	// ones those were is not known here.
 	literal      = 0x10
 	maxKnownName = 27 // bytes of the longest of staticNames
@@ -88,8 +89,8 @@ func appendLength(dst []byte, n int64) []byte {
 	return dst
 }
 
-// appendField appends a field line; its name gets lower case. Fields that HTTP/2 has no
-// place for (RFC 9113 section 8.2.2) are left out, and of requests those which Request stands for.
+// appendField appends a field line, with its name in lower case. It omits fields that HTTP/2 does not allow (RFC 9113
+// section 8.2.2), and for requests those that Request replaces.
 func appendField(dst []byte, f *message.Field, request bool) []byte {
 	if len(f.Name) <= maxKnownName {
 		var small [maxKnownName]byte
@@ -124,8 +125,8 @@ func appendFields(dst []byte, fields *message.Fields, request bool) []byte {
 	return dst
 }
 
-// AppendSection appends the frames of a response's header section; without a status, of a trailer section. A
-// length of 0 or more is Content-Length. first reports that the peer may not know yet that there is no table.
+// AppendSection appends the frames of a response's header section or, if status is 0, of a trailer section. A length of
+// 0 or more is sent as Content-Length. first means that the peer may not know yet that there is no dynamic table.
 func AppendSection(dst []byte, stream uint32, status int, fields *message.Fields, length int64, end, first bool) []byte {
 	start := len(dst)
 	dst = begin(dst, first)
@@ -139,17 +140,17 @@ func AppendSection(dst []byte, stream uint32, status int, fields *message.Fields
 	return finish(dst, start, stream, end)
 }
 
-// Request is the head of a request. Connection-specific fields, TE, Host, Content-Length and Expect are left out of
-// its Header; Host is sent as :authority unless it is empty.
+// Request is the head of a request. Connection-specific fields, TE, Host, Content-Length and Expect in its Header are
+// omitted. Host is sent as :authority unless it is empty.
 type Request struct {
 	*message.Request
 	Scheme         string // "http" or "https"
-	Length         int64  // is sent as Content-Length, unless it is -1
+	Length         int64  // sent as Content-Length unless it is -1
 	TETrailers     bool   // send TE: trailers
 	ExpectContinue bool   // send Expect: 100-continue
 }
 
-// AppendRequest appends the frames of a request's header section. Host is left out where it is empty.
+// AppendRequest appends the frames of a request's header section. An empty Host is omitted.
 func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byte {
 	start := len(dst)
 	dst = begin(dst, first)
@@ -161,7 +162,7 @@ func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byt
 	default:
 		dst = appendNamed(dst, nameMethod, r.Method)
 	}
-	connect := len(r.Path) == 0 // which has neither :scheme nor :path (RFC 9113 section 8.5)
+	connect := len(r.Path) == 0 // CONNECT has neither :scheme nor :path (RFC 9113 section 8.5)
 	switch {
 	case connect:
 	case r.Scheme == "http":
@@ -191,7 +192,8 @@ func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byt
 	return finish(dst, start, stream, end)
 }
 
-// ListSize is the size of the section that AppendRequest appends, as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC 9113 section 6.5.2).
+// ListSize returns the size of the section that AppendRequest appends, as SETTINGS_MAX_HEADER_LIST_SIZE counts it (RFC
+// 9113 section 6.5.2).
 func ListSize(r *Request) (size int64) {
 	add := func(name, value int) { size += int64(name+value) + perField }
 	add(len(":method"), len(r.Method))
@@ -224,18 +226,19 @@ func ListSize(r *Request) (size int64) {
 	return size
 }
 
-// MostOverhead is by how much ListSize may be larger than what AppendRequest has appended: each field counts perField more, and its name where that is in the static table.
+// MostOverhead returns by how much ListSize may exceed the bytes that AppendRequest has appended: each field counts
+// perField more, and its name if that is in the static table.
 func MostOverhead(r *Request) int64 {
 	return int64(r.Header.Len()+ownFields) * (perField + maxKnownName)
 }
 
-// ownFields is how many fields a section has at most that are not in the request's Header.
+// ownFields is the largest number of fields in a section that are not in the request's Header.
 const ownFields = 8
 
-// perField is what a field counts beside its name and value.
+// perField is what a field counts in addition to its name and value.
 const perField = 32
 
-// leftOut reports whether requests are sent without fields of the name.
+// leftOut reports whether requests are sent without fields of that name.
 func leftOut(name []byte) bool {
 	if len(name) > maxKnownName {
 		return false
@@ -258,7 +261,7 @@ func appendPath(dst []byte, r *message.Request) []byte {
 	return append(dst, r.Query...)
 }
 
-// begin leaves room for a frame header.
+// begin appends room for a frame header.
 func begin(dst []byte, first bool) []byte {
 	var room [frame.HeaderLen]byte
 	dst = append(dst, room[:]...)
@@ -268,7 +271,7 @@ func begin(dst []byte, first bool) []byte {
 	return dst
 }
 
-// finish makes frames of the field block behind dst[start:].
+// finish turns the field block after dst[start:] into frames.
 func finish(dst []byte, start int, stream uint32, end bool) []byte {
 	var flags uint8
 	if end {
@@ -282,7 +285,7 @@ func finish(dst []byte, start int, stream uint32, end bool) []byte {
 	return dst
 }
 
-// split turns what is too long for one frame into HEADERS and CONTINUATION.
+// split divides a block that is too long for one frame into HEADERS and CONTINUATION.
 func split(dst []byte, start int, stream uint32, flags uint8) []byte {
 	block := append([]byte(nil), dst[start+frame.HeaderLen:]...)
 	dst = dst[:start]

@@ -1,6 +1,6 @@
-// Package frame is the form of HTTP/2 frames (RFC 9113 sections 4 and 6): their header, their names and numbers,
-// and how those are written that have a form of their own. It exists so that connections deal with
-// what frames mean only.
+// Package frame implements the format of HTTP/2 frames (RFC 9113 sections 4 and 6): their header, their names and
+// numbers, and the writing of those with a payload format. It exists so that connections only deal with the meaning of
+// frames.
 //
 // It is pure and imports the standard library's encoding/binary, never a connection or anything of the proxy.
 package frame
@@ -49,11 +49,11 @@ const (
 	SettingNoOldPriorities Setting = 0x9
 )
 
-// Bounds of the protocol, in bytes where nothing else is said.
+// Bounds of the protocol, in bytes unless stated otherwise.
 const (
 	HeaderLen     = 9
 	SettingLen    = 6
-	MaxPayload    = 16 << 10 // without agreement on more, which we never seek
+	MaxPayload    = 16 << 10 // without SETTINGS_MAX_FRAME_SIZE, which is never sent
 	MaxWindow     = 1<<31 - 1
 	DefaultWindow = 65535
 	MaxStreamID   = 1<<31 - 1 // a number, not bytes
@@ -70,7 +70,7 @@ type Header struct {
 // Has reports whether the flag is set.
 func (h *Header) Has(flag uint8) bool { return h.Flags&flag != 0 }
 
-// ParseHeader reads the header that b, at least HeaderLen bytes, begins with.
+// ParseHeader parses the header at the beginning of b, which must have at least HeaderLen bytes.
 func ParseHeader(b []byte) Header {
 	return Header{
 		Length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
@@ -92,7 +92,7 @@ func AppendReset[Code ~uint32](dst []byte, stream uint32, code Code) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(code))
 }
 
-// AppendWindowUpdate appends WINDOW_UPDATE, of the connection with stream 0.
+// AppendWindowUpdate appends WINDOW_UPDATE; stream 0 means the connection.
 func AppendWindowUpdate(dst []byte, stream uint32, n int) []byte {
 	dst = AppendHeader(dst, 4, WindowUpdate, 0, stream)
 	return binary.BigEndian.AppendUint32(dst, uint32(n))
@@ -104,7 +104,7 @@ func AppendPing(dst []byte, flags uint8, data uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, data)
 }
 
-// AppendGoAway appends GOAWAY; why is for humans.
+// AppendGoAway appends GOAWAY. why is for people.
 func AppendGoAway[Code ~uint32](dst []byte, last uint32, code Code, why string) []byte {
 	dst = AppendHeader(dst, 8+len(why), GoAway, 0, 0)
 	dst = binary.BigEndian.AppendUint32(dst, last)
@@ -118,7 +118,7 @@ func AppendSetting(dst []byte, id Setting, value int) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(value))
 }
 
-// SetStream writes the stream's number into all frames that b consists of.
+// SetStream writes the stream number into all frames in b.
 func SetStream(b []byte, stream uint32) {
 	for len(b) >= HeaderLen {
 		binary.BigEndian.PutUint32(b[5:], stream)

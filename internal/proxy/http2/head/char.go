@@ -73,8 +73,8 @@ func isAuthority(s string) bool { return all(s, isTargetChar) && strings.IndexBy
 
 func isPath(s string) bool { return all(s, isTargetChar) && (s[0] == '/' || s == "*") }
 
-// IsConnectionSpecific reports that HTTP/2 has no place for fields of that name, which is in lower case
-// (RFC 9113 section 8.2.2).
+// IsConnectionSpecific reports whether HTTP/2 does not allow fields of that name, which must be in lower case (RFC 9113
+// section 8.2.2).
 func IsConnectionSpecific(name string) bool {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -83,9 +83,9 @@ func IsConnectionSpecific(name string) bool {
 	return false
 }
 
-// isForbiddenTrailer names fields that must be known before the content (RFC 9110 section 6.5.1):
-// framing, routing, conditions, authentication, cookies, handling of the response. An underscore
-// counts as a hyphen: CGI-like backends do not see the difference.
+// isForbiddenTrailer reports whether a field must be known before the content (RFC 9110 section 6.5.1): framing,
+// routing, conditions, authentication, cookies, handling of the response. An underscore counts as a hyphen, because
+// CGI-like backends do not distinguish them.
 func isForbiddenTrailer(name string) bool {
 	name = strings.ReplaceAll(name, "_", "-")
 	for _, prefix := range [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"} {

@@ -9,13 +9,13 @@ var (
 	errLengthStatus = errors.New("Content-Length where there is no content by status")
 )
 
-// Status is :status of a response's header section, 0 while none has come.
+// Status returns :status of a response's header section, 0 if it has not been decoded.
 func (x *Section) Status() int { return int(x.status) }
 
-// Size is how large the section is, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+// Size returns the size of the section, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
 func (x *Section) Size() int { return x.size }
 
-// pseudoStatus takes in the pseudo-header field of a response (RFC 9113 section 8.3.2).
+// pseudoStatus handles the pseudo-header field of a response (RFC 9113 section 8.3.2).
 func (x *Section) pseudoStatus(name, value string) error {
 	if x.regular || x.status != 0 || name != ":status" {
 		return errPseudo
@@ -34,7 +34,7 @@ func (x *Section) pseudoStatus(name, value string) error {
 	return nil
 }
 
-// responseField takes in any other field of a response's header section.
+// responseField handles any other field of a response's header section.
 func (x *Section) responseField(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "te":
@@ -50,10 +50,9 @@ func (x *Section) responseField(name, value string) error {
 	return nil
 }
 
-// SettleResponse draws the conclusions from a whole header section of a response that is not too large.
-// ended reports that the stream ends with it, toHead that the request was HEAD. length is
-// Content-Length, -1 without; content is how many bytes must come, -1 where that is not
-// known. The error is for the log.
+// SettleResponse evaluates a complete header section of a response that is not too large. ended means that the stream
+// ends with it, toHead that the request was HEAD. length is Content-Length, -1 if there is none; content is how many
+// bytes must follow, -1 if unknown. The error is for the log.
 func (x *Section) SettleResponse(ended, toHead bool) (length, content int64, err error) {
 	switch status := x.status; {
 	case x.Err != nil:

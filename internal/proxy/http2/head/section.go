@@ -9,33 +9,33 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Kind is what a section belongs to.
+// Kind is the kind of message part that a section belongs to.
 type Kind uint8
 
 const (
 	RequestHeader Kind = iota
 	ResponseHeader
-	Trailer // of either
+	Trailer // of a request or a response
 )
 
-// Section is a header or trailer section as its fields come from the decoder, in memory of its own.
+// Section is a header or trailer section that is filled field by field by the decoder, in its own memory.
 type Section struct {
-	// Fields are the field lines that are kept.
+	// Fields are the accepted field lines.
 	Fields message.Fields
-	// Err is why it is malformed, the first reason; nil while it is not.
+	// Err is the first reason why the section is malformed, nil if it is not.
 	Err error
-	// Large reports that it is above the limits; what came after that is missing.
+	// Large means that it exceeds the limits; later fields are missing.
 	Large bool
 
 	kind    Kind
-	regular bool // a field that is no pseudo-header has come
+	regular bool // a field that is not a pseudo-header field was added
 	seen    uint8
 	status  int16
 	lines   int
 
 	buf    []byte
 	cookie []byte
-	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts
+	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts it
 	host   []byte
 
 	length    int64 // -1 without Content-Length
@@ -74,15 +74,15 @@ var (
 	errConnect     = errors.New("CONNECT with :scheme, :path or :protocol that does not belong there, or with Content-Length and :protocol")
 )
 
-// Cap is how many bytes of memory it keeps, fields not counted.
+// Cap returns how many bytes of memory it keeps, not counting fields.
 func (x *Section) Cap() int { return cap(x.buf) + cap(x.cookie) }
 
-// Add takes in a field; pseudo-header fields go to h, which only requests need. Above maxBytes (as
-// SETTINGS_MAX_HEADER_LIST_SIZE counts) or maxLines, counted as HTTP/1.1 would write them, the rest is dropped.
+// Add adds a field; pseudo-header fields are stored in h, which is only needed for requests. Beyond maxBytes (as
+// SETTINGS_MAX_HEADER_LIST_SIZE counts them) or maxLines (as HTTP/1.1 would write them), the rest is dropped.
 func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 	x.size += len(name) + len(value) + 32
 	pseudo := name != "" && name[0] == ':'
-	if !pseudo && !(len(x.cookie) > 0 && name == "cookie") { // what Cookie was split into becomes one line (RFC 9113 section 8.2.3)
+	if !pseudo && !(len(x.cookie) > 0 && name == "cookie") { // split Cookie lines become one line (RFC 9113 section 8.2.3)
 		x.lines++
 	}
 	if x.size > maxBytes || x.lines > maxLines {
@@ -124,7 +124,7 @@ func (x *Section) keep(s string) []byte {
 	return x.buf[start:len(x.buf):len(x.buf)]
 }
 
-// keepField stores the field as a line of HTTP/1.1, which is what backends get.
+// keepField stores the field as an HTTP/1.1 line, which backends receive.
 func (x *Section) keepField(name, value string) {
 	start := len(x.buf)
 	x.buf = append(x.buf, name...)
@@ -136,7 +136,7 @@ func (x *Section) keepField(name, value string) {
 	x.Fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(value)], Line: line})
 }
 
-// pseudo takes in a pseudo-header field (RFC 9113 section 8.3.1).
+// pseudo handles a pseudo-header field (RFC 9113 section 8.3.1).
 func (x *Section) pseudo(name, value string, h *Head) error {
 	if x.kind == Trailer || x.regular {
 		return errPseudo
@@ -181,7 +181,7 @@ func (x *Section) pseudo(name, value string, h *Head) error {
 	return err
 }
 
-// field takes in any other field of a request's header section.
+// field handles any other field of a request's header section.
 func (x *Section) field(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -218,8 +218,8 @@ func (x *Section) field(name, value string) error {
 	return nil
 }
 
-// Settle draws the conclusions from a whole header section that is not too large and fills in h. ended
-// reports that there is no body, extended that CONNECT may have :protocol. The error is for the log.
+// Settle evaluates a complete header section that is not too large and fills in h. ended means that there is no body,
+// extended that CONNECT may have :protocol. The error is for the log.
 func (x *Section) Settle(h *Head, ended, extended bool) error {
 	if x.Err != nil {
 		return x.Err
@@ -277,10 +277,11 @@ func (x *Section) settleTarget(h *Head, extended bool) error {
 	return nil
 }
 
-// withoutDefaultPort is an authority without a port that is empty or the default one of the scheme: it is the same without (RFC 3986 section 6.2.3).
+// withoutDefaultPort returns the authority without its port if that is empty or the default of the scheme, which does
+// not change its meaning (RFC 3986 section 6.2.3).
 func withoutDefaultPort(authority, scheme []byte) []byte {
 	i := bytes.LastIndexByte(authority, ':')
-	if i < 0 || bytes.IndexByte(authority[i:], ']') >= 0 { // in an IPv6 address
+	if i < 0 || bytes.IndexByte(authority[i:], ']') >= 0 { // within an IPv6 address
 		return authority
 	}
 	port := authority[i+1:]

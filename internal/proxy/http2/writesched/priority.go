@@ -1,8 +1,7 @@
 package writesched
 
-// Prioritise takes in a Priority field value (RFC 9218 section 4). What is not understood is
-// skipped. A stream that says nothing takes turns with others, one that says something
-// without "i" is sent as a whole.
+// Prioritise applies a Priority field value (RFC 9218 section 4). Unknown members are skipped. A stream without the
+// field takes turns with others; one with the field but without "i" is sent as a whole.
 func (e *Entry[S]) Prioritise(value []byte) {
 	urgency, whole := uint8(DefaultUrgency), true
 	for len(value) > 0 {

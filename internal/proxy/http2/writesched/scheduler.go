@@ -1,32 +1,32 @@
-// Package writesched says which stream of a connection writes next (RFC 9218). It exists so that fairness and priorities
-// can be read, and tested, apart from what is written.
+// Package writesched decides which stream of a connection writes next (RFC 9218). It exists so that fairness and
+// priorities can be read and tested separately from what is written.
 //
-// It is pure, imports nothing, and is not safe for concurrent use. Nothing here allocates.
+// It is pure, imports nothing, and is not safe for concurrent use. It allocates nothing.
 package writesched
 
-// DefaultUrgency is that of a stream that says nothing (RFC 9218 section 4.1).
+// DefaultUrgency is the urgency of a stream without a priority (RFC 9218 section 4.1).
 const DefaultUrgency = 3
 
 const urgencies = 8
 
-// Entry is the place of a stream S in a Scheduler; it is part of S, and in one list at most.
+// Entry is the place of a stream S in a Scheduler. It is part of S, and in at most one list.
 type Entry[S any] struct {
 	Of      *S
 	urgency uint8
 	whole   bool
-	short   bool // by the last Add or Starve
+	short   bool // as passed to the last Add or Starve
 
 	in         *list[S]
 	prev, next *Entry[S]
 }
 
-// Begin makes the entry that of s, in no list, and with the default priority.
+// Begin initializes the entry of s, in no list and with the default priority.
 func (e *Entry[S]) Begin(s *S) { *e = Entry[S]{Of: s, urgency: DefaultUrgency} }
 
 // Waits reports whether the entry is in any list.
 func (e *Entry[S]) Waits() bool { return e.in != nil }
 
-// list is a queue by links of the entries' own.
+// list is a doubly linked list of entries.
 type list[S any] struct{ first, last *Entry[S] }
 
 func (l *list[S]) pushBack(e *Entry[S]) {
@@ -49,7 +49,7 @@ func (l *list[S]) pushFront(e *Entry[S]) {
 	l.first = e
 }
 
-// Leave takes the entry out of the list that it is in, if any.
+// Leave removes the entry from its list, if it is in one.
 func (e *Entry[S]) Leave() {
 	l := e.in
 	if l == nil {
@@ -68,18 +68,18 @@ func (e *Entry[S]) Leave() {
 	e.in, e.prev, e.next = nil, nil, nil
 }
 
-// Scheduler is what can be written now: streams that we open, in the order of their numbers, then two lists for each
-// urgency; and the streams that only the connection's window keeps back. The zero value is empty.
+// Scheduler holds the streams that can write now: streams that this side opens, in the order of their numbers, and two
+// lists for each urgency; and the streams that only wait for the connection's window. The zero value is empty.
 type Scheduler[S any] struct {
 	opening list[S]
-	// short are those that one frame ends, and ready all others. They are served by turns, so that a small
+	// short are the streams that one frame ends, and ready all others. They are served alternately, so that a small
 	// message need not wait for a frame of each large one.
 	short, ready [urgencies]list[S]
 	starved      list[S]
-	shortServed  bool // the last that was served was a short one
+	shortServed  bool // the last stream served was a short one
 }
 
-// Front is the stream to serve next, nil if there is none.
+// Front returns the stream to serve next, nil if there is none.
 func (q *Scheduler[S]) Front() *S {
 	if e := q.opening.first; e != nil {
 		return e.Of
@@ -99,17 +99,17 @@ func (q *Scheduler[S]) Front() *S {
 // Empty reports whether no stream is in any list.
 func (q *Scheduler[S]) Empty() bool { return q.starved.first == nil && q.Front() == nil }
 
-// Open adds a stream that we open, which goes before all that are open.
+// Open adds a stream that this side opens, before all open streams.
 func (q *Scheduler[S]) Open(e *Entry[S]) { q.opening.pushBack(e) }
 
-// Serve takes the stream, which is the front one, out for its turn.
+// Serve removes the front stream for its turn.
 func (q *Scheduler[S]) Serve(e *Entry[S]) {
 	q.shortServed = e.in == &q.short[e.urgency]
 	e.Leave()
 }
 
-// Add adds a stream that has something to be written, unless it waits already; short reports that one frame ends
-// it. One that is of use only as a whole keeps its place behind those that came before.
+// Add adds a stream that has something to write, unless it already waits. short means that one frame ends it. A stream
+// that is sent as a whole keeps its place after those added before.
 func (q *Scheduler[S]) Add(e *Entry[S], short bool) {
 	if e.in == nil {
 		e.short = short
@@ -126,8 +126,8 @@ func (q *Scheduler[S]) add(e *Entry[S]) {
 	}
 }
 
-// Again puts a stream back that has had its turn and wants more. Streams take turns, but for
-// those that were said to be of use only as a whole (RFC 9218 section 10).
+// Again returns a stream that has had its turn and has more to write. Streams take turns, except those that are sent as
+// a whole (RFC 9218 section 10).
 func (q *Scheduler[S]) Again(e *Entry[S]) {
 	if e.whole {
 		q.ready[e.urgency].pushFront(e)
@@ -136,16 +136,16 @@ func (q *Scheduler[S]) Again(e *Entry[S]) {
 	}
 }
 
-// Starve puts a stream aside until Feed; short is as of Add.
+// Starve sets a stream aside until Feed. short is as in Add.
 func (q *Scheduler[S]) Starve(e *Entry[S], short bool) {
 	e.short = short
 	q.starved.pushBack(e)
 }
 
-// Starved reports that the stream waits for Feed.
+// Starved reports whether the stream waits for Feed.
 func (q *Scheduler[S]) Starved(e *Entry[S]) bool { return e.in == &q.starved }
 
-// Feed makes those ready that wait for the connection's window.
+// Feed makes the streams ready that wait for the connection's window.
 func (q *Scheduler[S]) Feed() {
 	for e := q.starved.first; e != nil; e = q.starved.first {
 		e.Leave()
@@ -153,7 +153,7 @@ func (q *Scheduler[S]) Feed() {
 	}
 }
 
-// Reprioritise moves the stream to where a new priority wants it.
+// Reprioritise applies a new priority and moves the stream to its new place.
 func (q *Scheduler[S]) Reprioritise(e *Entry[S], value []byte) {
 	e.Prioritise(value)
 	if e.in != nil && e.in != &q.starved {
