@@ -1,4 +1,5 @@
-// Package bandwidth says when bytes may pass of which only so many may in a second. It exists apart from exchange because it is arithmetic on a clock, which tests give any.
+// Package bandwidth decides when bytes may pass if their number per second is limited. It is separate from exchange
+// because it is arithmetic on a clock, for which tests can use any value.
 //
 // It imports nothing of Moongate.
 package bandwidth
@@ -10,40 +11,46 @@ import (
 )
 
 const (
-	// catchUp is for how long a limiter may be behind its rate and make up for it: so a goroutine that is woken late slows nothing down. It bounds what passes at once after a pause.
+	// catchUp is how far a limiter may be behind its rate and still catch up, so that a goroutine that is woken late
+	// does not reduce the rate. It bounds what passes at once after a pause.
 	catchUp = 50 * time.Millisecond
-	// leastWait is the least that is waited for: less is made up for by later parts, and would cost more than it holds up.
+	// leastWait is the shortest wait: shorter ones are added to those of later parts, since they would cost more than
+	// they delay.
 	leastWait = time.Millisecond
-	// partsPerSecond are the parts that a second's bytes are sent in, within the bounds below: few enough to cost little, and enough for streams to take turns.
+	// partsPerSecond is the number of parts in which the bytes of a second are sent, within the bounds below: few
+	// enough to be cheap, and enough for streams to take turns.
 	partsPerSecond      = 50
 	leastPart, mostPart = 64, 64 << 10
 )
 
-// Forever is the wait of those before which others wait: they are woken when it is their turn.
+// Forever is the wait of streams behind others in the queue: they are woken when it is their turn.
 const Forever time.Duration = math.MaxInt64
 
-// Limiter bounds bytes in time, for any number of streams together: these take turns, a part at a time, in the order in which they ask. It is safe for concurrent use.
+// Limiter limits the bytes per second of any number of streams together. The streams take turns, a part at a time, in
+// the order in which they ask. It is safe for concurrent use.
 type Limiter struct {
 	mu   sync.Mutex
-	rate int64 // bytes a second
-	// next is when the next byte may pass, by the clock; it is never more than catchUp behind. Only what has passed is counted, so that nobody waits for those who have left.
+	rate int64 // bytes per second
+	// next is when the next byte may pass, by the clock; it is never more than catchUp behind. Only what has passed is
+	// counted, so that streams which have left delay no others.
 	next        time.Duration
-	first, last *Waiter // who waits, in order
+	first, last *Waiter // the queue
 }
 
-// Waiter is the place of a stream among those that wait. It is of one limiter at a time.
+// Waiter is the place of a stream in the queue. It belongs to one limiter at a time.
 type Waiter struct {
-	// Wake is called when it is the waiter's turn to ask again, maybe more often. It may be called by any goroutine, and must not block; it is set before Take, and stays.
+	// Wake is called when it is the waiter's turn to ask again, perhaps more often. It may be called by any goroutine
+	// and must not block. It must be set before Take, and must not change.
 	Wake func()
 
-	queued         bool // what follows is guarded by mu of the limiter
+	queued         bool // the fields below are guarded by mu of the limiter
 	before, behind *Waiter
 }
 
-// New returns a limiter of a rate in bytes a second, at least 1, that has let nothing pass before now.
+// New returns a limiter of a rate in bytes per second, at least 1, that has let nothing pass before now.
 func New(rate int64, now time.Duration) *Limiter { return &Limiter{rate: max(rate, 1), next: now} }
 
-// SetRate changes the rate, from the next part on. What has passed more than it should by now is made up for at the new rate.
+// SetRate changes the rate, from the next part on. What has passed in excess so far is compensated at the new rate.
 func (l *Limiter) SetRate(rate int64, now time.Duration) {
 	l.mu.Lock()
 	rate = max(rate, 1)
@@ -56,15 +63,15 @@ func (l *Limiter) SetRate(rate int64, now time.Duration) {
 	first.wake()
 }
 
-// Part is how many bytes pass at a time.
+// Part returns how many bytes pass at a time.
 func (l *Limiter) Part() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int(min(max(l.rate/partsPerSecond, leastPart), mostPart))
 }
 
-// Take returns 0 where n bytes, Part at most, may pass now, and counts them. Else w waits from now on: it is to ask again after what is returned, or when it is woken, until
-// they may pass, or it leaves.
+// Take returns 0 if n bytes, at most Part, may pass now, and counts them. Otherwise w is in the queue: it must ask
+// again after the returned time or when it is woken, until the bytes may pass or it leaves.
 func (l *Limiter) Take(now time.Duration, w *Waiter, n int) (wait time.Duration) {
 	l.mu.Lock()
 	start := max(l.next, now-catchUp)
@@ -93,7 +100,7 @@ func (l *Limiter) Take(now time.Duration, w *Waiter, n int) (wait time.Duration)
 	return wait
 }
 
-// Leave has w wait no more; it may not wait at all.
+// Leave removes w from the queue, if it is there.
 func (l *Limiter) Leave(w *Waiter) {
 	l.mu.Lock()
 	next := l.remove(w)
@@ -101,7 +108,8 @@ func (l *Limiter) Leave(w *Waiter) {
 	next.wake()
 }
 
-// remove takes w out of those that wait, if it is there, and returns whose turn it is by that, nil where that changes nothing; mu is held.
+// remove removes w from the queue, if it is there. It returns the waiter whose turn it is because of that, nil if there
+// is none. mu must be held.
 func (l *Limiter) remove(w *Waiter) (next *Waiter) {
 	if !w.queued {
 		return nil
@@ -120,7 +128,7 @@ func (l *Limiter) remove(w *Waiter) (next *Waiter) {
 	return next
 }
 
-// wake wakes a waiter; nil does nothing.
+// wake wakes a waiter. It does nothing if w is nil.
 func (w *Waiter) wake() {
 	if w != nil {
 		w.Wake()

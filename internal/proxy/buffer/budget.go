@@ -2,20 +2,21 @@ package buffer
 
 import "sync/atomic"
 
-// Budget is what may be allocated until somebody looks again how much memory is in use. Looking takes a collection of garbage to be exact, so it is done a few times a second;
-// thousands of requests may come in between. What is allocated for them is spent here, once each time that the pools have nothing left.
+// Budget is how much may be allocated until the memory in use is measured again. An exact measurement takes a garbage
+// collection, so it is made a few times a second; thousands of requests may arrive in between. What is allocated for
+// them is spent here, each time that the pools have nothing left.
 //
-// Its zero value has no bound. It is safe for concurrent use.
+// The zero value has no bound. It is safe for concurrent use.
 type Budget struct {
-	// Exhaust is called, if it is set, by whoever spends the last of it. It must not block.
+	// Exhaust is called, if it is set, by the call that spends the last of it. It must not block.
 	Exhaust func()
 
-	spent   atomic.Int64 // bytes, ever
-	bound   atomic.Int64 // of spent; 0 is none
+	spent   atomic.Int64 // bytes, in total
+	bound   atomic.Int64 // of spent; 0 means none
 	reserve atomic.Int64 // see Short
 }
 
-// Set bounds the budget to what is left from now on, in bytes, of which the last are a reserve.
+// Set bounds the budget to left bytes from now on, of which the last reserve bytes are a reserve.
 func (b *Budget) Set(left, reserve int64) {
 	b.reserve.Store(reserve)
 	b.bound.Store(max(b.spent.Load()+left, 1))
@@ -40,5 +41,5 @@ func (b *Budget) within(rest int64) bool {
 	return bound > 0 && b.spent.Load()+rest >= bound
 }
 
-// Spent is how much was spent, in bytes, ever.
+// Spent returns how many bytes were spent in total.
 func (b *Budget) Spent() int64 { return b.spent.Load() }

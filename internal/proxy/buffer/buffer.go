@@ -1,5 +1,5 @@
-// Package buffer lends the large buffers through which heads and bodies pass. It exists so that
-// client connections, exchanges and copies share one pool, and hold memory only while bytes move.
+// Package buffer provides the large buffers through which heads and bodies pass. It exists so that client connections,
+// exchanges and mirrors share one pool, and hold memory only while bytes move.
 //
 // It imports the standard library only.
 package buffer
@@ -11,24 +11,24 @@ import (
 
 // Sizes in bytes.
 const (
-	// Headroom is kept free before what is read from a backend, so that the head for
-	// the client can be put right before the body: one write, no copy of the body.
+	// Headroom is kept free before what is read from a backend, so that the head for the client can be put directly
+	// before the body: one write, no copy of the body.
 	Headroom = 2 << 10
-	// Tailroom takes what ends a chunk behind the data.
+	// Tailroom is for the end of a chunk after the data.
 	Tailroom = 64
 	// Size holds a head and 64 KiB of body, so that most responses take one read.
 	Size = Headroom + 78<<10 + Tailroom
-	// LittleSize is that of buffers which are lent in place of large ones while memory is short.
+	// LittleSize is the size of the buffers that replace large ones while memory is short.
 	LittleSize = Headroom + 6<<10 - Tailroom
 )
 
-// Buffer is one of them; its bytes are what its last user left.
+// Buffer is a pooled buffer. Its contents are those of its last user.
 type Buffer struct{ bytes []byte }
 
-// Bytes is all of the buffer.
+// Bytes returns the whole buffer.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
-// End is where data read from a backend may end.
+// End returns where data read from a backend may end.
 func (b *Buffer) End() int { return len(b.bytes) - Tailroom }
 
 // IsLittle reports whether it is of LittleSize.
@@ -36,27 +36,28 @@ func (b *Buffer) IsLittle() bool { return len(b.bytes) == LittleSize }
 
 var pool, littlePool sync.Pool
 
-// account is the budget of what Take makes; nil is none.
+// account is the budget for new buffers; nil means none.
 var account atomic.Pointer[Budget]
 
-// Account has Take spend from b for each buffer that it makes from now on; nil ends that. There is one for the process, as there is one memory.
+// Account makes Take spend from b for each buffer that it allocates from now on; nil ends that. There is one account
+// for the process, since its memory is shared.
 func Account(b *Budget) { account.Store(b) }
 
-// Spend spends so many bytes of the budget that Account has set, for memory that is made elsewhere.
+// Spend spends bytes of the budget that Account has set, for memory that is allocated elsewhere.
 func Spend(bytes int64) {
 	if budget := account.Load(); budget != nil {
 		budget.Spend(bytes)
 	}
 }
 
-// lent counts the buffers that are lent, where a test wants to know.
+// lent counts the buffers in use, for tests.
 var lent atomic.Pointer[atomic.Int64]
 
-// Count makes n follow how many buffers are lent from now on; nil ends that. It is for tests which look for buffers that are
-// never given back: else nothing is counted.
+// Count makes n count how many buffers are in use from now on; nil ends that. It is for tests that look for buffers
+// that are never returned; otherwise nothing is counted.
 func Count(n *atomic.Int64) { lent.Store(n) }
 
-// Take lends a buffer of Size until Give.
+// Take returns a buffer of Size, which must be returned with Give.
 func Take() *Buffer {
 	count(1)
 	if b, ok := pool.Get().(*Buffer); ok {
@@ -66,7 +67,7 @@ func Take() *Buffer {
 	return &Buffer{make([]byte, Size)}
 }
 
-// TakeWithin is Take, but lends a little buffer where there is no large one and the budget is short.
+// TakeWithin is like Take, but returns a little buffer if no large one is free and the budget is short.
 func TakeWithin(budget *Budget) *Buffer {
 	count(1)
 	if b, ok := pool.Get().(*Buffer); ok {
@@ -83,7 +84,7 @@ func TakeWithin(budget *Budget) *Buffer {
 	return &Buffer{make([]byte, LittleSize)}
 }
 
-// Give takes a buffer back; nothing may point into it.
+// Give returns a buffer to its pool. Nothing may point into it.
 func Give(b *Buffer) {
 	count(-1)
 	if b.IsLittle() {
@@ -99,8 +100,8 @@ func count(d int64) {
 	}
 }
 
-// Lender lends one buffer at a time, to be read to when something is there. Its zero value is ready and holds none. It is not safe for
-// concurrent use.
+// Lender holds at most one buffer at a time, to read into when something has arrived. The zero value is ready for use
+// and holds none. It is not safe for concurrent use.
 type Lender struct{ b *Buffer }
 
 // Take returns the buffer's bytes, the same until Give.
@@ -111,7 +112,7 @@ func (l *Lender) Take() []byte {
 	return l.b.bytes
 }
 
-// Give gives the buffer back, if there is one; nothing may point into it.
+// Give returns the buffer, if there is one, to its pool. Nothing may point into it.
 func (l *Lender) Give() {
 	if l.b != nil {
 		Give(l.b)
@@ -119,7 +120,7 @@ func (l *Lender) Give() {
 	}
 }
 
-// Release returns the buffer, nil if there is none, and leaves it to the caller to give it back.
+// Release returns the buffer, nil if there is none. The caller must return it to its pool.
 func (l *Lender) Release() *Buffer {
 	b := l.b
 	l.b = nil

@@ -6,18 +6,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// full is the weight of what a client wants most; weights are in thousandths (RFC 9110 section 12.4.2).
+// full is the greatest weight; weights are in thousandths (RFC 9110 section 12.4.2).
 const full = 1000
 
-// Accepted is what a client says of encodings. The zero value is that it says nothing.
+// Accepted is the Accept-Encoding of a client. The zero value means that it has sent none.
 type Accepted struct {
-	// listed are the weights of encodings that are named, and any that of all others, each plus 1; 0 is that there is none.
+	// listed are the weights of the named encodings, and any that of all others, each plus 1; 0 means that there is
+	// none.
 	listed [encodings]uint16
 	any    uint16
 }
 
-// ParseAccepted reads the fields Accept-Encoding of a request (RFC 9110 section 12.5.3). A member that is malformed, or names an encoding that is not known
-// here, is as if it were not there; of several weights of one encoding the least counts.
+// ParseAccepted parses the Accept-Encoding fields of a request (RFC 9110 section 12.5.3). It ignores members that are
+// malformed or name an unknown encoding. If an encoding has several weights, the least one counts.
 func ParseAccepted(header *message.Fields) (a Accepted) {
 	for i := range header.Len() {
 		if f := header.At(i); message.EqualFold(f.Name, "accept-encoding") {
@@ -27,7 +28,7 @@ func ParseAccepted(header *message.Fields) (a Accepted) {
 	return a
 }
 
-// add reads the value of one field.
+// add parses the value of one field.
 func (a *Accepted) add(list []byte) {
 	for len(list) > 0 {
 		var member []byte
@@ -46,7 +47,7 @@ func (a *Accepted) add(list []byte) {
 	}
 }
 
-// of is where the weight of what is named stands, nil where that is not known.
+// of returns the weight of a named encoding, nil if it is unknown.
 func (a *Accepted) of(name []byte) *uint16 {
 	if len(name) == 1 && name[0] == '*' {
 		return &a.any
@@ -62,10 +63,10 @@ func (a *Accepted) of(name []byte) *uint16 {
 	return nil
 }
 
-// trim removes the white space that may stand around the parts of a list.
+// trim removes the white space that is allowed around the parts of a list.
 func trim(b []byte) []byte { return bytes.Trim(b, " \t") }
 
-// parseWeight reads "q=" and a number from 0 to 1 with three decimals at most, in thousandths.
+// parseWeight parses "q=" and a number from 0 to 1 with at most three decimals, in thousandths.
 func parseWeight(b []byte) (weight uint16, ok bool) {
 	if len(b) < 3 || len(b) > 7 || b[0] != 'q' && b[0] != 'Q' || b[1] != '=' || b[2] != '0' && b[2] != '1' {
 		return 0, false
@@ -88,7 +89,7 @@ func parseWeight(b []byte) (weight uint16, ok bool) {
 	return weight, weight <= full
 }
 
-// weight is how much the client wants an encoding; 0 is not at all.
+// weight returns how much the client prefers an encoding; 0 means not acceptable.
 func (a *Accepted) weight(e Encoding) uint16 {
 	switch {
 	case a.listed[e] > 0:
@@ -102,14 +103,15 @@ func (a *Accepted) weight(e Encoding) uint16 {
 // Set is a set of encodings.
 type Set uint8
 
-// With returns the set with one more.
+// With returns the set with e added.
 func (s Set) With(e Encoding) Set { return s | 1<<e }
 
-// Has reports whether an encoding is in the set.
+// Has reports whether e is in the set.
 func (s Set) Has(e Encoding) bool { return s&(1<<e) != 0 }
 
-// Choose returns which of a policy's encodings the client wants most, and of equals the one that the policy prefers; those that cannot be had do not count. ok is false where the body
-// is to stay as it is: the client says nothing, wants none of them, or wants that more.
+// Choose returns the encoding of a policy that the client prefers most, and of equals the one that the policy prefers,
+// except those that are unavailable. ok is false if the body must not be encoded: the client has sent no preference,
+// accepts none of them, or prefers identity.
 func (a *Accepted) Choose(p Policy, unavailable Set) (o Offer, ok bool) {
 	most := uint16(0)
 	for _, offer := range p {

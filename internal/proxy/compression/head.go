@@ -7,8 +7,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// contentTypes are those of responses that are compressed, as Envoy has them by default, with the names that some of them had before: text, and what is as good as text. What is
-// not among them is compressed already, or has to be passed on as it comes.
+// contentTypes are the media types of responses that are compressed, as by default in Envoy, including former names of
+// some: text and similar types. Others are compressed already, or must be passed on as they arrive.
 var contentTypes = [...]string{
 	"application/javascript", "application/x-javascript", "text/javascript",
 	"application/json",
@@ -20,8 +20,8 @@ var contentTypes = [...]string{
 // ContentTypes returns the media types of responses that are compressed.
 func ContentTypes() []string { return contentTypes[:] }
 
-// Fit reports whether a response may be compressed, whatever its length: its status is that of one with a whole representation, which has one of ContentTypes and no encoding
-// yet, and nothing forbids to change it.
+// Fit reports whether a response may be compressed, whatever its length: its status is that of a response with a whole
+// representation, its type is one of ContentTypes, it is not encoded yet, and no field forbids to transform it.
 func Fit(resp *message.Response) bool {
 	switch s := resp.Status; {
 	case s < 200, s == http.StatusNoContent, s == http.StatusResetContent, s == http.StatusPartialContent, s == http.StatusNotModified:
@@ -41,7 +41,7 @@ func Fit(resp *message.Response) bool {
 			if message.EqualFold(f.Name, "content-encoding") {
 				return false
 			}
-		case len("content-range"): // and of cache-control
+		case len("content-range"): // also the length of cache-control
 			if message.EqualFold(f.Name, "content-range") || message.EqualFold(f.Name, "cache-control") && names(f.Value, "no-transform") {
 				return false
 			}
@@ -50,7 +50,7 @@ func Fit(resp *message.Response) bool {
 	return typed
 }
 
-// compressible reports whether a value of Content-Type is among contentTypes.
+// compressible reports whether a value of Content-Type is one of contentTypes.
 func compressible(value []byte) bool {
 	media, _, _ := bytes.Cut(value, []byte(";"))
 	media = trim(media)
@@ -62,7 +62,7 @@ func compressible(value []byte) bool {
 	return false
 }
 
-// names reports whether a list has a member, any case.
+// names reports whether a list has a member, in any case.
 func names(list []byte, member string) bool {
 	for len(list) > 0 {
 		var next []byte
@@ -81,10 +81,11 @@ var (
 	acceptEncoding      = []byte("Accept-Encoding")
 )
 
-// RemoveAccepted removes from the header section of a request what its client accepts, so that its backend sends bodies as they are.
+// RemoveAccepted removes Accept-Encoding from a request, so that its backend does not encode bodies.
 func RemoveAccepted(header *message.Fields) { header.Remove(acceptEncoding) }
 
-// AddVary says in a response that another request may have got another encoding (RFC 9110 section 12.5.5), unless it does so already. What it makes is appended to scratch.
+// AddVary records in a response that it depends on Accept-Encoding (RFC 9110 section 12.5.5), unless it does so
+// already. New values are appended to scratch.
 func AddVary(header *message.Fields, scratch []byte) []byte {
 	var first *message.Field
 	for i := range header.Len() {
@@ -113,15 +114,15 @@ func AddVary(header *message.Fields, scratch []byte) []byte {
 	return scratch
 }
 
-// Encode has a header section say that its body is encoded. What it says of the bytes of the body is not true any more, and goes: Accept-Ranges, and
-// digests. An ETag becomes weak (RFC 9110 section 8.8.1). What it makes is appended to scratch.
+// Encode changes a header section for an encoded body. It removes fields that are not valid for the encoded bytes:
+// Accept-Ranges and digests. An ETag becomes weak (RFC 9110 section 8.8.1). New values are appended to scratch.
 func Encode(header *message.Fields, e Encoding, scratch []byte) []byte {
 	withoutBytes(header)
 	header.Add(contentEncodingName, tokenBytes[e])
 	return WeakenETag(header, scratch)
 }
 
-// withoutBytes removes what a header section says of the bytes of the body.
+// withoutBytes removes the fields that describe the bytes of the body.
 func withoutBytes(header *message.Fields) {
 	header.RemoveIf(func(f *message.Field) bool { return message.EqualFold(f.Name, "accept-ranges") || isDigest(f.Name) })
 }
@@ -136,7 +137,7 @@ func isDigest(name []byte) bool {
 	switch len(name) {
 	case len("digest"):
 		return message.EqualFold(name, "digest")
-	case len("content-md5"): // and of repr-digest
+	case len("content-md5"): // also the length of repr-digest
 		return message.EqualFold(name, "content-md5") || message.EqualFold(name, "repr-digest")
 	case len("content-digest"):
 		return message.EqualFold(name, "content-digest")
@@ -144,7 +145,7 @@ func isDigest(name []byte) bool {
 	return false
 }
 
-// WeakenETag makes an entity tag a weak one.
+// WeakenETag turns an entity tag into a weak one.
 func WeakenETag(header *message.Fields, scratch []byte) []byte {
 	tag, ok := header.Get("etag")
 	if !ok || len(tag) == 0 || tag[0] != '"' {
@@ -156,8 +157,9 @@ func WeakenETag(header *message.Fields, scratch []byte) []byte {
 	return scratch
 }
 
-// NotModified is for a 304, which says of which response it is that the client has: it varies as that does, and where the client has got an encoded one, it has a weak entity tag
-// and says nothing of the bytes of the body, as Encode has it. What it makes is appended to scratch.
+// NotModified changes a 304 to match the response that the client has: it varies like that response, and if the client
+// has got an encoded one, it has a weak entity tag and no fields about the bytes of the body, see Encode. New values
+// are appended to scratch.
 func NotModified(request, response *message.Fields, scratch []byte) []byte {
 	scratch = AddVary(response, scratch)
 	tag, ok := response.Get("etag")
@@ -184,5 +186,5 @@ func NotModified(request, response *message.Fields, scratch []byte) []byte {
 	return scratch
 }
 
-// made is what was appended to scratch.
+// made returns what was appended to scratch.
 func made(scratch []byte, start int) []byte { return scratch[start:len(scratch):len(scratch)] }

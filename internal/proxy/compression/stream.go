@@ -12,21 +12,22 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Settings of the encoders: what a gateway can do while it passes bytes on, with memory that many streams at a time can have.
+// Settings of the encoders: a level that a gateway can afford while it passes bytes on, with memory that many streams
+// can use at the same time.
 const (
 	gzipLevel   = 5
 	brotliLevel = 3
-	brotliBits  = 16       // of the window of 64 KiB
+	brotliBits  = 16       // for a window of 64 KiB
 	zstdWindow  = 64 << 10 // bytes
 )
 
-// weights is about how many bytes an encoder holds, by its encoding; TestEncoderMemory measures it.
+// weights are approximately how many bytes an encoder holds, by its encoding; TestEncoderMemory measures it.
 var weights = [encodings]int64{Gzip: 1100 << 10, Brotli: 900 << 10, Zstd: 750 << 10}
 
-// maxHeld bounds what encoders hold that streams keep between their parts, in bytes.
+// maxHeld is the largest number of bytes held by encoders that streams keep between their parts.
 const maxHeld = 64 << 20
 
-// encoder is what the libraries have in common.
+// encoder is the common interface of the libraries.
 type encoder interface {
 	io.Writer
 	Flush() error
@@ -34,7 +35,7 @@ type encoder interface {
 	Reset(io.Writer)
 }
 
-// pooled is an encoder and where it writes to, so that one which nobody uses holds nothing of a stream.
+// pooled is an encoder with its target, so that an unused one holds nothing of a stream.
 type pooled struct {
 	encoder
 	to target
@@ -43,7 +44,7 @@ type pooled struct {
 // target is what an encoder writes to.
 type target struct{ io.Writer }
 
-// pools have the encoders that are not in use. A collection of garbage lets them go.
+// pools hold the unused encoders. The garbage collector releases them.
 var pools [encodings]sync.Pool
 
 func take(e Encoding, to io.Writer) *pooled {
@@ -52,12 +53,12 @@ func take(e Encoding, to io.Writer) *pooled {
 		p = &pooled{}
 		switch e {
 		case Gzip:
-			p.encoder, _ = flate.NewWriter(nil, gzipLevel) // a level that there is
+			p.encoder, _ = flate.NewWriter(nil, gzipLevel) // a valid level
 		case Brotli:
 			p.encoder = brotli.NewWriterOptions(nil, brotli.WriterOptions{Quality: brotliLevel, LGWin: brotliBits})
 		case Zstd:
 			p.encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(zstdWindow),
-				zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // options that there are
+				zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // valid options
 		}
 	}
 	p.to.Writer = to
@@ -70,13 +71,13 @@ func give(e Encoding, p *pooled) {
 	pools[e].Put(p)
 }
 
-// Encoders are what the streams of a proxy share. The zero value is ready. It is safe for concurrent use.
+// Encoders are shared by the streams of a proxy. The zero value is ready for use. It is safe for concurrent use.
 type Encoders struct {
 	held  atomic.Int64 // bytes
 	stats [encodings]struct{ responses, in, out, refused atomic.Uint64 }
 }
 
-// Stats returns what was compressed with each encoding that there is.
+// Stats returns the statistics of each encoding.
 func (s *Encoders) Stats() (all []Stats) {
 	for e := Gzip; e < encodings; e++ {
 		c := &s.stats[e]
@@ -85,10 +86,10 @@ func (s *Encoders) Stats() (all []Stats) {
 	return all
 }
 
-// Held returns about how many bytes are held by encoders that streams keep.
+// Held returns approximately how many bytes are held by encoders that streams keep.
 func (s *Encoders) Held() int64 { return s.held.Load() }
 
-// hold reports whether one more encoder may be kept.
+// hold reports whether one more encoder may be kept, and counts it.
 func (s *Encoders) hold(e Encoding) bool {
 	if s.held.Add(weights[e]) > maxHeld {
 		s.held.Add(-weights[e])
@@ -97,25 +98,28 @@ func (s *Encoders) hold(e Encoding) bool {
 	return true
 }
 
-// Stream compresses one body. Its zero value is of none.
+// Stream compresses one body. The zero value has none.
 type Stream struct {
 	of       *Encoders
 	encoding Encoding
 	to       io.Writer
 	enc      *pooled // nil while it keeps none
 	err      error
-	// alone is that it keeps no encoder between its parts, and busy that one is at work: after a panic nobody uses it again.
+	// alone means that it keeps no encoder between its parts, and busy that one is working: after a panic it is not
+	// reused.
 	alone, busy bool
 
-	begun   bool // of a gzip stream: its head is written
+	begun   bool // for a gzip stream: its header was written
 	crc     uint32
 	size    uint32 // modulo 2^32
 	tail    [len(deflateEnd) + 8]byte
 	in, out uint64
 }
 
-// Begin makes it the stream of a body whose encoding goes to a writer, which is not used any more after an error of its own. It is false where as many encoders are in use
-// as memory is meant for: then the body cannot have that encoding. A stream of Gzip can do without: it begins anew with each part. scarce is that memory is, so that no encoder is kept.
+// Begin starts the stream of a body whose encoding is written to to, which is not used any more after it has returned
+// an error. It returns false if all the memory for encoders is used: then the body cannot have that encoding. A Gzip
+// stream needs no kept encoder: it starts again with each part. scarce means that memory is scarce, so that no encoder
+// is kept.
 func (s *Stream) Begin(of *Encoders, e Encoding, to io.Writer, scarce bool) bool {
 	*s = Stream{of: of, encoding: e, to: to}
 	if scarce || !of.hold(e) {
@@ -130,13 +134,13 @@ func (s *Stream) Begin(of *Encoders, e Encoding, to io.Writer, scarce bool) bool
 	return true
 }
 
-// Active reports whether there is a body to be compressed.
+// Active reports whether there is a body to compress.
 func (s *Stream) Active() bool { return s.encoding != Identity }
 
-// Encoding is that of the body.
+// Encoding returns the encoding of the body.
 func (s *Stream) Encoding() Encoding { return s.encoding }
 
-// Write compresses a part of the body, and with last its end. All of it has gone to the writer when Write returns.
+// Write compresses a part of the body, and with last its end. When Write returns, everything was passed to the writer.
 func (s *Stream) Write(part []byte, last bool) error {
 	s.in += uint64(len(part))
 	s.busy = true
@@ -161,7 +165,7 @@ func (s *Stream) write(part []byte, last bool) error {
 	return s.failed(s.enc.Flush())
 }
 
-// failed is the error of the writer where that is why the encoder has failed.
+// failed returns the error of the writer if that has made the encoder fail.
 func (s *Stream) failed(err error) error {
 	if err != nil && s.err != nil {
 		return s.err
@@ -169,7 +173,7 @@ func (s *Stream) failed(err error) error {
 	return err
 }
 
-// counting is a Stream as its encoder writes to it.
+// counting is a Stream as the writer of its encoder.
 type counting Stream
 
 func (c *counting) Write(b []byte) (int, error) {
@@ -182,22 +186,25 @@ func (c *counting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// gzipHead begins a gzip stream: deflate, without a name or a time, by an unknown system (RFC 1952 section 2.3).
+// gzipHead is the header of a gzip stream: deflate, without a name or a time, by an unknown system (RFC 1952 section
+// 2.3).
 var gzipHead = [...]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// deflateEnd is an empty block that is the last one (RFC 1951 section 3.2.6).
+// deflateEnd is an empty last block (RFC 1951 section 3.2.6).
 var deflateEnd = [...]byte{0x03, 0x00}
 
-// alonePart is how much of a part one encoder compresses that is not kept. It is given back before what it has made is sent, which may take long.
+// alonePart is how much of a part an encoder that is not kept compresses at a time. It is returned before its output is
+// sent, which may take long.
 const alonePart = 32 << 10
 
-// Buffered is a writer that may be asked to make room, so that what is written next does not wait.
+// Buffered is a writer that can make room, so that the next write does not wait.
 type Buffered interface {
-	// Room waits until so many bytes can be written without a wait.
+	// Room waits until n bytes can be written without waiting.
 	Room(n int) error
 }
 
-// writeGzip is Write for Gzip. Its blocks begin anew after each Flush if they have to, since a block may refer to those before it but need not.
+// writeGzip is Write for Gzip. After each Flush its blocks may be independent of the previous ones, since a block may
+// refer to those before it but need not.
 func (s *Stream) writeGzip(part []byte, last bool) error {
 	to := (*counting)(s)
 	if !s.begun {
@@ -241,7 +248,7 @@ func (s *Stream) writeGzip(part []byte, last bool) error {
 	return err
 }
 
-// appending is a writer that keeps what it gets.
+// appending is a writer that appends to a slice.
 type appending []byte
 
 func (a *appending) Write(b []byte) (int, error) {
@@ -249,16 +256,16 @@ func (a *appending) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Append appends the encoding of a whole body. It counts nothing.
+// Append appends the encoding of a whole body, without counting it.
 func (s *Encoders) Append(to []byte, e Encoding, body []byte) []byte {
 	out := appending(to)
 	stream := Stream{of: s, encoding: e, to: &out, alone: true}
-	stream.Write(body, true) //nolint:errcheck // the writer takes all
+	stream.Write(body, true) //nolint:errcheck // the writer accepts everything
 	stream.Rest()
 	return out
 }
 
-// Slow has a stream whose parts come seldom keep no encoder between them, where its encoding permits.
+// Slow makes a stream with long pauses between its parts keep no encoder, if its encoding permits.
 func (s *Stream) Slow() {
 	if s.encoding == Gzip && !s.alone {
 		s.alone = true
@@ -267,7 +274,7 @@ func (s *Stream) Slow() {
 	}
 }
 
-// Rest gives back an encoder that is not to be kept.
+// Rest returns an encoder that is not to be kept.
 func (s *Stream) Rest() {
 	if s.alone && s.enc != nil {
 		give(s.encoding, s.enc)
@@ -275,7 +282,8 @@ func (s *Stream) Rest() {
 	}
 }
 
-// End ends the stream, whether its body has ended or not, gives back what it has, and counts. It does nothing where there is none.
+// End ends the stream, whether its body has ended or not, returns its encoder, and counts it. It does nothing if there
+// is no stream.
 func (s *Stream) End() {
 	if !s.Active() {
 		return

@@ -1,8 +1,8 @@
-// Package cores numbers the cores that the program runs on, so that what all requests write to can be kept
-// once for each core. It exists because a cache line that 64 cores write to is a queue, however short
-// the writing, and because Go does not say which core a goroutine is on.
+// Package cores numbers the cores that the program runs on, so that data which all requests write to can be kept
+// separately for each core. It exists because writes of 64 cores to one cache line are serialized, however short they
+// are, and because Go does not reveal the core of a goroutine.
 //
-// It must never import anything of ours, nor reach into the runtime.
+// It must never import anything of Moongate, nor reach into the runtime.
 package cores
 
 import (
@@ -14,20 +14,19 @@ import (
 // Most bounds Count.
 const Most = 64
 
-// alone tells that there is one core only.
+// alone means that there is only one core.
 var alone = runtime.GOMAXPROCS(0) == 1
 
 var next atomic.Uint32
 
-// numbers hands each core the number that it gave back last: a sync.Pool keeps one thing for each of them.
+// numbers returns to each core the number that it put back last: a sync.Pool keeps one element for each of them.
 var numbers = sync.Pool{New: func() any {
 	n := next.Add(1) - 1
 	return &n
 }}
 
-// Here is a number for the core at hand: nearly always the same on one core, and nearly always
-// different on two. It is a hint where to write, not where to find something: the goroutine may move on
-// at any time.
+// Here returns a number for the current core: almost always the same on one core, and almost always different on two.
+// It is a hint where to write, not where to find something: the goroutine may move to another core at any time.
 func Here() uint32 {
 	if alone {
 		return 0
@@ -38,7 +37,7 @@ func Here() uint32 {
 	return here
 }
 
-// Count is how many copies are worth while: a power of two, 1 on one core and at most Most.
+// Count returns how many copies are worthwhile: a power of two, 1 on one core and at most Most.
 func Count() int {
 	n := 1
 	for n < runtime.GOMAXPROCS(0) && n < Most {

@@ -11,46 +11,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A batch of 16 takes what comes in the time that it takes to send one; more save little.
+// A batch of 16 holds what arrives while one is sent; more save little.
 const (
 	batchSize   = 16
-	controlSize = 64 // more than any information on where a datagram has come to
+	controlSize = 64 // larger than any information on where a datagram has arrived
 )
 
-// local is the address that a client has sent to, where the socket has several, and what of the network interface is needed to answer.
+// local is the address to which a client has sent, if the socket has several, and what is needed of the network
+// interface to answer.
 type local struct {
 	addr     [16]byte
-	family   uint8 // AF_INET or AF_INET6, 0 where the socket has one address
+	family   uint8 // AF_INET or AF_INET6, 0 if the socket has one address
 	ifindex  uint32
 	fromZone uint32 // of the client
 }
 
-// message is what recvmmsg and sendmmsg take (struct mmsghdr).
+// message is the argument of recvmmsg and sendmmsg (struct mmsghdr).
 type message struct {
 	header unix.Msghdr
 	size   uint32
 }
 
-// batch is memory for datagrams that are received and sent with one system call. It is used by one goroutine at a time, and methods that are passed
-// on as functions are kept in it, so that nothing is allocated.
+// batch is memory for datagrams that are received and sent with one system call. It belongs to one goroutine at a time.
+// Methods that are passed as functions are stored in it, so that nothing is allocated.
 type batch struct {
 	in, out [batchSize]message
 	vectors [batchSize]unix.Iovec
 	names   [batchSize]unix.RawSockaddrInet6
 	control [batchSize][controlSize]byte
 	data    []byte
-	named   bool // whether who has sent is asked for
-	n       int  // how many have come
+	named   bool // whether the sender is recorded
+	n       int  // number of received datagrams
 	err     error
 
 	takeFunc func(fd uintptr) bool
 	sendFunc func(fd uintptr)
-	// next and end are what sendFunc is to send yet, and bytes what it has.
+	// next and end delimit what sendFunc has still to send; bytes is what it has sent.
 	next, end int
 	bytes     int64
 
 	to      unix.RawSockaddrInet6
-	answers [controlSize]byte // the control message of what is sent
+	answers [controlSize]byte // the control message of the sent datagrams
 }
 
 var batches = sync.Pool{New: func() any { return newBatch(false) }}
@@ -72,18 +73,18 @@ func newBatch(named bool) *batch {
 	return b
 }
 
-// receive waits for datagrams and takes those that are there.
+// receive waits for datagrams and takes those that have arrived.
 func (b *batch) receive(raw syscall.RawConn) (int, error) {
 	if err := raw.Read(b.takeFunc); err != nil {
 		return 0, err
 	}
 	if b.err != nil {
-		time.Sleep(time.Millisecond) // no memory, likely
+		time.Sleep(time.Millisecond) // probably out of memory
 	}
 	return b.n, b.err
 }
 
-// take takes the datagrams that are there, or the socket's error; false is that there is neither.
+// take takes the datagrams that have arrived, or the socket's error. It returns false if there is neither.
 func (b *batch) take(fd uintptr) bool {
 	for i := range b.in {
 		b.vectors[i].SetLen(maxDatagram)
@@ -109,19 +110,19 @@ func (b *batch) take(fd uintptr) bool {
 	}
 }
 
-// call does not wait, so that the runtime's scheduler need not be told.
+// call does not block, so the runtime's scheduler need not know of it.
 func call(number, fd uintptr, m []message) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(number, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// tookAll reports whether nothing was left behind what has come.
+// tookAll reports whether no more datagrams were waiting.
 func (b *batch) tookAll() bool { return b.err == nil && b.n < batchSize }
 
-// size is how long a datagram is.
+// size returns the length of a datagram.
 func (b *batch) size(i int) int { return int(b.in[i].size) }
 
-// key is who has sent a datagram to whom; false is that it cannot be answered.
+// key returns the sender and destination of a datagram. It returns false if it cannot be answered.
 func (b *batch) key(i int) (k key, ok bool) {
 	name := &b.names[i]
 	switch name.Family {
@@ -138,14 +139,14 @@ func (b *batch) key(i int) (k key, ok bool) {
 	return k, k.client.Port() != 0
 }
 
-// swapped is a port as numbers are on this machine, or as they are on the wire.
+// swapped converts a port between host and network byte order.
 func swapped(port uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], port)
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// read takes the address from the control messages that the kernel made.
+// read reads the address from the kernel's control messages.
 func (l *local) read(control []byte) {
 	for len(control) >= unix.SizeofCmsghdr {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
@@ -173,7 +174,7 @@ func (l *local) read(control []byte) {
 	}
 }
 
-// write makes the control message by which an answer is sent from the address, and returns its length.
+// write writes the control message by which an answer is sent from the address, and returns its length.
 func (l *local) write(control *[controlSize]byte) int {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
 	data := control[unix.CmsgLen(0):]
@@ -194,8 +195,9 @@ func (l *local) write(control *[controlSize]byte) int {
 	return 0
 }
 
-// send sends datagrams on a connected socket, and returns the first one that it has neither sent nor lost. Those that the socket does not take are lost, unless that
-// is because the endpoint is unreachable, which likely one has told that was sent before.
+// send sends datagrams on a connected socket, and returns the index of the first one that it has neither sent nor lost.
+// Datagrams that the socket does not take are lost, unless the endpoint is unreachable, which is usually reported for
+// an earlier datagram.
 func (b *batch) send(raw syscall.RawConn, begin, end int) (next int, bytes int64, err error) {
 	for i := begin; i < end; i++ {
 		b.vectors[i].SetLen(b.size(i))
@@ -206,7 +208,7 @@ func (b *batch) send(raw syscall.RawConn, begin, end int) (next int, bytes int64
 	return b.sendAll(raw, begin, end)
 }
 
-// reply sends all datagrams to a client, from the address that it has sent to, and returns how many bytes have gone.
+// reply sends all datagrams to a client, from the address to which it has sent, and returns how many bytes were sent.
 func (b *batch) reply(raw syscall.RawConn, to *key, v6 bool) int64 {
 	size := b.setName(to, v6)
 	control := to.local.write(&b.answers)
@@ -223,7 +225,7 @@ func (b *batch) reply(raw syscall.RawConn, to *key, v6 bool) int64 {
 	return bytes
 }
 
-// setName puts the client's address where the kernel reads it, and returns its length.
+// setName stores the client's address for the kernel, and returns its length.
 func (b *batch) setName(to *key, v6 bool) uint32 {
 	port := swapped(to.client.Port())
 	if v6 {
@@ -258,7 +260,7 @@ func (b *batch) sendNow(fd uintptr) {
 			return
 		default:
 			b.err = errno
-			b.next++ // this one cannot be sent, as one that is too long for the way there
+			b.next++ // this one cannot be sent, for example because it is too long for the path
 		}
 	}
 }

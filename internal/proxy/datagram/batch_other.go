@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Elsewhere listen.OpenUDP fails, and nothing of this is reached.
+// On other systems listen.OpenUDP fails, so none of this is used.
 
 type local struct{}
 

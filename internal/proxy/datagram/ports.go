@@ -5,8 +5,9 @@ import (
 	"os"
 )
 
-// LocalPorts is how many ports the kernel has to choose local ones from, of which each session takes one, whatever its endpoint; everybody else in the network
-// namespace has the rest, resolvers of names among them. Where that cannot be told it is Linux's default.
+// LocalPorts returns how many ports the kernel can choose local ones from. Each session takes one, whatever its
+// endpoint; everything else in the network namespace, such as DNS resolvers, has the rest. If the number is unknown, it
+// is Linux's default.
 func LocalPorts() int {
 	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	return portsIn(string(text))

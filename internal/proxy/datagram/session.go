@@ -13,28 +13,28 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// session forwards the datagrams between a client and an endpoint. A session of a backendRef that does not resolve, or whose Service has no endpoints, has no
-// connection and drops the client's datagrams: if each of them were assigned to a backend again, the share of that backendRef would reach the others. Dropped
-// datagrams do not prolong it.
+// session forwards the datagrams between a client and an endpoint. A session of a backendRef that does not resolve, or
+// whose Service has no endpoints, has no connection and drops the client's datagrams: if each of them were assigned to
+// a backend again, the share of that backendRef would reach the others. Dropped datagrams do not prolong it.
 type session struct {
 	socket *Socket
 	key    key
-	// parent is the session that the client is itself, where it is one of ours.
+	// parent is the session that sent the client's datagrams, if the client is this process.
 	parent   *session
 	start    int64          // Unix nanoseconds
 	begun    int64          // by the coarse clock
 	rule     *snapshot.Rule // guarded by socket.mu
 	listener *snapshot.Listener
-	ref      int // in the rule that it began with
+	ref      int // index in the rule with which it began
 	stats    *observe.RuleStats
 	backend  *upstream.Backend
 	endpoint *upstream.Endpoint
-	attempts int32          // to have a socket to one
+	attempts int32          // to get a socket to an endpoint
 	conn     *net.UDPConn   // to the endpoint; nil if the session drops the datagrams
 	dropping observe.Reason // why it drops them
 	raw      syscall.RawConn
 	local    netip.AddrPort
-	failed   error // of receiving
+	failed   error // error of receiving
 	ended    bool  // guarded by socket.mu
 
 	active         atomic.Int64 // Unix milliseconds of the last datagram
@@ -192,7 +192,8 @@ func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 // scarcePause is how long no session is begun after the system had nothing left for one.
 const scarcePause = 200 * time.Millisecond
 
-// exhausted reports whether an error says that the system has no more ports, descriptors or memory, which is nothing against the endpoint.
+// exhausted reports whether err means that the system has no more ports, descriptors or memory, for which the endpoint
+// is not to blame.
 func exhausted(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EAGAIN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
@@ -202,8 +203,8 @@ func exhausted(err error) bool {
 	return false
 }
 
-// unreachable reports whether an error of a connected socket says that what it sends does not arrive: the kernel has no way to the endpoint, or a datagram that was
-// sent before was answered by ICMP.
+// unreachable reports whether an error of a connected socket means that what it sends does not arrive: the kernel has
+// no route to the endpoint, or an earlier datagram was answered by ICMP.
 func unreachable(err error) bool {
 	switch err {
 	case syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.ENETDOWN,
@@ -213,8 +214,8 @@ func unreachable(err error) bool {
 	return false
 }
 
-// follows reports whether the session may continue under the listener's route. One that drops datagrams because its backend has no endpoints ends as soon as there
-// is one. socket.mu is held.
+// follows reports whether the session may continue under the listener's route. One that drops datagrams because its
+// backend has no endpoints ends as soon as there is one. socket.mu must be held.
 func (ses *session) follows(l *snapshot.Listener) bool {
 	rule := ruleOf(l)
 	if ses.endpoint != nil && ses.endpoint.Gone() || rule == nil {
@@ -233,14 +234,14 @@ func (ses *session) follows(l *snapshot.Listener) bool {
 	return true
 }
 
-// refused ends the session because its endpoint is not there, and has others passed by it for a moment.
+// refused ends the session because its endpoint is unreachable, and makes others avoid the endpoint for a moment.
 func (ses *session) refused() {
 	ses.endpoint.Failed()
 	ses.socket.end(ses, observe.ReasonConnectFailed)
 }
 
-// end takes a session out, and logs and counts it. Thousands may end together: s.mu is not held while the socket of one is closed and its line written, so
-// that the datagrams of others need not wait.
+// end removes a session, and logs and counts it. Thousands may end together: s.mu is not held while the socket of one
+// is closed and its log line written, so that other datagrams need not wait.
 func (s *Socket) end(ses *session, why observe.Reason) {
 	if !s.take(ses) {
 		return
@@ -251,7 +252,7 @@ func (s *Socket) end(ses *session, why observe.Reason) {
 	}
 }
 
-// take takes a session out, and reports whether nobody has done so before.
+// take removes a session, and reports whether it had not been removed before.
 func (s *Socket) take(ses *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +264,7 @@ func (s *Socket) take(ses *session) bool {
 	return true
 }
 
-// release gives back what a session holds.
+// release releases the resources of a session.
 func (s *Socket) release(ses *session) {
 	s.set.leave(ses.listener.Config.Key)
 	if ses.conn == nil {
@@ -278,7 +279,7 @@ func (s *Socket) release(ses *session) {
 	ses.endpoint.End()
 }
 
-// drop counts a datagram that nobody gets, and logs it unless it is one of a flood. It is the reader's.
+// drop counts a dropped datagram, and logs it unless it is one of a flood. It belongs to the reader.
 func (ses *session) drop(why observe.Reason, size int) {
 	o := ses.socket.set.options.Observer
 	if !ses.socket.logs(why) {
@@ -298,7 +299,7 @@ func (ses *session) record(o *observe.Observer, why observe.Reason, received, st
 	o.Finish(&r)
 }
 
-// answer sends the client what the endpoint sends, until the session ends. While it waits it holds no buffers.
+// answer sends the client what the endpoint sends, until the session ends. It holds no buffers while it waits.
 func (ses *session) answer() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -307,7 +308,7 @@ func (ses *session) answer() {
 		}
 	}()
 	wait := ses.forwardAnswers
-	for ses.raw.Read(wait) == nil { // else it is closed
+	for ses.raw.Read(wait) == nil { // otherwise it is closed
 		if unreachable(ses.failed) {
 			ses.refused()
 			return
@@ -315,9 +316,9 @@ func (ses *session) answer() {
 	}
 }
 
-// forwardAnswers forwards what there is; false is that there is nothing yet, or no more. It is called within the wait, in which the poller stays armed: a read
-// that has left nothing need not be followed by one that finds nothing, which would be a quarter of the system calls. Closing the session waits for it, so
-// it must not take a lock.
+// forwardAnswers forwards what has arrived. It returns false if nothing has, or nothing is left. It is called within
+// the wait, in which the poller stays armed: a read that has taken everything need not be followed by one that finds
+// nothing, which would be a quarter of the system calls. Closing the session waits for it, so it must not take a lock.
 func (ses *session) forwardAnswers(fd uintptr) bool {
 	b := batches.Get().(*batch)
 	defer batches.Put(b)
@@ -327,7 +328,7 @@ func (ses *session) forwardAnswers(fd uintptr) bool {
 	if ses.failed = b.err; b.err != nil {
 		return true
 	}
-	all := b.tookAll() // reply may fail
+	all := b.tookAll() // before reply, which may fail
 	ses.active.Store(ses.socket.set.options.Clock.Load())
 	ses.sent.Add(b.reply(ses.socket.raw, &ses.key, ses.socket.v6))
 	return !all

@@ -15,56 +15,61 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultIdle is long enough for the pauses of games and calls, and what most clients repeat themselves within to keep the state of a firewall.
+	// DefaultIdle is long enough for the pauses of games and calls, and for the interval in which most clients repeat
+	// themselves to keep the state of a firewall.
 	DefaultIdle = 60 * time.Second
-	// DefaultMaxSessions is 256 MiB of memory when all are in use, and what the kernel has for their sockets.
+	// DefaultMaxSessions uses 256 MiB of memory when all are in use, and the kernel's memory for their sockets.
 	DefaultMaxSessions = 65536
-	// DefaultOnce is enough for the answers to a request, which is all that most clients of DNS want of a session.
+	// DefaultOnce is enough for the answers to one request, which is all that most DNS clients need of a session.
 	DefaultOnce = 15 * time.Second
-	// DefaultAnswered is twice what NATs are recommended to keep the mapping of a client for that sends nothing (RFC 4787 section 4.3).
+	// DefaultAnswered is twice the recommended time for which NATs keep the mapping of a client that sends nothing (RFC
+	// 4787 section 4.3).
 	DefaultAnswered = 10 * time.Minute
-	// DefaultDrainIdle is the time in which most answers come.
+	// DefaultDrainIdle is the time within which most answers arrive.
 	DefaultDrainIdle = 5 * time.Second
 )
 
-// Options of a Set; the zero value means the defaults.
+// Options configures a Set. The zero value means the defaults.
 type Options struct {
-	// Idle is how long a session lasts on which nothing passes, to the precision of the interval between two Sweeps; DrainIdle is that of Shutdown.
+	// Idle is how long a session on which nothing passes lasts, to the precision of the interval between two Sweeps.
+	// DrainIdle replaces it during Shutdown.
 	Idle, DrainIdle time.Duration
-	// Once is Idle while the client has sent one datagram, at most Idle.
+	// Once replaces Idle while the client has sent only one datagram; at most Idle.
 	Once time.Duration
-	// Answered is how long a session lasts at most while the client has sent one datagram, whatever it is answered: the client's address may be forged, and an
-	// endpoint could keep the place for ever.
+	// Answered is how long a session lasts at most while the client has sent only one datagram, even if it is answered:
+	// the client's address may be forged, and an endpoint could keep the session open indefinitely.
 	Answered time.Duration
-	// MaxSessions bounds the sessions of all sockets together. Beyond it new ones are refused, not old ones ended: forged addresses can begin as many as
-	// they like, and must not end those of others. Listeners share them, see admit.
+	// MaxSessions bounds the sessions of all sockets together. Beyond it new ones are refused, and old ones are not
+	// ended: forged addresses can begin any number of sessions, and must not end those of others. Listeners share them,
+	// see admit.
 	MaxSessions int
-	// Predecessor is a process whose sockets are taken over; nil is none.
+	// Predecessor is a process whose sockets are taken over; nil means none.
 	Predecessor listen.Predecessor
-	// Clock is the coarse time in Unix milliseconds.
+	// Clock is the coarse clock in Unix milliseconds.
 	Clock *atomic.Int64
-	// Scarce says that memory is, so that no session is begun; nil is never.
+	// Scarce means that memory is scarce, so that no session is begun; nil means never.
 	Scarce *atomic.Bool
-	// Observer is told of each session when it ends, and of each datagram that is dropped because it has none.
+	// Observer gets each session when it ends, and each datagram that is dropped because it has none.
 	Observer *observe.Observer
 }
 
 // Set holds the sockets of UDP and the sessions on them.
 type Set struct {
 	options  Options
-	dropped  observe.Observer // counts, and logs nothing
+	dropped  observe.Observer // counts, but logs nothing
 	sessions atomic.Int64
 	draining atomic.Bool
-	// scarceUntil is until when no session is begun, because the system had nothing left for the last one; of Clock.
+	// scarceUntil is until when no session is begun, because the system had no resources for the last one; by Clock.
 	scarceUntil atomic.Int64
-	running     sync.WaitGroup // the goroutines of sockets and sessions
+	running     sync.WaitGroup // goroutines of sockets and sessions
 	sweeping    sync.Mutex     // held during a sweep
 
 	mu      sync.Mutex
 	sockets map[*Socket]struct{}
-	// locals are the sessions by the address that their endpoint sees, to know those that come back.
+	// locals are the sessions by their address as seen by the endpoint, to recognize datagrams that come back to this
+	// process.
 	locals map[netip.AddrPort]*session
-	of     map[string]int // of sessions, by listener
+	of     map[string]int // number of sessions, by listener
 }
 
 // NewSet returns an empty Set.
@@ -79,17 +84,17 @@ func NewSet(o Options) *Set {
 	return s
 }
 
-// Sessions is how many there are.
+// Sessions returns the number of sessions.
 func (set *Set) Sessions() int { return int(set.sessions.Load()) }
 
-// forwarding is how many sessions have an endpoint.
+// forwarding returns the number of sessions with an endpoint.
 func (set *Set) forwarding() int {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	return len(set.locals)
 }
 
-// Open binds a socket; Serve starts it. The error is the system's.
+// Open binds a socket; Serve starts it. It returns the system's error.
 func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	conn, turn, err := listen.OpenUDP(addr, set.options.Predecessor)
 	if err != nil {
@@ -107,8 +112,9 @@ func (set *Set) Open(addr listen.Addr) (*Socket, error) {
 	return s, nil
 }
 
-// Sweep ends the sessions that idled too long, or were only answered for too long, or whose endpoint or route has gone. Call it about once a second. It does not
-// wait for that, since thousands may end together, and does nothing while an earlier one is under way.
+// Sweep ends the sessions that were idle too long, that were only answered for too long, or whose endpoint or route was
+// removed. It must be called about once a second. It does not wait for that, since thousands may end together, and does
+// nothing while an earlier one is still running.
 func (set *Set) Sweep() {
 	if !set.sweeping.TryLock() {
 		return
@@ -148,9 +154,10 @@ func (set *Set) all() []*Socket {
 	return list
 }
 
-// Shutdown returns when all sessions that have an endpoint have ended: by themselves, or as soon as nothing has passed for Options.DrainIdle, or when ctx ends, whose error it returns then. Sessions
-// are begun meanwhile: clients know of no end, and what stands before the proxy, such as the connection tracking of kube-proxy, sends those that it knows on to it as long as it is there.
-// Somebody must Sweep meanwhile.
+// Shutdown returns when all sessions with an endpoint have ended: by themselves, as soon as nothing has passed for
+// Options.DrainIdle, or when ctx ends, whose error it returns then. Sessions are still begun meanwhile: clients see no
+// end, and devices in front of the proxy, such as the connection tracking of kube-proxy, keep sending known clients to
+// it as long as it exists. Sweep must be called meanwhile.
 func (set *Set) Shutdown(ctx context.Context) (err error) {
 	set.draining.Store(true)
 	wait := time.NewTicker(10 * time.Millisecond)
@@ -171,9 +178,9 @@ func (set *Set) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// admit takes a place for a session of a listener; leave gives it back. Where there are several listeners, one may have three times as many sessions as places are
-// free, three quarters of all at most therefore, and further ones share what it leaves likewise: whoever floods one, or has its sessions last, leaves places to the
-// others.
+// admit takes a place for a session of a listener, which leave returns. If there are several listeners, one may have
+// three times as many sessions as there are free places, so at most three quarters of all, and further listeners share
+// the rest in the same way: a listener that is flooded, or whose sessions last long, leaves places to the others.
 func (set *Set) admit(listener string) observe.Reason {
 	if set.options.Scarce != nil && set.options.Scarce.Load() || set.options.Clock.Load() < set.scarceUntil.Load() {
 		return observe.ReasonOverloaded
@@ -189,7 +196,7 @@ func (set *Set) admit(listener string) observe.Reason {
 	return observe.ReasonOK
 }
 
-// leave follows admit.
+// leave must be called after admit.
 func (set *Set) leave(listener string) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -199,7 +206,7 @@ func (set *Set) leave(listener string) {
 	}
 }
 
-// shared reports whether there are other listeners; mu is held.
+// shared reports whether there are other listeners. mu must be held.
 func (set *Set) shared(listener string) bool {
 	for s := range set.sockets {
 		if l := s.Listener(); l != nil && l.Config.Key != listener {
@@ -209,7 +216,7 @@ func (set *Set) shared(listener string) bool {
 	return false
 }
 
-// parentOf is the session whose socket has sent what comes from an address, or nil.
+// parentOf returns the session whose socket has sent what arrives from an address, or nil.
 func (set *Set) parentOf(from netip.AddrPort) *session {
 	set.mu.Lock()
 	defer set.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// maxDatagram is more than a datagram of UDP can have.
+// maxDatagram is larger than any UDP datagram.
 const maxDatagram = 65535
 
-// key tells sessions apart: who sends, and to which of our addresses where the socket has several.
+// key identifies sessions: the sender, and the local address if the socket has several.
 type key struct {
 	client netip.AddrPort
 	local  local
@@ -34,39 +34,40 @@ type Socket struct {
 	turn     listen.Turn
 	received chan struct{} // closed when nothing is received any more
 	raw      syscall.RawConn
-	v6       bool // addresses of clients are given to the kernel as those of IPv6
+	v6       bool // clients' addresses are passed to the kernel as IPv6
 	listener atomic.Pointer[snapshot.Listener]
 	seed     uint64 // the reader's random numbers
-	// loggedAt is when a datagram that was dropped was last logged, by the coarse clock; the reader's.
+	// loggedAt is when a datagram dropped for a reason was last logged, by the coarse clock; belongs to the reader.
 	loggedAt map[observe.Reason]int64
 
-	mu       sync.Mutex // guards what follows, and what of a session it says
+	mu       sync.Mutex // guards the fields below, and those of a session where noted
 	sessions map[key]*session
 	closed   bool
 }
 
-// SetListener puts a listener and its route in force. Sessions whose backend it still has go on.
+// SetListener publishes a listener and its route. Sessions whose backend it still has continue.
 func (s *Socket) SetListener(l *snapshot.Listener) { s.listener.Store(l) }
 
-// Listener returns the one in force, nil before SetListener.
+// Listener returns the current listener, nil before SetListener.
 func (s *Socket) Listener() *snapshot.Listener { return s.listener.Load() }
 
-// Serve starts to receive. There must be a listener.
+// Serve starts to receive. SetListener must have been called.
 func (s *Socket) Serve() {
 	s.seed = uint64(time.Now().UnixNano())
 	s.set.running.Go(s.receive)
 }
 
-// SyscallConn is for handing the socket to another process.
+// SyscallConn is for passing the socket to another process.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
 
-// Release leaves what clients send to another process that has the socket; what was received by then is forwarded when it returns. It must follow Serve. What endpoints answer in the sessions that there are is sent on.
+// Release leaves what clients send to another process that has the socket. When it returns, everything received by then
+// was forwarded. It must be called after Serve. Answers of endpoints in existing sessions are still sent on.
 func (s *Socket) Release() {
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // a closed one receives nothing
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // a closed socket receives nothing
 	<-s.received
 }
 
-// Close ends the socket. The sessions on it end after that, since there may be thousands.
+// Close closes the socket. Its sessions end later, since there may be thousands.
 func (s *Socket) Close() { s.close(observe.ReasonSessionEnded) }
 
 func (s *Socket) close(why observe.Reason) {
@@ -93,18 +94,18 @@ func (s *Socket) endAll(all []*session, why observe.Reason) {
 	}
 }
 
-// moments are since when, by the coarse clock, something must have passed in a session that is to last, and in one whose client has sent one datagram; and since when
-// that one must have come.
+// moments are times of the coarse clock: a session ends if nothing has passed since idle; one whose client has sent
+// only one datagram ends if nothing has passed since once, or if it began at or before answered.
 type moments struct{ idle, once, answered int64 }
 
-// sweep ends the sessions that have had their time, and those that cannot go on.
+// sweep ends the sessions whose time is over, and those that cannot continue.
 func (s *Socket) sweep(since moments) {
 	idle, others := s.ending(since)
 	s.endAll(idle, observe.ReasonSessionIdle)
 	s.endAll(others, observe.ReasonSessionEnded)
 }
 
-// ending returns what sweep ends.
+// ending returns the sessions that sweep ends.
 func (s *Socket) ending(since moments) (idle, others []*session) {
 	l := s.listener.Load()
 	s.mu.Lock()
@@ -119,7 +120,7 @@ func (s *Socket) ending(since moments) (idle, others []*session) {
 	return idle, others
 }
 
-// idles reports whether the session has had its time.
+// idles reports whether the time of the session is over.
 func (ses *session) idles(since moments) bool {
 	active := ses.active.Load()
 	return active <= since.idle || !ses.again.Load() && (active <= since.once || ses.begun <= since.answered)
@@ -129,7 +130,7 @@ func (ses *session) idles(since moments) bool {
 func (s *Socket) receive() {
 	defer close(s.received)
 	if s.turn.Wait(); !s.turn.Ours() {
-		return // what comes in is the predecessor's, also while the socket is being closed
+		return // what arrives belongs to the predecessor, also while the socket is being closed
 	}
 	in := newBatch(true)
 	for {
@@ -141,7 +142,7 @@ func (s *Socket) receive() {
 	}
 }
 
-// deliver forwards a batch; of a panic only its datagrams are lost.
+// deliver forwards a batch. After a panic only its datagrams are lost.
 func (s *Socket) deliver(in *batch, n int) {
 	defer s.set.recovered()
 	for i := 0; i < n; {
@@ -162,7 +163,8 @@ func (s *Socket) deliver(in *batch, n int) {
 	}
 }
 
-// forward sends datagrams of one client to its endpoint. Where that turns out not to be there, what has not been sent goes to another.
+// forward sends datagrams of one client to its endpoint. If that turns out to be unreachable, what has not been sent
+// goes to another one.
 func (s *Socket) forward(from key, in *batch, begin, end int) {
 	for range 2 {
 		ses, known := s.session(from, in, begin, end)
@@ -170,7 +172,7 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 		case ses == nil:
 			return
 		case ses.conn == nil:
-			for i := begin; known && i < end; i++ { // else it has begun with them, and counted them
+			for i := begin; known && i < end; i++ { // otherwise the session has begun with them, and has counted them
 				ses.drop(ses.dropping, in.size(i))
 			}
 			return
@@ -189,11 +191,11 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 	}
 }
 
-// dropLogEvery is how often a datagram that was dropped for a reason is logged. Anybody can send any number of them, from forged addresses, and their lines must not
-// crowd out those of requests.
+// dropLogEvery is how often a datagram dropped for a reason is logged. Attackers can send any number of them from
+// forged addresses, and their lines must not displace those of requests.
 const dropLogEvery = time.Second
 
-// logs reports whether a datagram that is dropped is to be logged.
+// logs reports whether a dropped datagram is to be logged.
 func (s *Socket) logs(why observe.Reason) bool {
 	if why == observe.ReasonOverloaded || why == observe.ReasonShuttingDown {
 		return false
@@ -209,7 +211,8 @@ func (s *Socket) logs(why observe.Reason) bool {
 	return true
 }
 
-// session returns a client's session, a new one if need be; nil is that its datagrams are dropped. known is that there was one.
+// session returns a client's session, a new one if necessary. It returns nil if its datagrams are dropped. known means
+// that the session existed before.
 func (s *Socket) session(from key, in *batch, begin, end int) (ses *session, known bool) {
 	l := s.listener.Load()
 	ses, goesOn := s.find(from, l)
@@ -222,7 +225,7 @@ func (s *Socket) session(from key, in *batch, begin, end int) (ses *session, kno
 	return s.begin(l, from, in, begin, end), false
 }
 
-// find returns a client's session, nil without one, and whether it goes on.
+// find returns a client's session, nil if there is none, and whether it continues.
 func (s *Socket) find(from key, l *snapshot.Listener) (ses *session, goesOn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

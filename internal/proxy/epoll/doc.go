@@ -1,5 +1,6 @@
-// Package epoll waits for events of many sockets on one goroutine, on Linux. It exists because a goroutine that waits for each costs its stack, and because
-// the runtime's poller tells neither of a peer's end apart from its data, nor without somebody who reads.
+// Package epoll waits for events of many sockets on one goroutine, on Linux. It exists because a waiting goroutine for
+// each socket costs its stack, and because the runtime's poller neither distinguishes the end of a peer's stream from
+// its data, nor reports anything without a reader.
 //
-// It knows of descriptors only and imports the standard library and x/sys.
+// It only knows descriptors, and imports the standard library and x/sys.
 package epoll

@@ -11,12 +11,12 @@ import (
 
 // Set is an epoll set, which the runtime's poller watches like any descriptor.
 type Set struct {
-	FD   int // its descriptor, to make entries with
+	FD   int // its descriptor, for adding entries
 	file *os.File
 	done chan struct{} // closed when run has ended
 }
 
-// Open makes a Set and its goroutine, which calls report for each event; report must not block.
+// Open creates a Set and its goroutine, which calls report for each event. report must not block.
 func Open(report func(*unix.EpollEvent)) (*Set, error) {
 	return OpenBatch(func(events []unix.EpollEvent) bool {
 		for i := range events {
@@ -26,13 +26,14 @@ func Open(report func(*unix.EpollEvent)) (*Set, error) {
 	})
 }
 
-// OpenBatch is Open of a Set that reports all events at hand together. Where report returns true it is called again at once, maybe without an event.
+// OpenBatch is like Open, but passes all available events to report together. If report returns true, it is called
+// again at once, perhaps without events.
 func OpenBatch(report func([]unix.EpollEvent) (again bool)) (*Set, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // shows os.NewFile that the poller is to watch it
+	if err := unix.SetNonblock(fd, true); err != nil { // makes os.NewFile register it with the poller
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -46,7 +47,7 @@ func OpenBatch(report func([]unix.EpollEvent) (again bool)) (*Set, error) {
 	return s, nil
 }
 
-// Close ends the goroutine, and waits for its end.
+// Close ends the goroutine and waits for that.
 func (s *Set) Close() {
 	s.file.Close()
 	<-s.done
@@ -55,7 +56,7 @@ func (s *Set) Close() {
 func (s *Set) run(raw syscall.RawConn, report func([]unix.EpollEvent) bool) {
 	defer close(s.done)
 	events := make([]unix.EpollEvent, 128)
-	_ = raw.Read(func(uintptr) bool { // the error is that the set is closed
+	_ = raw.Read(func(uintptr) bool { // fails when the set is closed
 		for first := true; ; first = false {
 			n := s.poll(events, first)
 			if again := report(events[:n]); !again && n < len(events) {
@@ -66,8 +67,8 @@ func (s *Set) run(raw syscall.RawConn, report func([]unix.EpollEvent) bool) {
 	})
 }
 
-// poll returns how many events there are, without waiting. The first call behind a wait does not tell the scheduler that it is a system call, since to wake
-// its monitor thread costs more. Others do: that thread is needed where there is always something to do.
+// poll returns how many events there are, without waiting. The first call after a wait bypasses the scheduler, because
+// waking its monitor thread costs more. Others do not: that thread is needed if there is always something to do.
 func (s *Set) poll(events []unix.EpollEvent, first bool) int {
 	for {
 		var n uintptr

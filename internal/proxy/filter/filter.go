@@ -1,14 +1,11 @@
-// Package filter says what a filter is to the data plane: what it sees of an
-// exchange (Exchange), what it may do (Filter), and what it may look up while
-// it is made (Env). It exists so that the engine knows no filter and a filter
-// knows no other: each lives in its own folder below this one, and only package
-// table lists them.
+// Package filter defines what a filter is to the data plane: what it sees of an exchange (Exchange), what it may do
+// (Filter), and what it may look up while it is compiled (Env). It exists so that the engine knows no filter and a
+// filter knows no other: each is in its own folder below this one, and only package table lists them.
 //
-// The engine compiles the filters of a rule once, when the configuration
-// arrives, and runs them in the order of the list: Request functions before the
-// backend is asked, Response functions on the response head. Filters of a
-// backendRef run after those of its rule, on what those left. Compiled filters
-// are shared by all connections, hold no state and allocate nothing per exchange.
+// The engine compiles the filters of a rule once, when the configuration arrives, and runs them in the order of the
+// list: Request functions before the request is sent to the backend, Response functions on the response head. Filters
+// of a backendRef run after those of its rule, on their result. Compiled filters are shared by all connections, hold no
+// state and allocate nothing per exchange.
 //
 // It imports config, message and upstream; never the engine, translate or k8s.io.
 package filter
@@ -22,13 +19,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Exchange is one request and its response, as far as filters are concerned. It
-// is reused; everything in it is valid until the exchange ends.
+// Exchange is one request and its response, as far as filters are concerned. It is reused; everything in it is valid
+// until the exchange ends.
 type Exchange struct {
 	Request *message.Request
-	// Response is nil before the response head is there.
+	// Response is nil before the response head has arrived.
 	Response *message.Response
-	// Scheme is what the client spoke, "http" or "https".
+	// Scheme is the client's scheme, "http" or "https".
 	Scheme string
 	// ListenerPort is the port of the Gateway's listener.
 	ListenerPort uint16
@@ -37,14 +34,15 @@ type Exchange struct {
 	// Scratch holds the values that filters make: append, keep the appended part
 	// (Made), never change what is there already. Once grown it costs nothing.
 	Scratch []byte
-	// Engine is asked for what takes longer. It is nil where nothing can be asked, as in explain.
+	// Engine performs operations that take longer. It is nil if these are not possible, as in explain.
 	Engine Engine
 
 	reply Reply
 	notes []note
 }
 
-// note is what a filter's Request function has left for its Response function, or with the owner decided the name of a request field.
+// note is a value that a filter's Request function has left for its Response function or, with the owner decided, the
+// name of a request field.
 type note struct {
 	owner any
 	value []byte
@@ -53,58 +51,60 @@ type note struct {
 // decided is the owner of the notes that Decide makes.
 var decided any = new(byte)
 
-// notesKept bounds the notes whose room an exchange keeps for the next.
+// notesKept is the largest number of notes whose memory an exchange keeps for the next request.
 const notesKept = 32
 
-// scratchKept bounds the scratch memory that an exchange keeps for the next, in bytes.
+// scratchKept is the largest scratch memory that an exchange keeps for the next request, in bytes.
 const scratchKept = 16 << 10
 
-// Engine is what a filter's Request function may have the engine do.
+// Engine is what a filter's Request function may call.
 type Engine interface {
-	// Call sends a request of the filter's own and waits for the whole response. An error is that none has come: c's response is not to be used. ErrLoop is
-	// that the exchange's request has passed too many proxies of Moongate for that.
+	// Call sends a request of the filter itself and waits for the whole response. If it returns an error, c has no
+	// valid response. ErrLoop means that the exchange's request has passed too many Moongate proxies for a call.
 	Call(c *Call) error
-	// ReadBody waits for the whole body of the exchange's request, which goes to the backend as if nobody had read it. One that is longer than limit
-	// is ErrBodyTooLarge, one for which memory is too scarce ErrOverloaded, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
+	// ReadBody waits for the whole body of the exchange's request, which is still sent to the backend. It returns
+	// ErrBodyTooLarge if the body is longer than limit, ErrOverloaded if memory is too scarce for it, and any other
+	// error if the client has caused it. The bytes are valid until the function returns, and must not be changed.
 	ReadBody(limit int64) ([]byte, error)
-	// BodyLength is how long the body of the exchange's request is, -1 where that is not known yet.
+	// BodyLength returns the length of the body of the exchange's request, -1 if it is not known yet.
 	BodyLength() int64
-	// ClientInfo describes who the request comes from.
+	// ClientInfo describes the client of the request.
 	ClientInfo() Client
 }
 
-// ErrBodyTooLarge is that a request body is longer than a filter takes.
+// ErrBodyTooLarge means that a request body is longer than a filter accepts.
 var ErrBodyTooLarge = errors.New("filter: the request body is too long")
 
-// ErrOverloaded is that there is no memory for a whole request body.
+// ErrOverloaded means that there is no memory for a whole request body.
 var ErrOverloaded = errors.New("filter: memory is too scarce to hold the request body")
 
-// ErrLoop is that no call is made for a request which has come back several times: its call might do that too, and multiply it with each pass.
+// ErrLoop means that no call is made for a request that has come back several times: its call might come back too, and
+// multiply with each pass.
 var ErrLoop = errors.New("filter: the request has passed too many proxies of Moongate for a call")
 
-// Call is a request of a filter's own to a backend, and the response.
+// Call is a request of a filter itself to a backend, and the response.
 type Call struct {
 	Backend *upstream.Backend // never nil
-	Request message.Request   // without fields of framing
+	Request message.Request   // without framing fields
 	Body    []byte
-	// Trailers tells that trailer fields are understood.
+	// Trailers means that trailer fields are accepted.
 	Trailers bool
 
-	// The response, in memory of its own. Header and Trailer have no fields of framing.
+	// The response, in its own memory. Header and Trailer have no framing fields.
 	Status          int
 	Header, Trailer message.Fields
 	Content         []byte
 }
 
-// Client is what is known of a client.
+// Client describes a client.
 type Client struct {
-	Address    netip.AddrPort // of the client itself, where a trusted proxy tells; the port is 0 where that does not
-	Local      netip.Addr     // the gateway's, which the connection was made to; the zero value where it is not known any more
-	ServerName []byte         // in the TLS handshake, empty without
+	Address    netip.AddrPort // of the client itself if a trusted proxy reports it; the port is 0 if the proxy does not report it
+	Local      netip.Addr     // the gateway's address to which the connection was made; the zero value if it is no longer known
+	ServerName []byte         // in the TLS handshake, empty if there was none
 	Protocol   string         // "HTTP/1.1", "HTTP/1.0" or "HTTP/2.0"
 }
 
-// Reset makes the exchange ready for the next request and keeps its memory.
+// Reset prepares the exchange for the next request and keeps its memory.
 func (x *Exchange) Reset() {
 	x.Request, x.Response, x.Scheme, x.ListenerPort, x.Seed = nil, nil, "", 0, 0
 	x.Scratch = x.Scratch[:0]
@@ -121,11 +121,12 @@ func (x *Exchange) Reset() {
 	}
 }
 
-// Note keeps value until the exchange ends: what a filter's Request function saw of a request, which later
-// filters may change before its Response function runs. The owner is the compiled filter, as a pointer, and has one note.
+// Note keeps value until the exchange ends: what a filter's Request function saw of a request, which later filters may
+// change before its Response function runs. The owner is a pointer to the compiled filter, and has one note.
 func (x *Exchange) Note(owner any, value []byte) { x.notes = append(x.notes, note{owner, value}) }
 
-// Noted returns the owner's note; false is that it has none, because its Request function did not leave one or did not run.
+// Noted returns the owner's note. It returns false if there is none, because its Request function did not leave one or
+// did not run.
 func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 	for i := range x.notes {
 		if x.notes[i].owner == owner {
@@ -135,8 +136,9 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 	return nil, false
 }
 
-// Decide says that what the request has under a name, which is in lower case, is the filter's decision and not the client's. The engine drops trailer fields of the
-// name, which servers may merge into the header section, also where underscores stand for hyphens.
+// Decide marks a name, which must be in lower case, as the filter's decision and not the client's. The engine removes
+// trailer fields with the name, which servers may merge into the header section, also with underscores in place of
+// hyphens.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
 // Decider knows the names of fields that a filter decides on, see Exchange.Decide.
@@ -165,57 +167,57 @@ func (x *Exchange) Decided(name []byte) bool {
 	return false
 }
 
-// Made is what was appended to Scratch since it was start bytes long.
+// Made returns what was appended to Scratch since it was start bytes long.
 func (x *Exchange) Made(start int) []byte {
 	return x.Scratch[start:len(x.Scratch):len(x.Scratch)]
 }
 
-// Reply is the exchange's own Reply, emptied, for a filter to fill and return.
+// Reply returns the exchange's own Reply, emptied, for a filter to fill in and return.
 func (x *Exchange) Reply(status int, reason string) *Reply {
 	x.reply.Status, x.reply.Reason, x.reply.Body = status, reason, nil
 	x.reply.Header.Reset()
 	return &x.reply
 }
 
-// Fail is the Reply of a filter that cannot let the request pass, for a reason that decides the status.
+// Fail returns the Reply of a filter that cannot let the request pass. The reason determines the status.
 func (x *Exchange) Fail(reason string) *Reply { return x.Reply(0, reason) }
 
-// Reply is a response that a filter gives instead of the backend. The engine adds
-// framing, Date and the connection's own fields.
+// Reply is a response of a filter in place of the backend's. The engine adds framing, Date and the connection's own
+// fields.
 type Reply struct {
-	// Status is 0 where the engine answers as it does itself for Reason, or for what has become of the client meanwhile. All but Reason is unused then.
+	// Status is 0 if the engine is to answer as it does itself for Reason, or for what has happened to the client
+	// meanwhile. Only Reason is used then.
 	Status int
-	// Reason is the stable reason word of access log and metrics, such as "redirect".
+	// Reason is the stable reason word for the access log and metrics, such as "redirect".
 	Reason string
 	Header message.Fields // may be changed by Response functions before it is sent
 	Body   []byte         // may be empty
 }
 
-// Filter is a compiled filter. Fields that are nil do nothing.
+// Filter is a compiled filter. Fields may be nil.
 type Filter struct {
-	// Request runs before the backend is asked. A Reply (the exchange's own, see
-	// Exchange.Reply) ends the request: no later filter and no backend sees it.
+	// Request runs before the request is sent to the backend. A Reply (the exchange's own, see Exchange.Reply) ends the
+	// request: it reaches no later filter and no backend.
 	Request func(*Exchange) *Reply
-	// Response runs on the head of the final response, not on interim (1xx) ones, also on one that the
-	// gateway made: a Reply, or a failure. Request may not have run then.
+	// Response runs on the head of the final response, not on interim (1xx) ones, including responses of the gateway: a
+	// Reply, or a failure. Request may not have run then.
 	Response func(*Exchange)
-	// Preflights reports whether Request answers all preflight requests (CORS).
+	// Preflights means that Request answers all preflight requests (CORS).
 	Preflights bool
 	// Mirror asks for a copy of the request; the engine sends it.
 	Mirror *Mirror
-	// Authorizes is the backend that Request asks whether the request may go on, nil where it asks none.
+	// Authorizes is the backend that Request asks whether the request is allowed, nil if it asks none.
 	Authorizes *upstream.Backend
 }
 
-// Mirror describes where copies of requests go.
+// Mirror describes where copies of requests are sent.
 type Mirror struct {
 	Backend *upstream.Backend // never nil
-	// The share of requests that is copied; Denominator is never 0.
+	// The share of requests that are copied; Denominator is never 0.
 	Numerator, Denominator uint32
 }
 
-// Wanted decides by the exchange's random numbers whether this request is copied.
-// Ask once per exchange.
+// Wanted decides by the exchange's random numbers whether this request is copied. It must be called once per exchange.
 func (m *Mirror) Wanted(x *Exchange) bool {
 	if m.Numerator >= m.Denominator {
 		return true
@@ -229,12 +231,12 @@ func (m *Mirror) Wanted(x *Exchange) bool {
 
 // Env is what a filter may look up while it is compiled.
 type Env struct {
-	// Backend finds a backend by its key, nil where it does not exist; see upstream.Set.Get.
+	// Backend returns the backend with a key, nil if it does not exist; see upstream.Set.Get.
 	Backend func(key string) *upstream.Backend
 }
 
-// Error says why a filter cannot be compiled. The control plane checks all of this
-// before, so that an Error points at a sender of another version or a defect.
+// Error is why a filter cannot be compiled. The control plane checks all of this before, so an Error means that the
+// sender has another version or a bug.
 type Error struct {
 	Filter  string // message name, such as "RequestRedirect"
 	Field   string // path within the message, such as "set[2].value"

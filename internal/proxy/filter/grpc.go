@@ -19,17 +19,17 @@ var (
 	grpcContentType = []byte("application/grpc")
 )
 
-// grpcPrefix is the length of what stands before a message: a flag, which says that it is compressed, and its length.
+// grpcPrefix is the length of the prefix of a message: the compressed flag and the length.
 const grpcPrefix = 5
 
-// NewGRPC makes a call of the method at path, "/<service>/<method>"; body is that of GRPCBody.
+// NewGRPC returns a call of the method at path, "/<service>/<method>". body is made by GRPCBody.
 func NewGRPC(backend *upstream.Backend, authority, path, body []byte) *Call {
 	c := &Call{Backend: backend, Trailers: true, Request: message.Request{Method: post, Host: authority, Path: path}, Body: body}
 	c.Request.Header.Add(contentTypeName, grpcContentType)
 	return c
 }
 
-// GRPCBody returns a message with what stands before it.
+// GRPCBody returns a message with its prefix.
 func GRPCBody(msg proto.Message) ([]byte, error) {
 	body, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, grpcPrefix, grpcPrefix+proto.Size(msg)), msg)
 	if err != nil {
@@ -39,16 +39,17 @@ func GRPCBody(msg proto.Message) ([]byte, error) {
 	return body, nil
 }
 
-// GRPCStatus returns the code that the call has ended with, in decimal; "" where the response says none.
+// GRPCStatus returns the code of the call in decimal, "" if the response has none.
 func (c *Call) GRPCStatus() string {
 	status, ok := c.Trailer.Get("grpc-status")
-	if !ok { // of a response without a body
+	if !ok { // in a response without a body
 		status, _ = c.Header.Get("grpc-status")
 	}
 	return string(status)
 }
 
-// GRPCMessage returns the message of the response; false is that there is not exactly one, and not compressed.
+// GRPCMessage returns the message of the response. It returns false unless there is exactly one, which is not
+// compressed.
 func (c *Call) GRPCMessage() (msg []byte, ok bool) {
 	contentType, _ := c.Header.Get("content-type")
 	b := c.Content

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxHost is the longest host that the gateway writes, in bytes without port.
+// maxHost is the longest host that the gateway writes, in bytes without the port.
 const maxHost = 255
 
-// Host checks a host name or IP literal of the configuration and returns it as it
-// stands in a URI: IPv6 in brackets (RFC 3986 section 3.2.2).
+// Host checks a host name or IP literal of the configuration and returns it in the form for a URI: IPv6 in brackets
+// (RFC 3986 section 3.2.2).
 func Host(host string) ([]byte, error) {
 	bare := host
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -38,7 +38,7 @@ func Host(host string) ([]byte, error) {
 	return []byte(bare), nil
 }
 
-// Authority is Host with an optional port behind it.
+// Authority is like Host, with an optional port after it.
 func Authority(value string) ([]byte, error) {
 	if b, err := Host(value); err == nil {
 		return b, nil

@@ -13,14 +13,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
-// listener is a listening socket. It is not a net.TCPListener, which has the runtime's poller watch each connection that it accepts. A process that takes the socket over, or had
-// it before, shares its O_NONBLOCK flag, and without that flag an accept would block a processor. So file.Fd, which clears the flag, must not be called.
+// listener is a listening socket. It is not a net.TCPListener, which registers each accepted connection with the
+// runtime's poller. A process that takes the socket over, or had it before, shares its O_NONBLOCK flag, and without
+// that flag an accept would block a processor. So file.Fd, which clears the flag, must not be called.
 type listener struct {
 	file *os.File
 	conn syscall.RawConn
 }
 
-// listenerOf makes a listener of one of package net, which it closes in any case.
+// listenerOf creates a listener from one of package net, which it closes in any case.
 func listenerOf(ln *net.TCPListener) (*listener, error) {
 	defer ln.Close()
 	file, err := ln.File()
@@ -41,12 +42,12 @@ func (l *listener) setDeadline(t time.Time) error { return l.file.SetDeadline(t)
 
 func (l *listener) close() { l.file.Close() }
 
-// accepted is what one goroutine's accepts use, one after the other.
+// accepted is the state of one goroutine's accepts.
 type accepted struct {
 	fd    int
 	errno syscall.Errno
 	from  unix.RawSockaddrAny
-	step  func(fd uintptr) bool // made once
+	step  func(fd uintptr) bool // bound once
 }
 
 func newAccepted() *accepted {
@@ -55,12 +56,13 @@ func newAccepted() *accepted {
 	return a
 }
 
-// accept accepts what waits; false is that nothing does. The socket does not block, so the call is raw.
+// accept accepts a waiting connection. It returns false if there is none. The socket does not block, so the call is
+// raw.
 func (a *accepted) accept(fd uintptr) bool {
 	for {
 		size := uint32(unsafe.Sizeof(a.from))
 		n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, fd, uintptr(unsafe.Pointer(&a.from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-		if errno == unix.EINTR || errno == unix.ECONNABORTED { // the latter: the client gave up before
+		if errno == unix.EINTR || errno == unix.ECONNABORTED { // ECONNABORTED: the client has already given up
 			continue
 		}
 		a.fd, a.errno = int(n), errno
@@ -68,7 +70,8 @@ func (a *accepted) accept(fd uintptr) bool {
 	}
 }
 
-// acceptOne waits for a connection and hands it on. more is called when the first one is handed on as Raw; it may be nil.
+// acceptOne waits for a connection and passes it on. more is called when the first one is passed on as Raw; it may be
+// nil.
 func (s *Socket) acceptOne(a *accepted, handle func(*socket.Conn), more func()) error {
 	if err := s.ln.conn.Read(a.step); err != nil {
 		return err
@@ -88,11 +91,11 @@ func (s *Socket) acceptOne(a *accepted, handle func(*socket.Conn), more func()) 
 	return nil
 }
 
-// Conn makes of it what Serve hands on otherwise.
+// Conn turns c into what Serve passes on otherwise.
 func (c Raw) Conn() *socket.Conn { return socket.New(c.FD, c.Peer) }
 
-// Refuse closes the connection so that the kernel keeps nothing of it.
+// Refuse closes the connection so that the kernel keeps no state for it.
 func (c Raw) Refuse() {
-	_ = unix.SetsockoptLinger(c.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is reset already
+	_ = unix.SetsockoptLinger(c.FD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a broken socket is already reset
 	unix.Close(c.FD)
 }

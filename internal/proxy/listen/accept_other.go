@@ -18,12 +18,12 @@ func (l *listener) setDeadline(t time.Time) error { return l.SetDeadline(t) }
 
 func (l *listener) close() { l.Close() }
 
-// accepted is nothing here.
+// accepted is not used on this system.
 type accepted struct{}
 
 func newAccepted() *accepted { return nil }
 
-// acceptOne waits for a connection and hands it on, never as Raw.
+// acceptOne waits for a connection and passes it on, never as Raw.
 func (s *Socket) acceptOne(_ *accepted, handle func(*socket.Conn), _ func()) error {
 	tcp, err := s.ln.AcceptTCP()
 	if err != nil {
@@ -36,5 +36,5 @@ func (s *Socket) acceptOne(_ *accepted, handle func(*socket.Conn), _ func()) err
 	return err
 }
 
-// Conn must not be called: there are none.
+// Conn must not be called: there are no Raws on this system.
 func (c Raw) Conn() *socket.Conn { panic("listen: accepted as Raw") }

@@ -9,9 +9,9 @@ import (
 // inheritOptions sets the options that connections inherit from the listening socket.
 func inheritOptions(_, _ string, rc syscall.RawConn) error {
 	return rc.Control(func(fd uintptr) {
-		// What one end sends in small parts is to reach the other at once, as package net has it for the connections that it accepts.
+		// Small writes of one end must reach the other at once, as package net sets it for accepted connections.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		// Without these a vanished client is noticed later, nothing else: errors are of no use.
+		// Without these, only the loss of a client is detected later, so errors are ignored.
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlivePeriod.Seconds()))
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
@@ -19,10 +19,10 @@ func inheritOptions(_, _ string, rc syscall.RawConn) error {
 	})
 }
 
-// ignoreAttempts lets the kernel drop segments that ask for a new connection. What belongs to a
-// connection that was begun passes, so that it can be accepted.
+// ignoreAttempts makes the kernel drop segments that ask for a new connection. Segments of connections that were begun
+// pass, so that these can be accepted.
 func ignoreAttempts(ln *listener) error {
-	const flags, syn, ack = 13, 0x02, 0x10 // byte of the TCP header, bits in it
+	const flags, syn, ack = 13, 0x02, 0x10 // byte of the TCP header, and bits in it
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
@@ -36,7 +36,7 @@ func ignoreAttempts(ln *listener) error {
 	})
 }
 
-// waiting tells whether there is a connection to accept.
+// waiting reports whether there is a connection to accept.
 func waiting(ln *listener) bool {
 	var events int16
 	err := control(ln, func(fd int) (err error) {

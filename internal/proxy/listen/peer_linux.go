@@ -7,22 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerGone tells without blocking whether the peer has closed or half-closed the
-// connection, whatever it sent before; data that waits to be read does not hide it.
+// PeerGone reports, without blocking, whether the peer has closed or half-closed the connection, even if data waits to
+// be read.
 func PeerGone(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 }
 
-// PeerReset tells without blocking whether the peer has reset the connection. One that has sent its last may still read.
+// PeerReset reports, without blocking, whether the peer has reset the connection. A peer that has only ended its stream
+// may still read.
 func PeerReset(rc syscall.RawConn) bool {
 	return poll(rc, 0)&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
-// tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).
+// tcpClose is the state of a socket that was reset, or that both sides have closed (TCP_CLOSE).
 const tcpClose = 7
 
-// WasReset reports, of a socket that was read to its end, whether a reset has ended the stream that the peer sends, and not before that a FIN. The
-// kernel gives that error once, to whatever asks for it first, be it a write or a splice: reads then end as if the peer had ended the stream in order.
+// WasReset reports, for a socket that was read to its end, whether the peer has ended its stream by a reset without a
+// FIN before. The kernel returns that error only once, to the first call, which may be a write or a splice: reads then
+// end as if the peer had ended the stream normally.
 func WasReset(rc syscall.RawConn) (yes bool) {
 	err := rc.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -31,9 +33,9 @@ func WasReset(rc syscall.RawConn) (yes bool) {
 	return err == nil && yes
 }
 
-// finished reports whether a FIN has come on a socket that was read to the end. The state does not tell: a reset that follows makes it
-// TCP_CLOSE, as one alone does. But the kernel says with TCP_INQ that there is one more byte to be read where a FIN came, and none
-// where it did not; before Linux 5.1 it says none in either case.
+// finished reports whether a FIN has arrived on a socket that was read to the end. The state does not show it: it is
+// TCP_CLOSE after a reset, with or without a FIN before. But with TCP_INQ the kernel reports one more byte to read
+// after a FIN, and none otherwise; before Linux 5.1 it reports none in either case.
 func finished(fd int) bool {
 	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_INQ, 1) != nil {
 		return false
@@ -53,12 +55,13 @@ func finished(fd int) bool {
 	return false
 }
 
-// Readable tells without blocking whether a read would return data (or the end of the stream).
+// Readable reports, without blocking, whether a read would return data or the end of the stream.
 func Readable(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLIN)&unix.POLLIN != 0
 }
 
-// AwaitWritable waits until a socket takes more, by its write deadline. It fails where the socket was closed, and not where its peer has left.
+// AwaitWritable waits until a socket takes more, at most until its write deadline. It fails if the socket was closed,
+// but not if its peer has left.
 func AwaitWritable(rc syscall.RawConn) error {
 	return rc.Write(func(fd uintptr) bool {
 		events, err := pollNow(fd, unix.POLLOUT)
@@ -66,7 +69,7 @@ func AwaitWritable(rc syscall.RawConn) error {
 	})
 }
 
-// Unsent is how many bytes that were written the peer has yet to acknowledge.
+// Unsent returns how many written bytes the peer has not acknowledged yet.
 func Unsent(rc syscall.RawConn) (n int) {
 	rc.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	return n
@@ -77,13 +80,14 @@ func poll(rc syscall.RawConn, events int16) (got int16) {
 		got, _ = pollNow(fd, events)
 	})
 	if err != nil {
-		return unix.POLLHUP // closed by us
+		return unix.POLLHUP // closed by this process
 	}
 	return got
 }
 
-// pollNow returns which of the events hold for a descriptor, without blocking. A signal, as the runtime sends them to preempt goroutines, ends even a poll that
-// does not wait before it has looked; that must not be taken for an answer.
+// pollNow returns which of the events hold for a descriptor, without blocking. A signal, such as those by which the
+// runtime preempts goroutines, ends even a poll without timeout before it has checked; that must not be taken for a
+// result.
 func pollNow(fd uintptr, events int16) (got int16, err error) {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {

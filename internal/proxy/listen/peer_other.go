@@ -4,20 +4,20 @@ package listen
 
 import "syscall"
 
-// PeerGone cannot be told here; a vanished client is noticed at the next write.
+// PeerGone is not supported on this system; a vanished client is noticed at the next write.
 func PeerGone(syscall.RawConn) bool { return false }
 
-// PeerReset cannot be told here, as PeerGone.
+// PeerReset is not supported on this system.
 func PeerReset(syscall.RawConn) bool { return false }
 
-// WasReset cannot be told here.
+// WasReset is not supported on this system.
 func WasReset(syscall.RawConn) bool { return false }
 
-// Readable cannot be told here.
+// Readable is not supported on this system.
 func Readable(syscall.RawConn) bool { return false }
 
-// AwaitWritable cannot be told here: it does not wait.
+// AwaitWritable is not supported on this system: it does not wait.
 func AwaitWritable(syscall.RawConn) error { return nil }
 
-// Unsent cannot be told here.
+// Unsent is not supported on this system.
 func Unsent(syscall.RawConn) int { return 0 }

@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is for the datagrams that come while others are being sent; the system may give less.
+// receiveBuffer is the size of the kernel's buffer for datagrams that arrive while others are sent; the system may use
+// less.
 const receiveBuffer = 4 << 20
 
-// OpenUDP binds addr for datagrams, or takes the socket over from a process that has it open: nothing must be received before the Turn that it returns. from may be
-// nil. Where it is every address, the socket tells of each datagram which one it has come to. The error is the system's.
+// OpenUDP binds addr for datagrams, or takes the socket over from a process that has it open: nothing must be received
+// before the Turn that it returns. from may be nil. If addr is every address, the socket reports for each datagram at
+// which one it has arrived. The error is the system's.
 func OpenUDP(addr Addr, from Predecessor) (*net.UDPConn, Turn, error) {
 	var turn Turn
 	if from != nil {
@@ -25,7 +27,7 @@ func OpenUDP(addr Addr, from Predecessor) (*net.UDPConn, Turn, error) {
 	return conn, turn, err
 }
 
-// inheritUDP returns the socket of another process, whose options it keeps; nil where it has none that can be used.
+// inheritUDP returns the socket of another process, with its options; nil if it has none that can be used.
 func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
 	file := from.Socket("udp", addr.String())
 	if file == nil {
@@ -34,7 +36,7 @@ func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
 	defer file.Close()
 	c, err := net.FilePacketConn(file)
 	if err != nil {
-		return nil // binding the address tells what is wrong
+		return nil // binding the address returns the error
 	}
 	conn, ok := c.(*net.UDPConn)
 	if !ok {
@@ -47,7 +49,7 @@ func inheritUDP(addr Addr, from Predecessor) *net.UDPConn {
 func bindUDP(addr Addr) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(network, _ string, rc syscall.RawConn) error {
 		return rc.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // a bound, of no use to fail for
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // only an optimization, so errors are ignored
 		})
 	}}
 	c, err := lc.ListenPacket(context.Background(), addr.network("udp"), addr.String())

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// OpenUDP cannot be done here: which address a datagram has come to is asked for in another way on each system.
+// OpenUDP is not supported: the destination address of a datagram is obtained in another way on each system.
 func OpenUDP(Addr, Predecessor) (*net.UDPConn, Turn, error) {
 	return nil, Turn{}, errors.New("listeners of protocol UDP need Linux")
 }

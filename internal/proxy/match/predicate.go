@@ -15,7 +15,7 @@ const (
 	prefixPath
 )
 
-// pathMatch has a normal value, or a pattern with its expression.
+// pathMatch is a path condition: a normalized value, or a pattern with its expression.
 type pathMatch struct {
 	kind  pathKind
 	value string
@@ -36,8 +36,9 @@ func (p *pathMatch) fits(path []byte, b *stepsLeft) bool {
 	return len(path) >= n && string(path[:n]) == p.value && (len(path) == n || path[n] == '/')
 }
 
-// isCall reports whether a request is a gRPC call by its media type, in any of the protocol's forms (grpc/grpc, doc/PROTOCOL-HTTP2.md and doc/PROTOCOL-WEB.md). Its case
-// does not count (RFC 9110 section 8.3.1). Of several content types nobody knows which one a backend takes.
+// isCall reports whether a request is a gRPC call by its media type, in any of the protocol's forms (grpc/grpc,
+// doc/PROTOCOL-HTTP2.md and doc/PROTOCOL-WEB.md). Case is ignored (RFC 9110 section 8.3.1). If there are several
+// content types, it is unknown which one a backend uses.
 func isCall(req *message.Request) bool {
 	if string(req.Method) != "POST" {
 		return false
@@ -58,10 +59,10 @@ var grpcType = []byte("application/grpc")
 type valueMatch struct {
 	name  string // header names in lower case
 	value string
-	regex *expression // nil: equal to value
+	regex *expression // nil means equality with value
 }
 
-// fitsRequest looks at everything but the path.
+// fitsRequest checks everything except the path.
 func (m *match[V]) fitsRequest(req *message.Request, b *stepsLeft) bool {
 	if m.method != "" && m.method != string(req.Method) {
 		return false
@@ -102,7 +103,7 @@ func (v *valueMatch) fitsHeader(req *message.Request, b *stepsLeft) bool {
 	return v.regex.match(*buf, b)
 }
 
-// pseudoHeader returns what a name stands for that is not looked for among the header's lines.
+// pseudoHeader returns the value for a name that does not refer to header lines.
 func pseudoHeader(req *message.Request, name string) (value []byte, ok bool) {
 	switch name {
 	case "host":
@@ -121,10 +122,10 @@ func (v *valueMatch) fitsValue(value []byte, b *stepsLeft) bool {
 	return string(value) == v.value
 }
 
-// scratch holds values that a regular expression needs in one piece.
+// scratch holds values that a regular expression needs as one slice.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// nextLine is the index of the first line of that name at or after i, or -1.
+// nextLine returns the index of the first line with that name at or after i, or -1.
 func nextLine(h *message.Fields, i int, name string) int {
 	for ; i < h.Len(); i++ {
 		if message.EqualFold(h.At(i).Name, name) {
@@ -134,7 +135,7 @@ func nextLine(h *message.Fields, i int, name string) int {
 	return -1
 }
 
-// equalJoined compares the joined lines of name, of which i is the first, with want.
+// equalJoined compares the joined lines with a name, of which i is the first, with want.
 func equalJoined(h *message.Fields, i int, name, want string) bool {
 	for {
 		v := h.At(i).Value
@@ -168,7 +169,7 @@ func (v *valueMatch) fitsQuery(query []byte, b *stepsLeft) bool {
 	return ok && v.fitsRaw(raw, b)
 }
 
-// fitsRaw is fitsValue of an encoded query parameter.
+// fitsRaw is fitsValue for an encoded query parameter.
 func (v *valueMatch) fitsRaw(raw []byte, b *stepsLeft) bool {
 	if v.regex == nil {
 		return decodesTo(raw, v.value)
@@ -182,13 +183,13 @@ func (v *valueMatch) fitsRaw(raw []byte, b *stepsLeft) bool {
 	return v.regex.match(*buf, b)
 }
 
-// queryParam returns the encoded value of the first parameter of that name.
+// queryParam returns the encoded value of the first parameter with that name.
 func queryParam(query []byte, name string) (raw []byte, ok bool) {
 	raw, _, ok = nextQueryParam(query, name)
 	return raw, ok
 }
 
-// nextQueryParam is queryParam, and returns the query behind the parameter.
+// nextQueryParam is like queryParam, and also returns the query after the parameter.
 func nextQueryParam(query []byte, name string) (raw, rest []byte, ok bool) {
 	for len(query) > 0 {
 		param, rest, _ := bytes.Cut(query, []byte{'&'})
@@ -201,8 +202,8 @@ func nextQueryParam(query []byte, name string) (raw, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// QueryValue returns the value of the first query parameter of that name, both decoded as matching does. It is a part of the query where nothing in it
-// is encoded, else it stands in room, or in memory of its own where that is too short.
+// QueryValue returns the value of the first query parameter with that name, both decoded as in matching. The value is a
+// part of the query if nothing in it is encoded; otherwise it is in room, or in new memory if room is too short.
 func QueryValue(query []byte, name string, room []byte) (value []byte, ok bool) {
 	raw, ok := queryParam(query, name)
 	if bytes.IndexByte(raw, '%') < 0 && bytes.IndexByte(raw, '+') < 0 {
@@ -211,7 +212,7 @@ func QueryValue(query []byte, name string, room []byte) (value []byte, ok bool) 
 	return appendDecoded(room[:0], raw), ok
 }
 
-// decodesTo compares without making the decoded value.
+// decodesTo compares without creating the decoded value.
 func decodesTo(raw []byte, want string) bool {
 	if len(raw) < len(want) {
 		return false

@@ -7,13 +7,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Rule is what a request is routed by: one match of one rule. It is shared by
-// all tables that hold its route and must not be changed.
+// Rule is the result of routing a request: one match of one rule. It is shared by all tables that hold its route and
+// must not be changed.
 type Rule[V any] struct {
 	Route  *config.Route
 	Config *config.Rule
 	Match  *config.Match // the one of Config.Matches that the request satisfied
-	Value  V             // what Compile's caller made of Config; the same for all its matches
+	Value  V             // result of Compile's values for Config; the same for all its matches
 }
 
 // Route is a compiled config.Route. It is immutable and can be in many tables.
@@ -28,20 +28,19 @@ type match[V any] struct {
 	Rule    Rule[V]
 	route   *Route[V]
 	path    pathMatch
-	method  string // "" is any
+	method  string // "" means any
 	headers []valueMatch
 	guard   *valueMatch // of headers, see candidates; may be nil
 	query   []valueMatch
 	rule    uint32 // config.Rule.Index
-	counted uint32 // how many of headers count for precedence: not those that were added for preflight requests
+	counted uint32 // number of headers that count for precedence: without those added for preflight requests
 	index   int    // in config.Rule.Matches
 	call    bool   // of a GRPCRoute
 }
 
-// Compile prepares route for tables. It calls values once for every rule. An
-// error names route, rule and match; it is a regular expression that is not RE2, a
-// path type we do not know, or a path without leading '/'. The control plane lets none of
-// them through. A match without path fits every path.
+// Compile prepares route for tables. It calls values once for every rule. An error names route, rule and match; it is
+// for a regular expression that is not RE2, an unknown path type, or a path without a leading '/'. The control plane
+// accepts none of these. A match without a path fits every path.
 func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Route[V], error) {
 	r := &Route[V]{Config: route, name: route.Namespace + "/" + route.Name}
 	call := strings.HasPrefix(route.Key, "GRPCRoute/")

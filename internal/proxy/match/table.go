@@ -7,25 +7,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Table holds the routes of one listener. It is immutable; nil and the zero value are
-// empty. Any number of goroutines may read it.
+// Table holds the routes of one listener. It is immutable; nil and the zero value are empty. It is safe for concurrent
+// use.
 type Table[V any] struct {
 	hosts  Hosts[[]*group[V]] // by effective hostname; groups by precedence
 	routes pmap[placed[V]]    // by config.Route key
 }
 
-// placed remembers where a route was put, to find it again when it leaves.
+// placed records where a route was added, to find it again when it is removed.
 type placed[V any] struct {
 	route     *Route[V]
 	hostnames []*config.Hostname
 }
 
-// group holds the matches of one effective and one original hostname. A hostname has
-// few groups: originals are the effective hostname, or cover it.
+// group holds the matches of one effective and one original hostname. A hostname has few groups: the originals equal
+// the effective hostname or cover it.
 type group[V any] struct {
 	effective, original string
 	requests            paths[V]  // of HTTPRoutes
-	calls               *paths[V] // of GRPCRoutes; nil without any
+	calls               *paths[V] // of GRPCRoutes; nil if there are none
 }
 
 // paths holds matches by their paths.
@@ -33,11 +33,11 @@ type paths[V any] struct {
 	exact  pmap[candidates[V]]
 	regex  candidates[V]
 	prefix prefixMap[V]
-	n      int // in all three
+	n      int // number of matches in all three
 }
 
-// Lookup returns the rule that takes the request, or nil. It reads Method, Host,
-// MatchHost, Path, Query and Header, keeps none of them and does not allocate. The only error is ErrMatchLimit.
+// Lookup returns the rule that matches the request, or nil. It reads Method, Host, MatchHost, Path, Query and Header,
+// keeps none of them and does not allocate. The only error is ErrMatchLimit.
 func (t *Table[V]) Lookup(req *message.Request) (*Rule[V], error) {
 	if t == nil {
 		return nil, nil
@@ -69,7 +69,7 @@ func (g *group[V]) lookup(req *message.Request, b *stepsLeft) *match[V] {
 	return second.lookup(req, b)
 }
 
-// inOrder returns the matches of that kind of route first that the request is of. There must be some of GRPCRoutes.
+// inOrder returns the matches of the request's kind of route first. There must be some of GRPCRoutes.
 func (g *group[V]) inOrder(req *message.Request) (first, second *paths[V]) {
 	if isCall(req) {
 		return g.calls, &g.requests
@@ -97,7 +97,7 @@ func (p *paths[V]) lookup(req *message.Request, b *stepsLeft) *match[V] {
 	return nil
 }
 
-// Len is the number of routes.
+// Len returns the number of routes.
 func (t *Table[V]) Len() int {
 	if t == nil {
 		return 0

@@ -2,8 +2,8 @@ package message
 
 import "bytes"
 
-// ClaimsProvenance tells whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP. An
-// underscore counts as a hyphen: CGI-like backends do not see the difference.
+// ClaimsProvenance reports whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP. An underscore counts
+// as a hyphen, because CGI-like backends do not distinguish them.
 func ClaimsProvenance(f *Field) bool {
 	n := f.Name
 	switch n[0] | 0x20 {
@@ -16,18 +16,18 @@ func ClaimsProvenance(f *Field) bool {
 	return false
 }
 
-// DisguisesProvenance tells whether a field line claims provenance by a name that is not quite the one which proxies set or replace: what it says is not
-// the trusted proxy's.
+// DisguisesProvenance reports whether a field line claims provenance with a name that differs from the one that proxies
+// set or replace, so that its value does not come from the trusted proxy.
 func DisguisesProvenance(f *Field) bool {
 	return ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
 }
 
-// ClaimsRequestID tells whether a field line is X-Request-Id, as ClaimsProvenance does.
+// ClaimsRequestID reports whether a field line is X-Request-Id, with underscores treated as in ClaimsProvenance.
 func ClaimsRequestID(f *Field) bool {
 	return len(f.Name) == len("x-request-id") && hasName(f.Name, "x-request-id")
 }
 
-// hasName tells whether n begins with the lower-case name.
+// hasName reports whether n begins with the lower-case name.
 func hasName(n []byte, name string) bool {
 	for i := range len(name) {
 		b := n[i]
@@ -43,21 +43,22 @@ func hasName(n []byte, name string) bool {
 	return true
 }
 
-// MaxPasses is how often a request may pass proxies of Moongate, whichever they are: a chain of Gateways, and a backend that
-// calls through its own Gateway with the fields of the request that it serves, pass a few times. A loop
-// does until descriptors run out.
+// MaxPasses is how many times a request may pass Moongate proxies: a chain of Gateways, and a backend that calls
+// through its own Gateway with the fields of the request that it serves, pass a few times. A loop would continue until
+// descriptors run out.
 const MaxPasses = 10
 
-// CDN-Loop (RFC 8586) tells of the passes, and not Via, since several servers turn compression off for requests with Via.
+// CDN-Loop (RFC 8586) records the passes. Via is not used, since several servers disable compression for requests with
+// Via.
 var (
 	cdnLoop    = []byte("CDN-Loop")
 	passedHere = []byte("moongate")
 )
 
-// AddPass notes in a request's header section that it passes a proxy.
+// AddPass records in a request's header section that it passes a proxy.
 func AddPass(h *Fields) { h.Add(cdnLoop, passedHere) }
 
-// Passes is how often a request has passed a proxy of Moongate.
+// Passes returns how many times a request has passed a Moongate proxy.
 func Passes(h *Fields) (n int) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -67,7 +68,7 @@ func Passes(h *Fields) (n int) {
 		for rest, more := f.Value, true; more; {
 			var id []byte
 			id, rest, more = bytes.Cut(rest, []byte(","))
-			id, _, _ = bytes.Cut(id, []byte(";")) // parameters, which we have none of
+			id, _, _ = bytes.Cut(id, []byte(";")) // parameters, which Moongate does not use
 			if EqualFoldBytes(bytes.TrimSpace(id), passedHere) {
 				n++
 			}

@@ -61,13 +61,13 @@ func (f *Fields) Get(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Add appends a line made by us. Name and value must outlive the exchange.
+// Add appends a line made by the gateway. Name and value must outlive the exchange.
 func (f *Fields) Add(name, value []byte) {
 	fl := f.Extend()
 	fl.Name, fl.Value, fl.Line = name, value, nil
 }
 
-// Set replaces all lines of that name by one, at the place of the first.
+// Set replaces all lines with that name by one, at the position of the first.
 func (f *Fields) Set(name, value []byte) {
 	for i := range f.list {
 		if EqualFoldBytes(f.list[i].Name, name) {
@@ -79,7 +79,7 @@ func (f *Fields) Set(name, value []byte) {
 	f.Add(name, value)
 }
 
-// Remove drops all lines of that name.
+// Remove removes all lines with that name.
 func (f *Fields) Remove(name []byte) { f.removeFrom(0, name) }
 
 func (f *Fields) removeFrom(start int, name []byte) {
@@ -96,7 +96,7 @@ func (f *Fields) removeFrom(start int, name []byte) {
 	f.list = f.list[:n]
 }
 
-// RemoveIf drops the lines for which drop answers true.
+// RemoveIf removes the lines for which drop returns true.
 func (f *Fields) RemoveIf(drop func(*Field) bool) {
 	n := 0
 	for i := range f.list {
@@ -114,35 +114,36 @@ func (f *Fields) RemoveIf(drop func(*Field) bool) {
 // Request is a request head.
 type Request struct {
 	Method []byte
-	// Host is the authority of the target or the Host field, as received, port included;
-	// what the backend sees. MatchHost is what routing uses.
+	// Host is the authority of the target or the Host field, as received, including the port. The backend receives it.
+	// MatchHost is used for routing.
 	Host []byte
 	// MatchHost is Host in lower case without port and trailing dot.
 	MatchHost []byte
 	// Path is the normalised path that is matched and forwarded, still percent-encoded,
 	// beginning with '/'; or "*" for OPTIONS *.
 	Path []byte
-	// Query is what stands behind '?', without it; HasQuery tells "/a?" from "/a".
+	// Query is the part after '?'; HasQuery distinguishes "/a?" from "/a".
 	Query    []byte
 	HasQuery bool
 	// Header holds all field lines except those that the connection consumed
 	// (hop-by-hop fields, Host, Content-Length, Transfer-Encoding).
 	Header Fields
-	// Consumed is what matches may still ask of consumed fields; nil is nothing.
+	// Consumed are consumed fields that matches may still use; nil means none.
 	Consumed *Consumed
 }
 
-// Consumed are fields that are not in Request.Header, since the connection has consumed them, but that say something of the request.
+// Consumed are fields that are not in Request.Header because the connection has consumed them, but that matches may
+// use.
 type Consumed struct {
-	Length         []byte // the value of Content-Length, nil without
+	Length         []byte // the value of Content-Length, nil if there is none
 	Upgrade        []byte // the protocol that the client wants to switch to, nil if there is none that the gateway would pass on
 	TETrailers     bool   // TE: trailers
-	ExpectContinue bool   // Expect: 100-continue, and there is a body to wait with
+	ExpectContinue bool   // Expect: 100-continue, and the request has a body
 }
 
 var trailers, continues = []byte("trailers"), []byte("100-continue")
 
-// Get is the value of a field, whose name is in lower case; nil without. c may be nil.
+// Get returns the value of a field, whose name must be in lower case; nil if there is none. c may be nil.
 func (c *Consumed) Get(name string) []byte {
 	switch {
 	case c == nil:
@@ -162,7 +163,7 @@ func (c *Consumed) Get(name string) []byte {
 type Response struct {
 	Status int    // 100-999
 	Reason []byte // reason phrase; may be empty
-	Header Fields // as Request.Header
+	Header Fields // see Request.Header
 }
 
 // Reset empties the request and keeps its memory.
@@ -214,7 +215,8 @@ func EqualFoldBytes(a, b []byte) bool {
 	return true
 }
 
-// EqualFoldHyphens compares ASCII case-insensitively, and an underscore equals a hyphen: CGI-like servers do not see the difference.
+// EqualFoldHyphens compares ASCII case-insensitively, and treats underscores as hyphens, because CGI-like servers do
+// not distinguish them.
 func EqualFoldHyphens(a, b []byte) bool {
 	if len(a) != len(b) {
 		return false

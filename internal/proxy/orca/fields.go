@@ -13,12 +13,13 @@ import (
 const (
 	textField   = "endpoint-load-metrics"
 	binaryField = textField + "-bin"
-	// maxField bounds a report in bytes.
+	// maxField is the largest size of a report in bytes.
 	maxField = 16 << 10
 )
 
-// FromFields reads the load report of a response's header or trailer section; ok is false where there is none, or it is malformed. It is in the field
-// endpoint-load-metrics-bin, or in endpoint-load-metrics as "TEXT name=value, ...", "JSON {...}" or "BIN " and base64.
+// FromFields parses the load report in a response's header or trailer section. ok is false if there is none, or it is
+// malformed. It is in the field endpoint-load-metrics-bin, or in endpoint-load-metrics as "TEXT name=value, ...", "JSON
+// {...}" or "BIN " and base64.
 func FromFields(h *message.Fields, m Metrics) (r Report, ok bool) {
 	if value, found := h.Get(binaryField); found {
 		return fromBase64(value, m)
@@ -39,14 +40,14 @@ func FromFields(h *message.Fields, m Metrics) (r Report, ok bool) {
 	return r, false
 }
 
-// RemoveFields takes load reports out of a section.
+// RemoveFields removes load reports from a section.
 func RemoveFields(h *message.Fields) { h.RemoveIf(isReport) }
 
 func isReport(f *message.Field) bool {
 	return message.EqualFold(f.Name, binaryField) || message.EqualFold(f.Name, textField)
 }
 
-// fromBase64 reads a binary report. gRPC's peers may leave the padding out.
+// fromBase64 parses a binary report. gRPC peers may omit the padding.
 func fromBase64(value []byte, m Metrics) (Report, bool) {
 	value = bytes.TrimRight(value, "= \t")
 	if len(value) > maxField {
@@ -81,10 +82,10 @@ func fromText(b []byte, m Metrics) (r Report, ok bool) {
 	return Report{}, false
 }
 
-// view is b as a string that does not outlive the call which it is for.
+// view returns b as a string, which must not outlive the call for which it is made.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// fromJSON reads an OrcaLoadReport as protocol buffers have it in JSON; the names may be those in messages as well.
+// fromJSON parses an OrcaLoadReport in the JSON form of protocol buffers; the original field names are accepted too.
 func fromJSON(b []byte, m Metrics) (r Report, ok bool) {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(b, &all) != nil || len(all) > maxEntries {
@@ -108,7 +109,7 @@ func fromJSON(b []byte, m Metrics) (r Report, ok bool) {
 		default:
 			var number json.Number
 			if json.Unmarshal(raw, &number) != nil {
-				continue // a field that is not known
+				continue // unknown field
 			}
 			if value, err := number.Float64(); err == nil {
 				r.take(m, name, value)
@@ -118,7 +119,7 @@ func fromJSON(b []byte, m Metrics) (r Report, ok bool) {
 	return r, true
 }
 
-// jsonNames are the names of fields in JSON that differ from those in messages.
+// jsonNames are the JSON names of fields that differ from their original names.
 var jsonNames = map[string]string{
 	"applicationUtilization": "application_utilization", "cpuUtilization": "cpu_utilization", "memUtilization": "mem_utilization",
 	"rpsFractional": "rps_fractional", "requestCost": "request_cost", "namedMetrics": "named_metrics",

@@ -7,17 +7,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Report is what a load balancer reads of a load report. 0 is that the endpoint has not said it.
+// Report is the part of a load report that a load balancer uses. 0 means that the endpoint has not reported the value.
 type Report struct {
 	Application float64 // application_utilization, which may exceed 1
-	CPU         float64 // cpu_utilization, likewise
-	// Named is the greatest of the metrics that were asked for.
+	CPU         float64 // cpu_utilization, which may exceed 1
+	// Named is the greatest of the requested metrics.
 	Named             float64
 	RequestsPerSecond float64 // rps_fractional
 	ErrorsPerSecond   float64 // eps
 }
 
-// Utilization is that of the application; where that is not reported the greatest of the metrics asked for, and else that of the CPU.
+// Utilization returns the utilization of the application; if that is not reported, the greatest of the requested
+// metrics, and otherwise that of the CPU.
 func (r *Report) Utilization() float64 {
 	switch {
 	case r.Application > 0:
@@ -28,11 +29,11 @@ func (r *Report) Utilization() float64 {
 	return r.CPU
 }
 
-// Metrics are the names of the metrics that Report.Named is taken from: "mem_utilization" and the like, or
+// Metrics are the names of the metrics from which Report.Named is taken: "mem_utilization" and the like, or
 // "<map>.<key>" for an entry of named_metrics, utilization or request_cost.
 type Metrics []string
 
-// take takes in a metric of a report. Values that are no number, infinite or negative are not taken.
+// take stores a metric of a report. It ignores values that are NaN, infinite or negative.
 func (r *Report) take(m Metrics, name string, value float64) {
 	if !(value >= 0) || math.IsInf(value, 1) {
 		return
@@ -54,7 +55,7 @@ func (r *Report) take(m Metrics, name string, value float64) {
 	}
 }
 
-// takeEntry is take for an entry of a map.
+// takeEntry is like take, for an entry of a map.
 func (r *Report) takeEntry(m Metrics, of string, key []byte, value float64) {
 	for _, wanted := range m {
 		if n := len(of); len(wanted) == n+1+len(key) && wanted[:n] == of && wanted[n] == '.' && wanted[n+1:] == string(key) {
@@ -64,7 +65,7 @@ func (r *Report) takeEntry(m Metrics, of string, key []byte, value float64) {
 	}
 }
 
-// maxEntries bounds how many metrics of a report are looked at.
+// maxEntries is the largest number of metrics of a report that are read.
 const maxEntries = 256
 
 var errReport = errors.New("orca: the load report is malformed")
@@ -75,7 +76,7 @@ var (
 	maps    = map[protowire.Number]string{4: "request_cost", 5: "utilization", 8: "named_metrics"}
 )
 
-// Unmarshal reads an OrcaLoadReport in the binary encoding of protocol buffers. Fields that are not known are skipped.
+// Unmarshal parses an OrcaLoadReport in the binary encoding of protocol buffers. Unknown fields are skipped.
 func Unmarshal(b []byte, m Metrics) (r Report, err error) {
 	for range maxEntries {
 		if len(b) == 0 {
@@ -116,7 +117,7 @@ func Unmarshal(b []byte, m Metrics) (r Report, err error) {
 	return Report{}, errReport
 }
 
-// unmarshalEntry reads an entry of a map from string to double.
+// unmarshalEntry parses an entry of a map from string to double.
 func unmarshalEntry(b []byte) (key []byte, value float64, err error) {
 	for len(b) > 0 {
 		number, typ, n := protowire.ConsumeTag(b)

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Version is that of a header to be written.
+// Version is the version of a header to write.
 type Version uint8
 
 // The versions.
@@ -14,11 +14,11 @@ const (
 	V2 Version = 2
 )
 
-// Append appends the header of a connection that a client has made to a listener at an address. Where the client is not valid the connection is the sender's own
-// (UNKNOWN, or LOCAL); where the families of both differ both are of IPv6.
+// Append appends the header of a connection that a client has made to a listener's address. If client is not valid, the
+// connection is the sender's own (UNKNOWN, or LOCAL). If their families differ, both are written as IPv6.
 func Append(dst []byte, v Version, client, listener netip.AddrPort) []byte {
 	source, destination := client.Addr().Unmap().WithZone(""), listener.Addr().Unmap().WithZone("")
-	if !destination.IsValid() { // which is not known any more
+	if !destination.IsValid() { // it is no longer known
 		destination = netip.IPv4Unspecified()
 		if source.Is6() {
 			destination = netip.IPv6Unspecified()

@@ -1,8 +1,8 @@
-// Package proxyprotocol reads and writes the header of the PROXY protocol, versions 1 and 2, by which a load balancer says whose
-// connection it passes on (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). It exists apart from the connections so that
-// a fuzz target can hold it against every input.
+// Package proxyprotocol reads and writes the header of the PROXY protocol, versions 1 and 2, by which a load balancer
+// passes on the address of the client (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). It is separate
+// from the connections so that a fuzz target can test it with every input.
 //
-// It must never do I/O, nor import anything of ours.
+// It must never do I/O, nor import anything of Moongate.
 package proxyprotocol
 
 import (
@@ -14,7 +14,8 @@ import (
 	"strconv"
 )
 
-// MaxHeader bounds a header in bytes, with everything that version 2 has behind the addresses. The longest of version 1 has 107.
+// MaxHeader is the largest size of a header in bytes, including everything after the addresses in version 2. The
+// longest header of version 1 has 107 bytes.
 const MaxHeader = 4096
 
 // maxV1 is the longest header of version 1, with its end of line.
@@ -26,7 +27,7 @@ const (
 	fixedV2 = 16 // bytes of version 2 before the addresses
 )
 
-// ErrIncomplete is that the header goes on behind what was read.
+// ErrIncomplete means that the header continues after what was read.
 var ErrIncomplete = errors.New("the PROXY header is not complete")
 
 // What is wrong with a header.
@@ -41,10 +42,10 @@ var (
 	errChecksum = errors.New("the checksum of the PROXY header is wrong")
 )
 
-// Parse reads the header that b begins with, and returns its length and the address that the client has connected from. That is
-// the zero value where the header names none by IP and TCP (LOCAL, UNKNOWN, other families): the connection's own counts then. The error
-// is ErrIncomplete where the header may go on behind b, which it cannot where b has MaxHeader bytes, and any other where there is no valid
-// header. Parse does not allocate for version 2.
+// Parse parses the header at the beginning of b, and returns its length and the address from which the client has
+// connected. That is the zero value if the header has no IP address with TCP (LOCAL, UNKNOWN, other families): then the
+// connection's own address counts. The error is ErrIncomplete if the header may continue after b, which is impossible
+// if b has MaxHeader bytes, and another one if there is no valid header. Parse does not allocate for version 2.
 func Parse(b []byte) (client netip.AddrPort, n int, err error) {
 	switch {
 	case begins(b, startV2):
@@ -61,7 +62,7 @@ func begins(b []byte, start string) bool {
 	return string(b[:n]) == start[:n]
 }
 
-// parseV1 reads "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n".
+// parseV1 parses "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n".
 func parseV1(b []byte) (client netip.AddrPort, n int, err error) {
 	line, _, ended := bytes.Cut(b[:min(len(b), maxV1)], []byte("\n"))
 	switch {
@@ -76,7 +77,7 @@ func parseV1(b []byte) (client netip.AddrPort, n int, err error) {
 		return client, 0, errLine
 	}
 	if family, _, _ := bytes.Cut(line[len(startV1):], []byte(" ")); string(family) == "UNKNOWN" {
-		return client, n, nil // whatever follows
+		return client, n, nil // the rest of the line is ignored
 	}
 	fields := bytes.Split(line[len(startV1):], []byte(" "))
 	if len(fields) != 5 {
@@ -90,7 +91,7 @@ func parseV1(b []byte) (client netip.AddrPort, n int, err error) {
 	return source, n, nil
 }
 
-// addressV1 reads an address and a port of the family TCP4 or TCP6.
+// addressV1 parses an address and a port of the family TCP4 or TCP6.
 func addressV1(family, address, port []byte) (netip.AddrPort, bool) {
 	a, err := netip.ParseAddr(string(address))
 	if err != nil || a.Zone() != "" {
@@ -112,7 +113,7 @@ func addressV1(family, address, port []byte) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), p), ok
 }
 
-// portV1 reads a decimal number up to 65535 without leading zeros.
+// portV1 parses a decimal number up to 65535 without leading zeros.
 func portV1(digits []byte) (uint16, bool) {
 	if len(digits) == 0 || len(digits) > 5 || len(digits) > 1 && digits[0] == '0' {
 		return 0, false
@@ -167,7 +168,7 @@ func parseV2(b []byte) (client netip.AddrPort, n int, err error) {
 	if len(b) < n {
 		return client, 0, ErrIncomplete
 	}
-	if command == commandLocal { // nothing behind it counts (section 2.2)
+	if command == commandLocal { // the rest of the header is ignored (section 2.2)
 		return client, n, nil
 	}
 	client, err = proxied(b[:n], family)
@@ -177,12 +178,12 @@ func parseV2(b []byte) (client netip.AddrPort, n int, err error) {
 	return client, n, nil
 }
 
-// proxied reads the addresses of a whole header of version 2 with the command PROXY.
+// proxied parses the addresses of a complete version 2 header with the command PROXY.
 func proxied(header []byte, family byte) (client netip.AddrPort, err error) {
 	block, addresses := header[fixedV2:], 0
 	switch family {
 	case familyUnspecified:
-		return client, nil // what follows is skipped
+		return client, nil // the rest is skipped
 	case familyTCPv4, familyUDPv4:
 		addresses = addressesV4
 	case familyTCPv6, familyUDPv6:
@@ -207,7 +208,8 @@ func proxied(header []byte, family byte) (client netip.AddrPort, err error) {
 	return client, nil
 }
 
-// checkTLVs judges what stands behind the addresses of a header: that it is whole, and its checksum where it has one. All else in it is skipped.
+// checkTLVs checks what follows the addresses of a header: that it is complete, and its checksum if it has one.
+// Everything else is skipped.
 func checkTLVs(header []byte, at int) error {
 	for at < len(header) {
 		if len(header)-at < tlvHeader {
@@ -231,7 +233,7 @@ var (
 	zeroChecksum [checksumBytes]byte
 )
 
-// checksum is that of a header whose checksum stands at an offset, where it counts as zero (section 2.2.3).
+// checksum returns the checksum of a header with its checksum field at an offset treated as zero (section 2.2.3).
 func checksum(header []byte, at int) uint32 {
 	sum := crc32.Update(0, castagnoli, header[:at])
 	sum = crc32.Update(sum, castagnoli, zeroChecksum[:])

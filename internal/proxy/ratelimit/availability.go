@@ -7,33 +7,36 @@ import (
 	"time"
 )
 
-// How long a server must be away before that is said in statuses, and how much slower that is taken back: who reads them is not told of moments, but of a server that
-// is away for more than a third of the time, however short each absence.
+// How long a server must be unreachable before statuses report it, and how much slower that is taken back: short
+// outages are not reported, but a server that is unreachable for more than a third of the time is, however short each
+// outage.
 const (
 	awayAfter = 5 * time.Second
 	backRatio = 2
 )
 
-// maxCause bounds what is said of the cause, in bytes: the server may say anything, and it goes to the controller and the log.
+// maxCause is the largest size in bytes of a reported cause: the server may send any text, and it is sent to the
+// controller and logged.
 const maxCause = 512
 
-// clean makes text fit for a message of protobuf.
+// clean makes text valid for a protobuf string.
 func clean(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	return strings.ToValidUTF8(text[:min(len(text), maxCause)], "")
 }
 
-// availability is whether a server answers, and what is said of that. Its zero value is that it does not, since ever.
+// availability is whether a server answers, and what is reported about it. The zero value means that it has never
+// answered.
 type availability struct {
 	mu     sync.Mutex
 	up     bool
-	at     time.Time     // to which missed counts
-	missed time.Duration // how long it was away, less a share of how long it was there since; at most awayAfter
-	cause  string        // why it was away last, bounded; "" for not known
-	said   string        // "" for nothing
+	at     time.Time     // time up to which missed counts
+	missed time.Duration // how long it was unreachable, less a share of the time for which it has been reachable since; at most awayAfter
+	cause  string        // why it was last unreachable, bounded; "" if unknown
+	said   string        // the reported sentence; "" if none
 }
 
-// set notes that the server answers from now on, or why it does not.
+// set records that the server answers from now on, or why it does not.
 func (a *availability) set(up bool, cause error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +47,7 @@ func (a *availability) set(up bool, cause error, now time.Time) {
 	}
 }
 
-// advance has missed count up to now. mu is held.
+// advance brings missed up to date. mu must be held.
 func (a *availability) advance(now time.Time) {
 	passed := now.Sub(a.at)
 	switch first := a.at.IsZero(); {
@@ -57,7 +60,8 @@ func (a *availability) advance(now time.Time) {
 	a.at = now
 }
 
-// say returns what is to be said of a server that is away, and goes on saying so until it has been back for a while; "" for nothing.
+// say returns the sentence about an unreachable server, and keeps returning it until the server has been reachable for
+// a while; "" if there is none.
 func (a *availability) say(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +75,8 @@ func (a *availability) say(now time.Time) string {
 	return a.said
 }
 
-// Unavailable returns a sentence about a server that has not answered for some seconds, or has so for a few only; it stays the same meanwhile. "" is that it answers.
+// Unavailable returns a sentence about a server that has been unreachable for some seconds, or was until recently; the
+// sentence stays the same meanwhile. It returns "" if the server is available.
 func (r *Redis) Unavailable() string {
 	cause := r.availability.say(time.Now())
 	if cause == "" {

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// rate is how fast the buckets of a limit fill: with as many tokens in a period as they hold. What is in a bucket is one word, the moment at which it is full
-// again, if nothing is taken meanwhile (the theoretical arrival time of GCRA). Moments are counted in parts of tokens since epoch, so that no rate is rounded;
-// the word 0 is a full bucket.
+// rate is how fast the buckets of a limit fill: by as many tokens in a period as they hold. The state of a bucket is
+// one word, the time at which it is full again if nothing is taken meanwhile (the theoretical arrival time of GCRA).
+// Times are counted in parts of tokens since epoch, so that no rate is rounded; the word 0 is a full bucket.
 type rate struct {
 	requests uint32        // tokens of a full bucket
 	period   time.Duration // in which an empty one fills
 	shift    uint          // a token has 1<<shift parts
 }
 
-// epoch is from when time counts. It is monotonic.
+// epoch is the origin of times. It is monotonic.
 var epoch = time.Now()
 
-// sinceEpoch is the present time.
+// sinceEpoch returns the current time.
 func sinceEpoch() time.Duration { return time.Since(epoch) }
 
-// longest is for how long a process may run, in seconds, so that moments are less than 1<<62. A part takes less than a nanosecond then, whatever the rate.
+// longest is how long a process may run, in seconds, so that times are less than 1<<62. A part then takes less than a
+// nanosecond, whatever the rate.
 const longest = 10 * 365 * 24 * 3600
 
 func newRate(requests uint32, period time.Duration) rate {
@@ -33,17 +34,17 @@ func newRate(requests uint32, period time.Duration) rate {
 	return r
 }
 
-// at returns a time as a moment, rounded down, so that nothing is given early.
+// at converts a time, rounded down so that no token is available early.
 func (r *rate) at(t time.Duration) int64 {
 	high, low := bits.Mul64(uint64(max(t, 0)), uint64(r.requests)<<r.shift)
-	q, _ := bits.Div64(high, low, uint64(r.period)) // high is less than the period for more than longest
+	q, _ := bits.Div64(high, low, uint64(r.period)) // high is less than the period for longer than longest
 	return int64(q)
 }
 
-// take returns the word of a bucket after a cost, which is in tokens, was taken from it; false is that it does not hold so many, and what it holds stays. A cost of 0
-// asks whether there is one.
+// take returns the word of a bucket after cost tokens were taken from it. It returns false if it holds fewer, and then
+// takes none. A cost of 0 asks whether there is one token.
 func (r *rate) take(word, now int64, cost uint32) (next int64, ok bool) {
-	if max(cost, 1) > r.requests { // which could be too large a number, too
+	if max(cost, 1) > r.requests { // such a cost could also overflow
 		return word, false
 	}
 	full := now + int64(r.requests)<<r.shift
@@ -69,13 +70,13 @@ func (r *rate) left(word, now int64) (tokens, seconds uint32) {
 	return tokens, uint32((q + uint64(time.Second) - 1) / uint64(time.Second))
 }
 
-// bucket is one for all requests of a limit. The zero value is full.
+// bucket is a bucket for all requests of a limit. The zero value is full.
 type bucket struct {
 	word atomic.Int64
-	_    [56]byte // it has a cache line of its own
+	_    [56]byte // padding: it has its own cache line
 }
 
-// take is rate.take, and returns the word that was decided on: after what was taken, or else as it is.
+// take is like rate.take, and returns the word on which it decided: after the cost was taken, or unchanged.
 func (b *bucket) take(r *rate, now int64, cost uint32) (word int64, ok bool) {
 	for {
 		word = b.word.Load()
@@ -86,10 +87,11 @@ func (b *bucket) take(r *rate, now int64, cost uint32) (word int64, ok bool) {
 	}
 }
 
-// back returns how much of a cost that was taken at one moment may be given back at another: what has come back to a full bucket meanwhile would be given twice.
+// back returns how much of a cost that was taken at one time may be returned at a later one. What a full bucket has
+// regained meanwhile must not be returned again.
 func (r *rate) back(cost uint32, taken, now int64) int64 {
 	return max(0, int64(cost)<<r.shift-max(0, now-taken))
 }
 
-// give puts back what was taken for a request that another limit refuses, as back says.
+// give returns tokens that were taken for a request that another limit refuses; see back.
 func (b *bucket) give(back int64) { b.word.Add(-back) }

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 )
 
-// conditions are those of a limit. All must hold.
+// conditions are the conditions of a limit. All must hold.
 type conditions struct {
 	methods []methods
 	sources []source
@@ -33,11 +33,11 @@ type source struct {
 	distinct, invert bool
 }
 
-// wholeFrom is how many bits a range has whose addresses of IPv6 are told apart as a whole. In others their first wholeFrom bits are, because
-// that is what a host is commonly given.
+// wholeFrom is the prefix length from which on a range distinguishes whole IPv6 addresses. With shorter ranges only the
+// first wholeFrom bits are distinguished, because hosts are commonly given a network of that size.
 const wholeFrom = 64
 
-// value is what tells a client of the source from others.
+// value returns the value by which a client of the source is distinguished from others.
 func (s *source) value(client netip.Addr) (ip [16]byte) {
 	ip = client.As16()
 	if client.Is6() && s.prefix.Bits() < wholeFrom {
@@ -121,15 +121,15 @@ func distinct(v *config.RateLimitValue) bool {
 	return v.Type == config.RateLimitMatch_RATE_LIMIT_MATCH_DISTINCT
 }
 
-// none reports whether all requests are meant.
+// none reports whether the limit applies to all requests.
 func (c *conditions) none() bool {
 	return len(c.methods)+len(c.sources)+len(c.paths)+len(c.headers)+len(c.query) == 0
 }
 
-// distinct reports whether values have limits of their own.
+// distinct reports whether each value has its own limit.
 func (c *conditions) distinct() bool { return c.distinctNames() != "" }
 
-// distinctNames says of what values are told apart.
+// distinctNames returns the names whose values are distinguished.
 func (c *conditions) distinctNames() string {
 	var b strings.Builder
 	for i := range c.sources {
@@ -150,24 +150,24 @@ func (c *conditions) distinctNames() string {
 	return b.String()
 }
 
-// seed is the secret of hashes.
+// seed makes the hashes unpredictable.
 var seed = maphash.MakeSeed()
 
-// sum is a hash of several values.
+// sum is the hash of several values.
 type sum uint64
 
 func (s *sum) add(value []byte) { s.mix(maphash.Bytes(seed, value)) }
 
 func (s *sum) mix(n uint64) { *s = sum(bits.RotateLeft64(uint64(*s), 23)*0x9e3779b97f4a7c15 + n) }
 
-// What a value is that is told apart. All requests that have several of a name count as one value: which of them the backend goes by is not known, and each could
-// otherwise be combined with others that come once.
+// The kinds of distinguished values. All requests with several values of a name count as one value: it is unknown which
+// of them the backend uses, and each could otherwise be combined with different ones.
 const (
 	single  = 's'
 	several = 'm'
 )
 
-// hold reports whether the conditions hold, and returns the hash of the values that are told apart.
+// hold reports whether the conditions hold, and returns the hash of the distinguished values.
 func (c *conditions) hold(req *Request, steps *match.Steps) (hash uint64, ok bool) {
 	for _, any := range c.methods {
 		if !any.hold(req.Method) {
@@ -231,7 +231,8 @@ func (c *conditions) hold(req *Request, steps *match.Steps) (hash uint64, ok boo
 	return uint64(h), true
 }
 
-// appendDistinct appends the values that are told apart, of a request for which the conditions hold. No other values have the same bytes, whatever is in them.
+// appendDistinct appends the distinguished values of a request for which the conditions hold. Different values have
+// different bytes, whatever they contain.
 func (c *conditions) appendDistinct(dst []byte, req *Request) []byte {
 	add := func(value []byte, n int) {
 		if n > 1 {
@@ -269,7 +270,7 @@ func (m methods) hold(value []byte) bool {
 	return false
 }
 
-// newBuckets are full ones.
+// newBuckets returns full buckets.
 func (s *Store) newBuckets(r rate, distinct bool) *buckets {
 	b := &buckets{}
 	if distinct {

@@ -1,10 +1,11 @@
-// Package ratelimit decides how many requests of a rule pass, by the rateLimit of BackendTrafficPolicies. It exists apart from exchange because it is a function of a
-// request's head, the client's address and the time, and can so be tested to the token.
+// Package ratelimit decides whether requests of a rule pass, by the rateLimit of BackendTrafficPolicies. It is separate
+// from exchange because it is a function of a request's head, the client's address and the time, and so can be tested
+// exactly.
 //
-// A local limit counts in this process, by a token bucket: it lets pass as many requests at once as its limit says, and fills steadily in the limit's period. Of a
-// burst exactly that many pass, however many goroutines ask.
+// A local limit counts in this process, with a token bucket: it lets as many requests pass at once as its limit, and
+// fills steadily in the limit's period. Of a burst exactly that many pass, however many goroutines ask.
 //
-// What is counted outlives an edit of the rule or policy, so long as the limit itself stays as it is: see Store.
+// Counters survive an edit of the rule or policy as long as the limit itself does not change: see Store.
 //
-// It imports config, match, message and refcount; never the packages that ask it.
+// It imports config, match, message and refcount; never the packages that use it.
 package ratelimit

@@ -22,10 +22,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 )
 
-// maxGlobal bounds the global limits of a rule, and so what one request may ask of Redis.
+// maxGlobal is the largest number of global limits of a rule, and so of what one request may ask of Redis.
 const maxGlobal = config.MaxGlobalRateLimits
 
-// compileGlobal makes the limits that count in Redis.
+// compileGlobal compiles the limits that count in Redis.
 func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (releases []func(), err error) {
 	if len(c.Global) > maxGlobal {
 		return nil, fmt.Errorf("%d global rate limits are more than %d", len(c.Global), maxGlobal)
@@ -55,8 +55,9 @@ func (s *Store) compileGlobal(r *Rules, c *config.RateLimits, route string) (rel
 	return releases, nil
 }
 
-// valueKey is the end of the key in Redis of what a request's values count in: a digest, so that all proxies have the same, and nobody can choose a value with the key
-// of another. Where there are too many values it is one of 256 for the others.
+// valueKey returns the end of the Redis key in which a request's values count: a digest, so that all proxies use the
+// same key, and a client cannot choose a value with the key of another. If there are too many values, it is one of 256
+// shared keys.
 func (l *limit) valueKey(req *Request, gcra bool) string {
 	var room [256]byte
 	digest := sha256.Sum256(l.appendDistinct(room[:0], req))
@@ -66,7 +67,8 @@ func (l *limit) valueKey(req *Request, gcra bool) string {
 	return ":" + hex.EncodeToString(digest[:16])
 }
 
-// checkGlobal asks Redis for all global limits that match. redis is nil where the Gateway has none: then they are refused, since nobody knows how many have passed.
+// checkGlobal asks Redis for all global limits that match. If redis is nil because the Gateway has none, the limits are
+// undecided.
 func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *Decision) {
 	var limits []*limit
 	var keys, args []string
@@ -79,7 +81,7 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 		if !holds {
 			continue
 		}
-		if redis == nil { // the proxy could not use the one that is configured
+		if redis == nil { // the proxy could not use the configured one
 			d.Undecided, d.FailClosed = true, d.FailClosed || !l.config.Shadow
 			continue
 		}
@@ -114,7 +116,7 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 		case v.over:
 			l.over.enforced.Add(1)
 			if !d.Limited {
-				d.Told = false // what others say is not of interest any more
+				d.Told = false // the values of other limits do not matter any more
 			}
 			d.Limited = true
 			fallthrough
@@ -137,10 +139,10 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 	}
 }
 
-// enforced reports whether requests above the limit do not pass.
+// enforced reports whether requests above the limit are refused.
 func (l *limit) enforced() bool { return !l.config.Shadow }
 
-// Charge takes the cost of the response. It is called once, when the response has ended, and does not wait.
+// Charge takes the cost of the response. It must be called once, when the response has ended. It does not wait.
 func (d *Decision) Charge() {
 	if d.charges == nil {
 		return
@@ -152,25 +154,27 @@ func (d *Decision) Charge() {
 	d.redis.owing.Add(-1)
 }
 
-// Redises are the servers that Gateways count in, each once. It is safe for concurrent use.
+// Redises are the servers in which Gateways count, each once. It is safe for concurrent use.
 type Redises struct {
 	Logger  *slog.Logger // never nil
 	mu      sync.Mutex
 	all     map[string]*Redis
-	retired map[*Redis]*time.Timer // that end soon
-	missed  map[string]*missed     // by address, of all of them
+	retired map[*Redis]*time.Timer // end soon
+	missed  map[string]*missed     // for each address, of all servers
 
-	retireAfter time.Duration // zero for the constant
+	retireAfter time.Duration // zero means the constant
 }
 
-// retireAfter is for how long a server is kept that no configuration has any more: requests that began before may ask it still. While responses go on whose costs it is to
-// get, it is kept as long again, unless there are maxRetired: the costs of responses that end after that are lost, and counted.
+// retireAfter is how long a server that is in no configuration any more is kept: requests that began before may still
+// use it. As long as it is to receive the costs of responses in progress, it is kept for the same time again, unless
+// there are more than maxRetired. The costs of responses that end after that are lost, and counted.
 const (
 	retireAfter = 10 * time.Second
 	maxRetired  = 16
 )
 
-// Get returns the server, the same for the same settings, whichever Gateway they are of. An error is that the address is none; it tells nothing of it.
+// Get returns the server for the settings, which Gateways with the same settings share. The error for an invalid
+// address does not contain the address.
 func (s *Redises) Get(c *config.RateLimitService) (*Redis, error) {
 	if _, err := RedisOptions(c.Address); err != nil {
 		return nil, errors.New("the address is neither host:port nor a URL of Redis")
@@ -198,7 +202,7 @@ func (s *Redises) Get(c *config.RateLimitService) (*Redis, error) {
 	return r, nil
 }
 
-// Keep ends all but those that are used, after a while.
+// Keep ends all unused servers after a while.
 func (s *Redises) Keep(used iter.Seq[*Redis]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +221,7 @@ func (s *Redises) Keep(used iter.Seq[*Redis]) {
 	}
 }
 
-// retire ends a server after a while. mu is held.
+// retire ends a server after a while. mu must be held.
 func (s *Redises) retire(r *Redis) {
 	if s.retired == nil {
 		s.retired = map[*Redis]*time.Timer{}
@@ -231,7 +235,7 @@ func (s *Redises) retire(r *Redis) {
 		if !still {
 			return
 		}
-		if owes := r.owing.Load() > 0; (owes || owed) && len(s.retired) <= maxRetired { // where the last has just ended, its cost is to be sent
+		if owes := r.owing.Load() > 0; (owes || owed) && len(s.retired) <= maxRetired { // if the last response has just ended, its cost must still be sent
 			owed = owes
 			end.Reset(after)
 			return
@@ -242,7 +246,7 @@ func (s *Redises) retire(r *Redis) {
 	})
 }
 
-// Close ends all, and waits for that.
+// Close ends all servers, and waits for that.
 func (s *Redises) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +260,7 @@ func (s *Redises) Close() {
 	s.all, s.retired = nil, nil
 }
 
-// forget lets go what was counted for an address that no server has any more. mu is held.
+// forget removes the counters of an address that no server has any more. mu must be held.
 func (s *Redises) forget(m *missed) {
 	for _, r := range s.all {
 		if r.missed == m {
@@ -271,8 +275,9 @@ func (s *Redises) forget(m *missed) {
 	maps.DeleteFunc(s.missed, func(_ string, other *missed) bool { return other == m })
 }
 
-// Report calls emit for each address, host:port, with whether all servers there answer that configurations have, for how many requests there was no answer, and how many response
-// costs did not arrive. Servers count that no configuration has any more, as long as they may be asked.
+// Report calls emit for each address, host:port: whether all configured servers there answer, for how many requests
+// there was no answer, and how many response costs were lost. Servers that are in no configuration any more are
+// included as long as they may be used.
 func (s *Redises) Report(emit func(address string, up bool, undecided, uncharged uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,7 +290,7 @@ func (s *Redises) Report(emit func(address string, up bool, undecided, uncharged
 	}
 }
 
-// addressOf is the address of a server without what else a URL has, such as a password.
+// addressOf returns the address of a server without the rest of a URL, such as a password.
 func addressOf(c *config.RateLimitService) string {
 	if o, err := RedisOptions(c.Address); err == nil && len(o.InitAddress) > 0 {
 		return o.InitAddress[0]
@@ -293,15 +298,17 @@ func addressOf(c *config.RateLimitService) string {
 	return ""
 }
 
-// Tried is closed when it is known for the first time whether the server is there, within the time that a connection may take, or some more where it does not answer.
+// Tried returns a channel that is closed when it is first known whether the server is reachable: within the time that a
+// connection may take, or somewhat later if it does not answer.
 func (r *Redis) Tried() <-chan struct{} { return r.tried }
 
-// Report returns whether the server answers, and for how many requests it, or another of its address, has given no answer, and how many response costs did not arrive.
+// Report returns whether the server answers, for how many requests it, or another server with its address, has given no
+// answer, and how many response costs were lost.
 func (r *Redis) Report() (up bool, undecided, uncharged uint64) {
 	return r.client.Load() != nil, r.undecided.Load(), r.uncharged.Load()
 }
 
-// hostPort splits an address that is no URL.
+// hostPort splits an address that is not a URL.
 func hostPort(address string) (host, port string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

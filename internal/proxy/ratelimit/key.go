@@ -9,8 +9,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// key names the buckets of a limit: another rate has others, since what is in a bucket cannot be told in its terms, and so have other conditions, which are for other
-// requests. The place of the limit among those of its policy is not in it, so that an edit of others leaves it alone.
+// key identifies the buckets of a limit. A limit with another rate has other buckets, since the state of a bucket
+// depends on the rate, and so has one with other conditions, which apply to other requests. The position of the limit
+// in its policy is not part of the key, so that edits of other limits do not affect it.
 func (l *limit) key(route string) string {
 	if l.config.Shared {
 		route = ""
@@ -20,13 +21,15 @@ func (l *limit) key(route string) string {
 	return fmt.Sprintf("%s %s %d/%d %x", config.RateLimitPolicy(c.Name), route, c.Requests, c.PeriodSeconds, digest[:16])
 }
 
-// redisKey is the name of a limit's policy, for people, and a digest of all that tells it from others, so that keys are short whatever policies say.
+// redisKey returns the name of a limit's policy, for people, and a digest of everything that distinguishes the limit,
+// so that keys are short whatever the policy.
 func redisKey(name, key string) string {
 	digest := sha256.Sum256([]byte(key))
 	return name + ":" + hex.EncodeToString(digest[:16])
 }
 
-// unique makes the keys of limits differ that are alike, so that each counts a request once. keys has how many there were of each key.
+// unique makes the keys of equal limits differ, so that each counts a request once. keys has the number of limits with
+// each key.
 func unique(keys map[string]int, key string) string {
 	n := keys[key]
 	keys[key]++
@@ -36,9 +39,10 @@ func unique(keys map[string]int, key string) string {
 	return fmt.Sprintf("%s #%d", key, n)
 }
 
-// appendConditions appends what a limit asks for; no other conditions have the same bytes. They are in the keys in Redis, and proxies of two versions count together while
-// one replaces the other: so the bytes are not those of package proto, which promises them for one version alone, and a kind of condition that is new must add nothing
-// where a limit has none of it.
+// appendConditions appends the conditions of a limit; different conditions have different bytes. They are part of the
+// keys in Redis, and proxies of two versions count together while one replaces the other. So the bytes are not those of
+// package proto, which are only stable within one version, and a new kind of condition must add nothing if a limit does
+// not use it.
 func appendConditions(dst []byte, c *config.RateLimit) []byte {
 	dst = appendValues(dst, c.HeaderFields)
 	dst = appendNumber(dst, len(c.Methods))

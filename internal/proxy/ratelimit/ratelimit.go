@@ -14,32 +14,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/refcount"
 )
 
-// Store has what the limits of a proxy count. The zero value is ready for use; it is safe for concurrent use.
+// Store holds the counters of a proxy's limits. The zero value is ready for use. It is safe for concurrent use.
 type Store struct {
 	buckets refcount.Set[buckets]
 	over    refcount.Set[overLimit]
 	values  refcount.Set[values]
 	slots   atomic.Int64 // of all tables
-	tables  atomic.Int64 // how many there are
+	tables  atomic.Int64 // number of tables
 	kept    atomic.Int64 // of all values
-	keeping atomic.Int64 // limits that have values
-	swept   atomic.Int64 // when all were looked at last, since epoch
+	keeping atomic.Int64 // number of limits with values
+	swept   atomic.Int64 // time of the last sweep of all limits, since epoch
 
-	conditions refcount.Set[compiledConditions] // by what they ask for
+	conditions refcount.Set[compiledConditions] // by their serialized configuration
 }
 
-// buckets are those of one limit: one, or one for each value.
+// buckets are the buckets of one limit: one, or one for each value.
 type buckets struct {
 	bucket bucket
-	table  *table // nil where the limit has one bucket
+	table  *table // nil if the limit has one bucket
 }
 
-// overLimit counts requests of a limit, all routes together.
+// overLimit counts the requests over a limit, for all routes together.
 type overLimit struct {
-	enforced, shadow atomic.Uint64 // that were over it
+	enforced, shadow atomic.Uint64 // requests over the limit
 }
 
-// Scope says where a limit counts.
+// Scope is where a limit counts.
 type Scope string
 
 // The scopes.
@@ -48,11 +48,11 @@ const (
 	Global Scope = "global"
 )
 
-// OverLimit is how many requests were over a limit.
+// OverLimit is the number of requests over a limit.
 type OverLimit struct {
-	Rule             string // as config.RateLimit.name
+	Rule             string // see config.RateLimit.name
 	Scope            Scope
-	Enforced, Shadow uint64 // that were refused, and that passed because of shadowMode
+	Enforced, Shadow uint64 // requests that were refused, and that passed because of shadowMode
 }
 
 // Report calls emit for each limit in force. It may be called at any time.
@@ -63,10 +63,10 @@ func (s *Store) Report(emit func(OverLimit)) {
 	})
 }
 
-// Rules are the compiled limits of a rule, immutable but for what they count.
+// Rules are the compiled limits of a rule. They are immutable except for their counters.
 type Rules struct {
 	local    []*limit // the strictest first
-	fallback *limit   // that without conditions, nil for none
+	fallback *limit   // the limit without conditions, nil if there is none
 	global   []*limit
 }
 
@@ -76,18 +76,19 @@ type limit struct {
 	rate
 	config  *config.RateLimit
 	over    *overLimit
-	buckets *buckets // of a local one
-	// Of a global one: its key in Redis, without the prefix of all keys and the digest of values, the arguments of the script, and which values have keys of
-	// their own, nil where they are not told apart.
+	buckets *buckets // of a local limit
+	// The fields below are for a global limit: its key in Redis, without the common prefix and the digest of values,
+	// the arguments of the script, and which values have their own keys, nil if they are not distinguished.
 	redisKey string
 	args     [4]string
 	values   *values
 }
 
-// maxLocal bounds the local limits of a rule, as the CRD does.
+// maxLocal is the largest number of local limits of a rule, as in the CRD.
 const maxLocal = 16
 
-// Compile compiles the limits of a rule of a route, of which the key is config.WholeRouteKey. release gives back what they count in. It is never nil, also with an error.
+// Compile compiles the limits of a rule of a route, whose key is config.WholeRouteKey. release releases their counters.
+// It is never nil, even with an error.
 func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release func(), err error) {
 	var releases []func()
 	release = func() {
@@ -136,37 +137,40 @@ func (s *Store) Compile(c *config.RateLimits, route string) (_ *Rules, release f
 	return r, release, nil
 }
 
-// perYear is how strict a limit is.
+// perYear returns how strict a limit is.
 func (l *limit) perYear() float64 { return float64(l.requests) / l.period.Seconds() }
 
-// Request is what limits look at.
+// Request is what limits examine.
 type Request struct {
 	*message.Request            // with the header that the backend is to get
-	Path, Query      []byte     // by which the rule was found
+	Path, Query      []byte     // by which the rule was matched
 	Client           netip.Addr // never the zero Addr
-	// Until and Done end the wait for Redis, beside its own timeout: a deadline, zero for none, and a channel that is closed when nobody waits for the response any
-	// more, nil for never.
+	// Until and Done end the wait for Redis, in addition to its own timeout: a deadline, zero if there is none, and a
+	// channel that is closed when the response is not needed any more, or nil.
 	Until time.Time
 	Done  <-chan struct{}
 }
 
-// client is the client's address as ranges have it.
+// client returns the client's address in the form used by ranges.
 func (r *Request) client() netip.Addr { return r.Client.Unmap().WithZone("") }
 
-// Decision is what limits make of a request. The zero value is that it passes, and nothing is told.
+// Decision is the result of Check. The zero value means that the request passes, and that the response has no rate
+// limit fields.
 type Decision struct {
-	Limited bool // it is over a limit
-	// Exceeded: the regular expressions of the limits would have cost more than one request may, so that nothing was decided.
+	Limited bool // the request is over a limit
+	// Exceeded means that the regular expressions of the limits would have cost more than one request may, so that
+	// nothing was decided.
 	Exceeded bool
-	// Undecided: Redis has not said whether the request is over a global limit, and FailClosed that it is to be refused then.
+	// Undecided means that Redis has not answered whether the request is over a global limit, and FailClosed that it is
+	// to be refused then.
 	Undecided, FailClosed bool
-	// Told: the response says by Limit, Window, Left and Reset which limit is nearest: the requests of it and the seconds of its period, how many are left, and in
-	// how many seconds all are.
+	// Told means that the response reports the nearest limit by Limit, Window, Left and Reset: its requests and the
+	// seconds of its period, how many requests are left, and in how many seconds all are available.
 	Told                       bool
 	Limit, Window, Left, Reset uint32
 
 	redis   *Redis
-	charges []charge // of the response
+	charges []charge // for the response
 }
 
 // taken is what a request has taken from a limit.
@@ -176,8 +180,9 @@ type taken struct {
 	at    time.Duration // when
 }
 
-// Check counts a request, and decides whether it passes. d is set anew. One that does not pass takes nothing from any enforced limit, but for what has come back to it
-// while it waited. redis is where global limits count, nil for nowhere; where one matches, Check waits for an answer as long as redis and the request may take.
+// Check counts a request, and decides whether it passes. It overwrites d. A request that does not pass takes nothing
+// from any enforced limit, except for what the limit has regained while the request waited. redis is where global
+// limits count, nil if there is none. If one matches, Check waits for an answer as long as redis and the request allow.
 func (r *Rules) Check(req *Request, redis *Redis, d *Decision) {
 	*d = Decision{}
 	steps := match.NewSteps()
@@ -220,7 +225,7 @@ func (r *Rules) Check(req *Request, redis *Redis, d *Decision) {
 	}
 }
 
-// count takes a request from the limit. false is that it does not pass.
+// count counts a request in the limit. It returns false if the request does not pass.
 func (l *limit) count(hash uint64, now time.Duration, d *Decision) (passes bool) {
 	at := l.at(now)
 	var word int64
@@ -244,7 +249,8 @@ func (l *limit) count(hash uint64, now time.Duration, d *Decision) (passes bool)
 	return passes
 }
 
-// tell has the response say of a limit how much is left, if that is less than of others, or the limit has just refused the request.
+// tell makes the response report what is left of a limit, if that is less than of others or the limit has just refused
+// the request.
 func (d *Decision) tell(c *config.RateLimit, left, reset uint32) {
 	if !d.Told || d.Limited || left < d.Left {
 		d.Told, d.Limit, d.Window, d.Left, d.Reset = true, c.Requests, c.PeriodSeconds, left, reset
@@ -254,7 +260,7 @@ func (d *Decision) tell(c *config.RateLimit, left, reset uint32) {
 // Waits reports whether Check may wait for Redis.
 func (r *Rules) Waits() bool { return r.global != nil }
 
-// giveBack puts back what was taken for a request that another limit refuses.
+// giveBack returns what was taken for a request that another limit refuses.
 func giveBack(all []taken) {
 	if len(all) == 0 {
 		return

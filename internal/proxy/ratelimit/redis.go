@@ -18,54 +18,59 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit/resp"
 )
 
-// Bounds of what is asked of Redis.
+// Limits of the use of Redis.
 const (
 	defaultTimeout = 20 * time.Millisecond // for a decision
 	probeTimeout   = time.Second           // for a connection, and for the first answer on it
 	probePause     = 100 * time.Millisecond
-	// maxProbePause is the pause where Redis is away again within that time.
+	// maxProbePause is the pause if Redis fails again within that time.
 	maxProbePause = time.Second
-	// idleProbe is how often a server is probed that nobody asks, so that it is known whether it is there before somebody does.
+	// idleProbe is how often an unused server is probed, so that it is known whether it is reachable before a request
+	// needs it.
 	idleProbe = 2 * time.Second
-	// answerPause is between lines of the log about errors that Redis answers with.
+	// answerPause is the shortest time between log lines about errors that Redis answers with.
 	answerPause = time.Minute
-	// maxTimeouts is how many decisions in a row may come too late before Redis counts as away. Then nobody waits for it until it answers a probe.
+	// maxTimeouts is how many consecutive decisions may be late before Redis counts as unreachable. Then requests do
+	// not wait for it until it answers a probe.
 	maxTimeouts = 4
-	// maxAsked bounds the decisions that Redis is asked for at a time. The client takes 1,024 commands, and has those who bring another wait whatever their context
-	// says, so that there must always be room.
+	// maxAsked is the largest number of concurrent decisions. The client queues 1,024 commands and blocks further ones
+	// whatever their context, so that there must always be room.
 	maxAsked = 512
-	// maxCharges bounds the response costs that wait to be sent, and chargeBatch those that are sent at once.
+	// maxCharges is the largest number of response costs that wait to be sent, and chargeBatch the number that are sent
+	// at once.
 	maxCharges  = 8192
 	chargeBatch = 128
 )
 
-// Redis is the server that the global limits of Gateways count in. Decisions that come at the same time share a write: the client puts commands of all goroutines on one
-// connection, and one of its goroutines writes what waits. It is safe for concurrent use.
+// Redis is the server in which the global limits of Gateways count. Concurrent decisions share a write: the client
+// sends the commands of all goroutines on one connection, and one of its goroutines writes what waits. It is safe for
+// concurrent use.
 type Redis struct {
 	service      *config.RateLimitService
 	keyPrefix    string // of all keys
 	timeout      time.Duration
 	logger       *slog.Logger
-	client       atomic.Pointer[rueidis.Client] // nil while Redis is away
-	late         atomic.Int32                   // timeouts in a row
+	client       atomic.Pointer[rueidis.Client] // nil while Redis is unreachable
+	late         atomic.Int32                   // consecutive timeouts
 	availability availability
-	logged       time.Time     // when an error that Redis has answered with was logged last; of run
-	asked        chan struct{} // holds one for each decision that is asked for
+	logged       time.Time     // when an error that Redis has answered with was last logged; belongs to run
+	asked        chan struct{} // holds one value for each decision in progress
 
-	away     chan error    // tells run that the client does not do, and why
-	answered chan error    // tells run of an error that Redis has answered with
-	tried    chan struct{} // closed when it is known for the first time whether Redis is there
+	away     chan error    // notifies run that the client does not work, and why
+	answered chan error    // notifies run of an error that Redis has answered with
+	tried    chan struct{} // closed when it is first known whether Redis is reachable
 	charges  chan charge
-	owing    atomic.Int64 // requests that have passed, and whose response has a cost
-	idle     atomic.Bool  // no decision was answered since the last look
-	ended    atomic.Bool  // nobody sends charges any more
+	owing    atomic.Int64 // requests that have passed and whose response has a cost
+	idle     atomic.Bool  // no decision was answered since the last check
+	ended    atomic.Bool  // no more charges are sent
 	stop     context.CancelFunc
 	stopped  sync.WaitGroup
 
 	*missed
 }
 
-// missed counts requests for which a Redis gave no answer, and response costs that it has not got. Servers of one address have it together.
+// missed counts requests for which a Redis gave no answer, and response costs that were lost. Servers with the same
+// address share it.
 type missed struct{ undecided, uncharged atomic.Uint64 }
 
 // charge is a response cost.
@@ -75,16 +80,16 @@ type charge struct {
 }
 
 var (
-	errAway = errors.New("Redis is away")                         // when it would have been asked
-	errLate = errors.New("Redis has not answered in time")        // --rate-limit-timeout has run out
-	errGone = errors.New("the request has ended before its time") // it has not waited so long
+	errAway = errors.New("Redis is away")                         // at the time when it would have been asked
+	errLate = errors.New("Redis has not answered in time")        // --rate-limit-timeout has expired
+	errGone = errors.New("the request has ended before its time") // the request has not waited for the whole timeout
 )
 
 // newRedis begins to connect to a server. close ends it.
 func newRedis(c *config.RateLimitService, m *missed, logger *slog.Logger) *Redis {
 	r := &Redis{service: c, missed: m, timeout: time.Duration(c.TimeoutNanos), logger: logger, asked: make(chan struct{}, maxAsked),
 		away: make(chan error, 1), answered: make(chan error, 1), tried: make(chan struct{}), charges: make(chan charge, maxCharges)}
-	// What a key holds depends on the algorithm.
+	// The content of a key depends on the algorithm.
 	if r.keyPrefix = c.KeyPrefix + "moongate:w:"; c.Gcra {
 		r.keyPrefix = c.KeyPrefix + "moongate:g:"
 	}
@@ -107,7 +112,7 @@ func (r *Redis) close() {
 	r.stopped.Wait()
 }
 
-// options are those of the client.
+// options returns the options of the client.
 func (r *Redis) options() (rueidis.ClientOption, error) {
 	o, err := RedisOptions(r.service.Address)
 	if err != nil {
@@ -119,11 +124,12 @@ func (r *Redis) options() (rueidis.ClientOption, error) {
 	o.PipelineMultiplex = -1 // one connection
 	o.ClientName = "moongate"
 	o.DialCtxFn = resp.Dialer(o.DialCtxFn)
-	o.ClientSetInfo = rueidis.DisableClientSetInfo // a user of Redis would need another permission for it
+	o.ClientSetInfo = rueidis.DisableClientSetInfo // a Redis user would need another permission for it
 	return o, nil
 }
 
-// RedisOptions reads an address: "host:port", or a URL such as "redis://user:password@host:port/0", with rediss for TLS.
+// RedisOptions parses an address: "host:port", or a URL such as "redis://user:password@host:port/0", with rediss for
+// TLS.
 func RedisOptions(address string) (rueidis.ClientOption, error) {
 	if host, port, ok := hostPort(address); ok {
 		return rueidis.ClientOption{InitAddress: []string{net.JoinHostPort(host, port)}}, nil
@@ -131,7 +137,7 @@ func RedisOptions(address string) (rueidis.ClientOption, error) {
 	return rueidis.ParseURL(address)
 }
 
-// run keeps a client that works.
+// run keeps a working client.
 func (r *Redis) run(ctx context.Context) {
 	var client rueidis.Client
 	defer func() {
@@ -142,7 +148,7 @@ func (r *Redis) run(ctx context.Context) {
 	}()
 	tried := sync.OnceFunc(func() { close(r.tried) })
 	defer tried()
-	said, pause := false, probePause // that it is away
+	said, pause := false, probePause // whether it was logged that Redis is unreachable
 	for ctx.Err() == nil {
 		err := r.probe(ctx, &client)
 		if err == nil {
@@ -167,14 +173,14 @@ func (r *Redis) run(ctx context.Context) {
 	}
 }
 
-// serve has the client decide until it does not do any more, and returns why.
+// serve lets requests use the client until it does not work any more, and returns why.
 func (r *Redis) serve(ctx context.Context, client *rueidis.Client, tried func()) (err error) {
 	r.late.Store(0)
-	select { // what was said before
+	select { // discard an earlier notification
 	case <-r.away:
 	default:
 	}
-	serving := *client // requests have it still when a probe has taken another
+	serving := *client // requests still have it when a probe has created another one
 	r.client.Store(&serving)
 	r.availability.set(true, nil, time.Now())
 	defer r.client.Store(nil)
@@ -194,7 +200,8 @@ func (r *Redis) serve(ctx context.Context, client *rueidis.Client, tried func())
 		case err := <-r.away:
 			return err
 		case answer := <-r.answered:
-			// It answers, and so is not away, unless the same becomes of the probe, as where it has no memory or has become a replica.
+			// It answers, so it is reachable, unless the probe fails in the same way, as when it is out of memory or
+			// has become a replica.
 			if now := time.Now(); r.logged.IsZero() || now.Sub(r.logged) > answerPause {
 				r.logged = now
 				r.logger.Warn("Redis has answered a global rate limit with an error", "failure-mode", r.failureMode(), "err", clean(answer.Error()))
@@ -207,7 +214,7 @@ func (r *Redis) serve(ctx context.Context, client *rueidis.Client, tried func())
 	}
 }
 
-// sleep waits, unless ctx ends.
+// sleep waits, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -224,8 +231,9 @@ func (r *Redis) failureMode() string {
 	return "Open"
 }
 
-// probe makes a client where there is none, and has it decide on a limit of its own: another command would succeed where the script does not. The first run may have to
-// load the script; the second must be done as fast as those of requests.
+// probe creates a client if there is none, and makes it decide on a limit of its own: another command might succeed
+// although the script fails. The first run may have to load the script; the second one must be as fast as those of
+// requests.
 func (r *Redis) probe(ctx context.Context, client *rueidis.Client) error {
 	if *client == nil {
 		o, err := r.options()
@@ -241,7 +249,7 @@ func (r *Redis) probe(ctx context.Context, client *rueidis.Client) error {
 	for _, within := range []time.Duration{max(probeTimeout, r.timeout), r.timeout} {
 		err := r.ask(ctx, *client, within)
 		if _, answered := rueidis.IsRedisErr(err); answered {
-			// Another server may be behind the address.
+			// The address may now lead to another server.
 			r.client.Store(nil)
 			(*client).Close()
 			*client = nil
@@ -253,7 +261,7 @@ func (r *Redis) probe(ctx context.Context, client *rueidis.Client) error {
 	return nil
 }
 
-// ask has the server decide on the limit of probe.
+// ask makes the server decide on the limit of probe.
 func (r *Redis) ask(ctx context.Context, client rueidis.Client, within time.Duration) error {
 	probing, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -264,7 +272,7 @@ func (r *Redis) ask(ctx context.Context, client rueidis.Client, within time.Dura
 	return err
 }
 
-// failed follows an answer that did not come, or that is an error.
+// failed handles a missing answer or an error.
 func (r *Redis) failed(err error) {
 	tell := r.away
 	if _, answered := rueidis.IsRedisErr(err); answered {
@@ -281,19 +289,22 @@ func (r *Redis) failed(err error) {
 // What the script does with a limit.
 const (
 	decideOn   = "0"
-	countOnly  = "1" // and let pass: shadow mode
-	takeAnyway = "2" // the cost, whatever is left
+	countOnly  = "1" // and lets the request pass: shadow mode
+	takeAnyway = "2" // takes the cost, whatever is left
 )
 
-// The script decides on all limits of a request at once, by Redis' clock, so that they are all asked or none. Each key has four arguments: limit, cost, period in
-// seconds, and what to do. ARGV[1] is the algorithm. The answer has three numbers for each key: whether it is over the limit, what is left, and in how many seconds all
-// is. A request that is over a limit that decides takes nothing.
+// The script decides on all limits of a request at once, by Redis' clock, so that either all are charged or none. Each
+// key has four arguments: limit, cost, period in seconds, and what to do. ARGV[1] is the algorithm. The answer has
+// three numbers for each key: whether it is over the limit, what is left, and in how many seconds all is available. A
+// request over a limit that decides takes nothing.
 //
-// A fixed window begins at each multiple of the period since 1970; the key's value is its number and count, and another window's counts nothing. With GCRA the value is
-// how many tokens are missing and when that was so, in microseconds; they come back steadily. A time that is to come, because the clock was set back, is taken for now, and
-// so written, so that they come back also then.
+// A fixed window begins at each multiple of the period since 1970; the key's value is its number and count, and the
+// count of another window is ignored. With GCRA the value is how many tokens are missing and when that was so, in
+// microseconds; they return steadily. A time in the future, because the clock was set back, is treated as now and
+// stored so, so that tokens also return then.
 //
-// Counts end at 2^52, below which numbers of Lua are exact, and keys live ten years at most, which Redis can add to the time.
+// Counts are at most 2^52, below which numbers of Lua are exact, and keys live at most ten years, which Redis can add
+// to the time.
 const decideScript = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -356,7 +367,7 @@ func (r *Redis) algorithm() string {
 	return "window"
 }
 
-// verdict is what Redis says of a limit.
+// verdict is what Redis has decided on a limit.
 type verdict struct {
 	over        bool
 	left, reset uint32
@@ -364,12 +375,12 @@ type verdict struct {
 
 // wait bounds how long a request waits for Redis.
 type wait struct {
-	until time.Time       // zero for no deadline
-	done  <-chan struct{} // closed when the client has left; nil for never
+	until time.Time       // zero means no deadline
+	done  <-chan struct{} // closed when the client has left; nil means never
 }
 
-// decide asks for all limits of a request, of which args has those of the script, behind the algorithm. It returns when Redis has answered, its timeout is over, or the
-// request waits no longer.
+// decide asks for all limits of a request. args are the arguments of the script after the algorithm. It returns when
+// Redis has answered, its timeout has expired, or the request waits no longer.
 func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	timeout, late := r.timeout, errLate
 	if !w.until.IsZero() {
@@ -395,7 +406,7 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	select {
 	case r.asked <- struct{}{}:
 	case <-timer.C:
-		if late == errLate { // else nothing is known of Redis: it may have had no time
+		if late == errLate { // otherwise Redis may have had too little time
 			r.failed(late)
 		}
 		return late
@@ -404,14 +415,14 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	}
 	answer := make(chan rueidis.RedisResult, 1)
 	go func() {
-		answer <- script.Exec(context.Background(), *p, keys, args) // the client breaks off a connection on which nothing comes
+		answer <- script.Exec(context.Background(), *p, keys, args) // the client closes a connection on which nothing arrives
 		<-r.asked
 	}()
 	var result rueidis.RedisResult
 	select {
 	case result = <-answer:
 	case <-timer.C:
-		if late == errLate { // else nothing is known of Redis: it may have had no time
+		if late == errLate { // otherwise Redis may have had too little time
 			r.failed(late)
 		}
 		return late
@@ -442,7 +453,7 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	return nil
 }
 
-// charge takes a response cost from a limit. Nobody waits for it.
+// charge takes a response cost from a limit, without waiting.
 func (r *Redis) charge(c charge) {
 	if r.ended.Load() {
 		r.uncharged.Add(1)
@@ -455,7 +466,7 @@ func (r *Redis) charge(c charge) {
 	}
 }
 
-// sendCharges sends what waits, many at once.
+// sendCharges sends the waiting costs, many at once.
 func (r *Redis) sendCharges(ctx context.Context) {
 	for {
 		var batch []charge
@@ -478,7 +489,7 @@ func (r *Redis) sendCharges(ctx context.Context) {
 		batch = addUp(batch)
 		err := r.send(ctx, batch)
 		if _, answered := rueidis.IsRedisErr(err); answered && len(batch) > 1 {
-			// One of them may be at fault, and the others are not to be lost by it.
+			// One of them may have caused the error; the others must not be lost because of it.
 			for _, c := range batch {
 				if r.send(ctx, []charge{c}) != nil {
 					r.uncharged.Add(1)
@@ -490,7 +501,7 @@ func (r *Redis) sendCharges(ctx context.Context) {
 	}
 }
 
-// addUp makes charges of one key one: it would be read twice before it is written.
+// addUp merges charges of the same key: the script would read the key twice before it writes it.
 func addUp(all []charge) (once []charge) {
 	at := map[string]int{}
 	for _, c := range all {
@@ -507,7 +518,7 @@ func addUp(all []charge) (once []charge) {
 	return once
 }
 
-// send takes charges of different keys.
+// send sends charges of different keys.
 func (r *Redis) send(ctx context.Context, batch []charge) error {
 	p := r.client.Load()
 	if p == nil {

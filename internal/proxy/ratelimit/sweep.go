@@ -2,10 +2,10 @@ package ratelimit
 
 import "time"
 
-// sweepAllPause is the shortest time between two looks at all limits.
+// sweepAllPause is the shortest time between two sweeps of all limits.
 const sweepAllPause = time.Second
 
-// sweepSoon has a goroutine let go what limits keep that nobody asks any more, because another limit has found no room. It does not wait.
+// sweepSoon makes a goroutine release the unused state of limits, because a limit has found no room. It does not wait.
 func (s *Store) sweepSoon() {
 	now, last := sinceEpoch(), s.swept.Load()
 	if now-time.Duration(last) >= sweepAllPause && s.swept.CompareAndSwap(last, int64(now)) {
@@ -13,7 +13,7 @@ func (s *Store) sweepSoon() {
 	}
 }
 
-// sweep lets go the buckets that are full again, and the values of periods that are over.
+// sweep releases the buckets that are full again, and the values of periods that are over.
 func (s *Store) sweep() {
 	var all []*values
 	s.values.Each(func(_ string, v *values) { all = append(all, v) })

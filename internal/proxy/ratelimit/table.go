@@ -7,20 +7,22 @@ import (
 	"time"
 )
 
-// Bounds of the distinct values that have buckets. A value whose bucket is full again is as one that has never come, and has none.
+// Bounds of the distinct values with buckets. A value whose bucket is full again is equivalent to a new one, and has
+// none.
 const (
 	shardCount = 16
-	setSize    = 8 // slots that a value may be in
-	// maxSlots bounds those of one limit, whatever clients send. Then a value that comes anew takes the place of that of the eight in its set which has the
-	// most left, and so loses least: one that is at its limit stays before those that have come once.
+	setSize    = 8 // number of slots that a value may be in
+	// maxSlots is the largest number of slots of one limit, whatever clients send. Beyond it a new value replaces the
+	// one of the eight in its set that has the most left and so loses least: a value at its limit stays in preference
+	// to those that have occurred once.
 	maxSlots = 64 << 10
-	// maxSlotsOfAll bounds those of all limits together, in 64 MiB. Beyond it tables do not grow, but for leastSlots that each may have whatever others have, as
-	// long as those of all are not more than maxSlotsOfAll again.
+	// maxSlotsOfAll is the largest number of slots of all limits together, in 64 MiB. Beyond it tables do not grow,
+	// except for leastSlots that each may have in any case, until the sum is below maxSlotsOfAll again.
 	maxSlotsOfAll = 4 << 20
 	leastSlots    = 4096
-	firstSets     = 2 // of a shard
-	// sweepPause is the longest time between two looks at whether the values that have buckets need so many slots. Limits whose buckets fill faster are looked at
-	// each time that they may have.
+	firstSets     = 2 // for each shard
+	// sweepPause is the longest time between two checks whether the values with buckets still need that many slots.
+	// Limits whose buckets fill faster are checked once in that time.
 	sweepPause = time.Minute
 )
 
@@ -30,8 +32,8 @@ type slot struct {
 	word int64 // see rate
 }
 
-// table has the buckets of a limit that counts each value by itself. Values are known by their hashes, which have a secret: that two of them share a bucket is as
-// likely as that a random number of 64 bits is guessed.
+// table holds the buckets of a limit that counts each value separately. Values are identified by their hashes, which
+// use a secret seed: that two of them share a bucket is as likely as guessing a 64-bit random number.
 type table struct {
 	rate   rate
 	used   *slotsUsed
@@ -40,8 +42,8 @@ type table struct {
 
 type shard struct {
 	mu   sync.Mutex
-	sets []slot // a power of two of sets, one after the other; nil where no value has a bucket
-	// swept is when sets was looked at, as a moment.
+	sets []slot // a power of two of sets, one after the other; nil if no value has a bucket
+	// swept is when sets was last swept, as a time of rate.
 	swept int64
 	_     [24]byte
 }
@@ -52,7 +54,7 @@ type slotsUsed struct {
 	own   atomic.Int64 // of the table
 }
 
-// grow reports whether n more slots may be used.
+// grow reports whether n more slots may be used, and counts them.
 func (u *slotsUsed) grow(n int) bool {
 	own, all := u.own.Add(int64(n)), u.store.slots.Add(int64(n))
 	if own <= maxSlots {
@@ -68,13 +70,13 @@ func (u *slotsUsed) grow(n int) bool {
 	return false
 }
 
-// add is grow beyond the bounds, or less than nothing.
+// add counts n slots, which may be negative, whatever the bounds are.
 func (u *slotsUsed) add(n int) {
 	u.own.Add(int64(n))
 	u.store.slots.Add(int64(n))
 }
 
-// newTable has no buckets.
+// newTable returns a table without buckets.
 func (s *Store) newTable(r rate) *table {
 	t := &table{rate: r, used: &slotsUsed{store: s}}
 	s.tables.Add(1)
@@ -95,7 +97,7 @@ func (t *table) take(hash uint64, now int64, cost uint32) (word int64, ok bool) 
 	}
 	sl := s.find(hash)
 	if sl == nil {
-		// Nothing is kept of a value that is refused at once, or takes nothing.
+		// Nothing is stored for a value that is refused at once, or takes nothing.
 		next, ok := r.take(0, now, cost)
 		if !ok || cost == 0 {
 			return 0, ok
@@ -107,7 +109,7 @@ func (t *table) take(hash uint64, now int64, cost uint32) (word int64, ok bool) 
 	return sl.word, ok
 }
 
-// give is bucket.give for a value, if its bucket is still there.
+// give is bucket.give for a value, if it still has a bucket.
 func (t *table) give(hash uint64, back int64) {
 	s := &t.shards[hash%shardCount]
 	s.mu.Lock()
@@ -135,12 +137,12 @@ func (s *shard) find(hash uint64) *slot {
 	return nil
 }
 
-// place makes a slot for a value that has none.
+// place creates a slot for a value that has none.
 func (s *shard) place(hash uint64, now int64, used *slotsUsed) *slot {
 	if s.sets == nil {
 		s.sets = make([]slot, firstSets*setSize)
 		s.swept = now
-		used.add(firstSets * setSize) // a few that each may have
+		used.add(firstSets * setSize) // within leastSlots
 	}
 	for {
 		set := s.set(hash)
@@ -159,10 +161,11 @@ func (s *shard) place(hash uint64, now int64, used *slotsUsed) *slot {
 	}
 }
 
-// double doubles the sets. Each is parted in two, so that all values find room.
+// double doubles the sets. Each is split in two, so that all values find room.
 func (s *shard) double() { s.resize(2*len(s.sets), 0) }
 
-// resize gives the values whose buckets are not full at a moment other slots. It reports whether there was room for all; else nothing has changed.
+// resize moves the values whose buckets are not full at a time to new slots. It reports whether there was room for all;
+// otherwise nothing has changed.
 func (s *shard) resize(slots int, now int64) bool {
 	old := s.sets
 	s.sets = make([]slot, slots)
@@ -184,7 +187,7 @@ next:
 	return true
 }
 
-// sweep looks at all shards, where nobody may ask again.
+// sweep sweeps all shards, which may not be used again.
 func (t *table) sweep() {
 	for i := range t.shards {
 		s := &t.shards[i]

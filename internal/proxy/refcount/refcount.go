@@ -1,11 +1,12 @@
-// Package refcount shares values by key and forgets each one when its last user is gone. Buckets and windows of rules are kept so, because an edit of a rule must not start them anew.
+// Package refcount shares values by key and drops each one when its last user has released it. Buckets and windows of
+// rules are kept that way, because an edit of a rule must not reset them.
 //
 // It imports nothing of Moongate.
 package refcount
 
 import "sync"
 
-// Set holds values by key for as long as somebody uses them. The zero value is an empty set; it is safe for concurrent use.
+// Set holds values by key as long as they are in use. The zero value is an empty set. It is safe for concurrent use.
 type Set[T any] struct {
 	mu  sync.Mutex
 	all map[string]*entry[T]
@@ -16,8 +17,9 @@ type entry[T any] struct {
 	users int
 }
 
-// Take returns the value of a key, which create makes if nobody uses it yet, and a function that releases it; calls after the first do nothing. create must not call the set.
-// A new configuration takes its values before the one that it replaces releases them, so that what both use stays.
+// Take returns the value with a key, which is made by create if it is not in use yet, and a function that releases it;
+// calls after the first do nothing. create must not call methods of the set. A new configuration takes its values
+// before the one that it replaces releases them, so that what both use is kept.
 func (s *Set[T]) Take(key string, create func() *T) (value *T, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +43,7 @@ func (s *Set[T]) release(key string, e *entry[T]) {
 	}
 }
 
-// Each calls f with each value in use, in no order. f must not call the set.
+// Each calls f with each value in use, in no particular order. f must not call methods of the set.
 func (s *Set[T]) Each(f func(key string, value *T)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,26 +14,26 @@ import (
 
 const (
 	resolvConf = "/etc/resolv.conf"
-	// askTimeout is how long a server may take for an answer; each is asked askTimes, one after the other.
+	// askTimeout is how long a server may take to answer; each server is asked askTimes times.
 	askTimeout = 2 * time.Second
 	askTimes   = 2
-	// udpSize is the largest answer by UDP that is taken: it is not fragmented on any path (DNS flag day 2020).
+	// udpSize is the largest answer accepted over UDP: it is not fragmented on any path (DNS flag day 2020).
 	udpSize = 1232
 )
 
-// maxChain is how many aliases a host may have (RFC 1034 section 3.6.2), more than any server follows.
+// maxChain is the largest number of aliases of a host (RFC 1034 section 3.6.2), more than any server follows.
 const maxChain = 16
 
-// client asks servers.
+// client queries servers.
 type client struct {
 	servers []netip.AddrPort
-	file    string // of resolv.conf; "" is the system's
-	// panicked is Options.Panicked; nil is nobody.
+	file    string // path of resolv.conf; "" means the system's
+	// panicked is Options.Panicked; may be nil.
 	panicked func(where string, v any)
-	ask      func(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) // nil is ask
+	ask      func(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) // nil means the function ask
 }
 
-// find asks for the families at the same time.
+// find queries both families at the same time.
 func (c *client) find(ctx context.Context, host string, family Family) (found, error) {
 	servers, err := c.list()
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *client) list() (servers []string, err error) {
 	return servers, nil
 }
 
-// of asks for the records of a type until a server has answered.
+// of queries the records of a type until a server has answered.
 func (c *client) of(ctx context.Context, servers []string, host string, kind uint16) (found, error) {
 	ask := ask
 	if c.ask != nil {
@@ -112,7 +112,7 @@ func (c *client) of(ctx context.Context, servers []string, host string, kind uin
 	return found{}, last
 }
 
-// ask asks one server, by TCP where its answer is too long for UDP.
+// ask queries one server, over TCP if its answer is too long for UDP.
 func ask(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(host), kind)
@@ -130,7 +130,7 @@ func ask(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error
 	return m, err
 }
 
-// exchange asks by a connection of its own, and ends when ctx does.
+// exchange queries over a new connection, and ends when ctx does.
 func exchange(ctx context.Context, c *dns.Client, q *dns.Msg, server string) (*dns.Msg, error) {
 	conn, err := c.DialContext(ctx, server)
 	if err != nil {
@@ -150,7 +150,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// read takes the addresses out of an answer: those of the host, or of what it is an alias of.
+// read returns the addresses in an answer: those of the host, or of the name that it is an alias of.
 func read(m *dns.Msg, host string, kind uint16) (found, error) {
 	if len(m.Question) != 1 || m.Question[0].Qtype != kind || dns.CanonicalName(m.Question[0].Name) != dns.CanonicalName(host) || !m.Response {
 		return found{}, errors.New("the answer is to another question")
@@ -159,7 +159,7 @@ func read(m *dns.Msg, host string, kind uint16) (found, error) {
 		return found{}, fmt.Errorf("it answers %s", dns.RcodeToString[m.Rcode])
 	}
 	names, ttl := map[string]bool{dns.CanonicalName(host): true}, uint32(math.MaxInt32)
-	for range maxChain { // aliases may stand in any order
+	for range maxChain { // aliases may be in any order
 		before := len(names)
 		for _, rr := range m.Answer {
 			if alias, is := rr.(*dns.CNAME); is && names[dns.CanonicalName(alias.Hdr.Name)] && alias.Hdr.Class == dns.ClassINET {
@@ -196,7 +196,8 @@ func read(m *dns.Msg, host string, kind uint16) (found, error) {
 	return f, nil
 }
 
-// negativeTTL is for how long a name can be said not to exist (RFC 2308 section 5); 0 where the answer does not say.
+// negativeTTL returns how long it may be cached that a name does not exist (RFC 2308 section 5); 0 if the answer has no
+// TTL for that.
 func negativeTTL(m *dns.Msg) time.Duration {
 	for _, rr := range m.Ns {
 		if soa, is := rr.(*dns.SOA); is {

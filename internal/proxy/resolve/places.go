@@ -7,22 +7,23 @@ import (
 )
 
 const (
-	// maxAsking bounds the hosts that are asked for at a time, and ownAsking how many of a namespace there may be in addition where that is used up.
+	// maxAsking is the largest number of concurrent queries, and ownAsking how many a namespace may have in any case.
 	maxAsking = 64
 	ownAsking = 2
 )
 
-// places shares maxAsking among namespaces: one may have as many as are free, and half of them at most therefore. So hosts about which nobody answers delay those
-// of their own namespace, and leave places to the others. The zero value is ready for use.
+// places shares maxAsking among namespaces: one may have as many places as are free, and therefore at most half of
+// them. So hosts without answers only delay those of their own namespace, and leave places to others. The zero value is
+// ready for use.
 type places struct {
 	mu      sync.Mutex
 	active  int
 	of      map[string]int             // of active, by namespace
-	waiting map[string][]chan struct{} // in their order, by namespace; never empty
+	waiting map[string][]chan struct{} // in order, by namespace; never empty
 	turns   []string                   // keys of waiting, in the order of their turns
 }
 
-// enter waits for a place; false is that ctx has ended before. It is given back by leave.
+// enter waits for a place, which leave returns. It returns false if ctx has ended before.
 func (p *places) enter(ctx context.Context, namespace string) bool {
 	p.mu.Lock()
 	if len(p.waiting[namespace]) == 0 && p.free(namespace) {
@@ -47,7 +48,7 @@ func (p *places) enter(ctx context.Context, namespace string) bool {
 	return false
 }
 
-// leave gives a place back.
+// leave returns a place.
 func (p *places) leave(namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,19 +66,19 @@ func (p *places) leave(namespace string) {
 		turn := p.waiting[next][0]
 		p.abandon(next, turn)
 		close(turn)
-		if at := slices.Index(p.turns, next); at >= 0 { // others had their turn since it had one
+		if at := slices.Index(p.turns, next); at >= 0 { // other namespaces have had their turn since this one had its last
 			p.turns = append(slices.Delete(p.turns, at, at+1), next)
 		}
 	}
 }
 
-// free reports whether a namespace may have another place; mu is held.
+// free reports whether a namespace may have another place. mu must be held.
 func (p *places) free(namespace string) bool {
 	of := p.of[namespace]
 	return of < ownAsking || of < maxAsking-p.active
 }
 
-// take counts a place; mu is held.
+// take counts a place. mu must be held.
 func (p *places) take(namespace string) {
 	if p.of == nil {
 		p.of = make(map[string]int)
@@ -86,7 +87,7 @@ func (p *places) take(namespace string) {
 	p.of[namespace]++
 }
 
-// wait has turn closed when there is a place for it; mu is held.
+// wait arranges that turn is closed when there is a place for it. mu must be held.
 func (p *places) wait(namespace string, turn chan struct{}) {
 	if p.waiting == nil {
 		p.waiting = make(map[string][]chan struct{})
@@ -97,7 +98,7 @@ func (p *places) wait(namespace string, turn chan struct{}) {
 	p.waiting[namespace] = append(p.waiting[namespace], turn)
 }
 
-// abandon ends a wait; false is that it has ended. mu is held.
+// abandon ends a wait. It returns false if the wait has already ended. mu must be held.
 func (p *places) abandon(namespace string, turn chan struct{}) bool {
 	list := p.waiting[namespace]
 	i := slices.Index(list, turn)

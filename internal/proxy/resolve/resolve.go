@@ -1,6 +1,7 @@
-// Package resolve asks DNS for the addresses of hosts, and asks again when what it was told may have changed (RFC 1035 section 3.2.1, TTL). It
-// exists because Go's own resolver does not tell for how long an answer is good. Each host is asked for once for a namespace, however many backends it has there: hosts
-// of one namespace, whose owner may have named thousands that nobody answers about, hold up none of another.
+// Package resolve queries DNS for the addresses of hosts, and queries again when an answer may have changed (RFC 1035
+// section 3.2.1, TTL). It exists because Go's own resolver does not return how long an answer is valid. Each host is
+// queried once for a namespace, however many backends it has there: hosts of one namespace, whose owner may have
+// configured thousands that do not answer, do not delay those of another.
 //
 // It imports nothing of this module.
 package resolve
@@ -19,70 +20,72 @@ import (
 	"time"
 )
 
-// How long answers are believed, whatever their TTL, and when hosts are asked for again about which nobody answered.
+// How long answers are used, whatever their TTL, and when hosts without an answer are queried again.
 const (
-	defaultMinTTL = 5 * time.Second // so that names with a TTL of 0 cost their servers little
+	defaultMinTTL = 5 * time.Second // so that names with a TTL of 0 cause their servers little load
 	maxTTL        = time.Hour
-	minAbsent     = 5 * time.Second // of a name that does not exist (RFC 2308 section 5)
+	minAbsent     = 5 * time.Second // for a name that does not exist (RFC 2308 section 5)
 	maxAbsent     = time.Minute
 	firstWait     = time.Second // after the first failure; it doubles
 	maxWait       = 30 * time.Second
-	// maxSilent is maxWait for a host that has no addresses, and about which no server answers at all: each question holds a place for seconds.
+	// maxSilent replaces maxWait for a host without addresses for which no server answers at all: each query holds a
+	// place for seconds.
 	maxSilent = 2 * time.Minute
 )
 
-// What is logged of a host: so many lines at most in the time, since whoever answers for it may change its mind with each answer.
+// The largest number of log lines about a host in that time, since its DNS server may change its answer each time.
 const (
 	maxLines  = 8
 	linesTime = 10 * time.Minute
 )
 
-// minRefresh is how often hosts are asked for at most whose TTL does not count.
+// minRefresh is the shortest time between queries for hosts whose TTL is ignored.
 const minRefresh = time.Second
 
 // maxAddresses is how many addresses of a host are used.
 const maxAddresses = 256
 
-// Options of a Resolver; the zero value is ready for use.
+// Options configures a Resolver. The zero value is ready for use.
 type Options struct {
-	// Servers are asked in their order; none are those of /etc/resolv.conf, as it is when they are asked.
+	// Servers are queried in their order; none means those of /etc/resolv.conf, as it is at the time of the query.
 	Servers []netip.AddrPort
-	// MinTTL is for how long an answer is believed at least; 0 is 5 s.
+	// MinTTL is the shortest time for which an answer is used; 0 means 5 s.
 	MinTTL time.Duration
-	Logger *slog.Logger // nil is silence
-	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
+	Logger *slog.Logger // nil means that nothing is logged
+	// Panicked is called by the deferred function that has recovered a panic; may be nil.
 	Panicked func(where string, v any)
 }
 
-// Lookup is how a host is asked for. The zero value has its TTL count.
+// Lookup is how a host is queried. The zero value uses its TTL.
 type Lookup struct {
 	Family Family
-	// Refresh is how often the host is asked for, whatever the TTL of its addresses is, once a second at most; 0 is by the TTL.
+	// Refresh is how often the host is queried, whatever the TTL of its addresses, at most once a second; 0 means by
+	// the TTL.
 	Refresh time.Duration
 }
 
-// Family says of which families the addresses of a host are used.
+// Family is which families of a host's addresses are used.
 type Family uint8
 
 // The families.
 const (
-	PreferIPv4 Family = iota // of IPv4 where there are any, else of IPv6
-	PreferIPv6               // of IPv6 where there are any, else of IPv4
+	PreferIPv4 Family = iota // IPv4 if there are any, otherwise IPv6
+	PreferIPv6               // IPv6 if there are any, otherwise IPv4
 	OnlyIPv4
 	OnlyIPv6
 	BothFamilies
 )
 
-// Answer is what is known of a host.
+// Answer is the result of the queries for a host.
 type Answer struct {
-	// Addresses are sorted and distinct, of the Family that was asked for. None are left of a host that DNS says does not exist, or has none; after a
-	// failure they are those from before.
+	// Addresses are sorted and distinct, of the requested Family. There are none if DNS answers that the host does not
+	// exist or has none; after a failure they are the previous ones.
 	Addresses []netip.Addr
-	// Err is why the last question was not answered with addresses; nil where it was.
+	// Err is why the last query returned no addresses; nil if it returned some.
 	Err error
 }
 
-// Resolver keeps Answers up to date. Its methods may be called at the same time.
+// Resolver keeps Answers up to date. Its methods may be called concurrently.
 type Resolver struct {
 	options Options
 	ask     func(ctx context.Context, host string, family Family) (found, error)
@@ -94,23 +97,23 @@ type Resolver struct {
 	wg     sync.WaitGroup
 }
 
-// hostKey is a host with who has named it, and how it is asked for.
+// hostKey is a host with the namespace that uses it, and how it is queried.
 type hostKey struct {
 	namespace, name string
 	Lookup
 }
 
-// host is one that somebody watches.
+// host is a watched host.
 type host struct {
 	hostKey
 	cancel context.CancelFunc
 
-	// Guarded by Resolver.mu.
+	// The fields below are guarded by Resolver.mu.
 	answer   Answer
 	answered bool
 	watchers map[*watcher]struct{}
-	fresh    chan struct{} // has an element when a watcher has not been told yet
-	lines    int           // that were logged since logged
+	fresh    chan struct{} // has an element if a watcher has not been called yet
+	lines    int           // log lines since logged
 	logged   time.Time
 }
 
@@ -119,7 +122,7 @@ type watcher struct {
 	answer func(Answer)
 }
 
-// New returns a Resolver that asks nothing yet.
+// New returns a Resolver, which does not query anything yet.
 func New(o Options) *Resolver {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -133,13 +136,14 @@ func New(o Options) *Resolver {
 	return r
 }
 
-// Watch is WatchBy with the zero value.
+// Watch is WatchBy with the zero value of Lookup.
 func (r *Resolver) Watch(namespace, name string, answer func(Answer)) (stop func()) {
 	return r.WatchBy(namespace, name, Lookup{}, answer)
 }
 
-// WatchBy has answer called with what is known of a host, once that is so, and whenever it has changed, from goroutines of the Resolver but one at a time. It may be
-// called once more while stop is. The namespace is that of whoever has named the host.
+// WatchBy calls answer with the Answer for a host once there is one, and whenever it has changed, from goroutines of
+// the Resolver but one at a time. answer may be called once more while stop runs. namespace is that of the resource
+// that names the host.
 func (r *Resolver) WatchBy(namespace, name string, by Lookup, answer func(Answer)) (stop func()) {
 	key := hostKey{namespace, name, by}
 	w := &watcher{answer: answer}
@@ -175,7 +179,8 @@ func (r *Resolver) stop(h *host, w *watcher) {
 	}
 }
 
-// Close ends all questions, and returns when no answer will be told any more. It must not be called from one.
+// Close ends all queries, and returns when no answer will be delivered any more. It must not be called from an answer
+// function.
 func (r *Resolver) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -193,7 +198,8 @@ func (h *host) wake() {
 	}
 }
 
-// run asks for a host until nobody watches it. Who begins to watch meanwhile is told what is known, also while a question is under way.
+// run queries a host until it is not watched any more. New watchers get the present answer, even while a query is
+// running.
 func (r *Resolver) run(ctx context.Context, h *host) {
 	failures := 0
 	for {
@@ -218,7 +224,7 @@ func (r *Resolver) run(ctx context.Context, h *host) {
 
 var errPanic = errors.New("internal error, see the log")
 
-// question asks once there is a place for it. A panic is an error.
+// question makes a query once there is a place for it. A panic is returned as an error.
 func (r *Resolver) question(ctx context.Context, h *host) (got found, err error) {
 	if !r.asking.enter(ctx, h.namespace) {
 		return found{}, ctx.Err()
@@ -233,7 +239,7 @@ func (r *Resolver) question(ctx context.Context, h *host) (got found, err error)
 	return r.ask(ctx, h.name, h.Family)
 }
 
-// askOnce asks, notes what the answer is, and returns when to ask again.
+// askOnce makes a query, records the answer, and returns when to query again.
 func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Duration {
 	got, err := r.question(ctx, h)
 	if ctx.Err() != nil {
@@ -270,10 +276,10 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	return jittered(min(firstWait<<min(*failures-1, 8), most))
 }
 
-// jittered keeps many hosts from being asked for at one moment.
+// jittered prevents many hosts from being queried at the same moment.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/8+1) }
 
-// note keeps an answer, and has those told who do not know it.
+// note stores an answer, and has it delivered to the watchers that do not have it.
 func (r *Resolver) note(h *host, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +302,7 @@ func (r *Resolver) note(h *host, a Answer) {
 	}
 }
 
-// mayLog reports whether another line may be logged of a host, and counts it; Resolver.mu is held.
+// mayLog reports whether another line may be logged about a host, and counts it. Resolver.mu must be held.
 func (h *host) mayLog() bool {
 	if now := time.Now(); now.Sub(h.logged) >= linesTime {
 		h.lines, h.logged = 0, now
@@ -305,7 +311,8 @@ func (h *host) mayLog() bool {
 	return h.lines <= maxLines
 }
 
-// class is what errors of one cause have in common: their texts have ports of our own, and the server that was asked last.
+// class returns a common text for errors with one cause: their own texts differ by local ports and by the server that
+// was queried last.
 func class(err error) string {
 	switch {
 	case err == nil:
@@ -322,12 +329,12 @@ func class(err error) string {
 	}
 }
 
-// tell tells the answer to those who do not know it. One that panics has been told.
+// tell delivers the answer to the watchers that do not have it. One that panics is not called again for it.
 func (r *Resolver) tell(h *host) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.options.Panicked("resolve", v)
-			h.wake() // for the others
+			h.wake() // for the other watchers
 		}
 	}()
 	r.mu.Lock()
@@ -349,13 +356,14 @@ func (r *Resolver) tell(h *host) {
 	}
 }
 
-// found is what DNS has of a host.
+// found is what DNS has for a host.
 type found struct {
 	addresses []netip.Addr
 	ttl       time.Duration
-	// missing is the family about which nobody has answered, where addresses are those of the other one although both are used; else 0.
+	// missing is the family for which there was no answer, if addresses are those of the other one although both are
+	// used; otherwise 0.
 	missing missingFamily
-	why     error // that nobody has
+	why     error // the error of the missing family
 }
 
 type missingFamily uint8
@@ -365,7 +373,7 @@ const (
 	missing6
 )
 
-// with returns the addresses that were found, and those of before of a family about which nobody has answered.
+// with returns the addresses that were found, and the previous ones of a family without an answer.
 func (f *found) with(before []netip.Addr) []netip.Addr {
 	if f.missing == 0 {
 		return f.addresses
@@ -379,10 +387,10 @@ func (f *found) with(before []netip.Addr) []netip.Addr {
 	return found{addresses: all}.sorted().addresses
 }
 
-// absentError says that DNS knows of no address of a host, which is an answer too.
+// absentError means that DNS has no address of a host, which is a valid answer too.
 type absentError struct {
 	host string
-	name bool // there is no such name at all
+	name bool // the name itself does not exist
 	ttl  time.Duration
 }
 
@@ -393,7 +401,7 @@ func (e *absentError) Error() string {
 	return fmt.Sprintf("DNS has no address of %s", e.host)
 }
 
-// chosen is what two answers of a host amount to by a family, the answer of which comes first.
+// chosen combines two answers for a host by a family, whose answer has precedence.
 func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
 	switch f {
 	case OnlyIPv4:
@@ -418,8 +426,8 @@ func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
 	return together(v4, v6, err4, err6)
 }
 
-// together is what two answers of a host amount to, of IPv4 and of IPv6: one of both families would fail for each request that is sent to the one that is not
-// connected. A family about which nobody answered is not there only where the other one is.
+// together combines the answers for IPv4 and IPv6. With addresses of both families, each request sent to a family
+// without connectivity would fail. A family without an answer is treated as absent only if the other one is present.
 func together(v4, v6 found, err4, err6 error) (found, error) {
 	switch {
 	case err4 == nil:
@@ -429,7 +437,7 @@ func together(v4, v6 found, err4, err6 error) (found, error) {
 	case isAbsent(err4) && !isAbsent(err6):
 		return found{}, err6
 	}
-	return found{}, err4 // where IPv4 is in use it stays in use
+	return found{}, err4 // if IPv4 is in use, it stays in use
 }
 
 func isAbsent(err error) bool {

@@ -17,11 +17,12 @@ type Keys struct {
 }
 
 type key struct {
-	id   byte // which one of the keys it is, as far as a byte tells: tokens have it, so that one signature at most is computed for most
+	id   byte // identifies the key in one byte of the token, so that for most tokens at most one signature is computed
 	macs sync.Pool
 }
 
-// NewKeys takes config.TicketKeys.session_keys; nil for none. An error tells nothing of the keys.
+// NewKeys creates Keys from config.TicketKeys.session_keys; nil if there are none. An error contains nothing of the
+// keys.
 func NewKeys(secrets [][]byte) (*Keys, error) {
 	if len(secrets) == 0 {
 		return nil, nil
@@ -37,28 +38,29 @@ func NewKeys(secrets [][]byte) (*Keys, error) {
 	return k, nil
 }
 
-// mac is a hash with room for what goes in and comes out of it, which must not be on a stack.
+// mac is a hash with memory for its input and output, which must not be on a stack.
 type mac struct {
 	hash.Hash
 	sum  [sha256.Size]byte
 	text []byte
 }
 
-// signatureSize is that of a token's signature in bytes: HMAC-SHA-256 cut to 128 bits, which RFC 2104 section 5 allows.
+// signatureSize is the size of a token's signature in bytes: HMAC-SHA-256 truncated to 128 bits, which RFC 2104 section
+// 5 allows.
 const signatureSize = 16
 
-// sign appends the signature of a token's text, which is for sessions of that purpose and no others.
+// sign appends the signature of a token's text, which is only valid for sessions of that purpose.
 func (k *key) sign(dst []byte, purpose string, text []byte) []byte {
 	m := k.macs.Get().(*mac)
 	defer k.macs.Put(m)
 	m.Reset()
-	m.text = append(append(m.text[:0], purpose...), 0) // no purpose has a zero byte
+	m.text = append(append(m.text[:0], purpose...), 0) // no purpose contains a zero byte
 	m.text = append(m.text, text...)
-	m.Write(m.text) //nolint:errcheck // a hash takes all
+	m.Write(m.text) //nolint:errcheck // writing to a hash never fails
 	return append(dst, m.Sum(m.sum[:0])[:signatureSize]...)
 }
 
-// verifies reports whether a signature is that of sign.
+// verifies reports whether a signature is the one of sign.
 func (k *key) verifies(signature []byte, purpose string, text []byte) bool {
 	var own [signatureSize]byte
 	return hmac.Equal(k.sign(own[:0], purpose, text), signature)

@@ -16,15 +16,15 @@ type Settings struct {
 	name           []byte
 	header         bool
 	permanent      bool
-	absolute, idle time.Duration // 0 is no limit
-	// purpose is what tokens are signed for: those of one name are no good for another.
+	absolute, idle time.Duration // 0 means no limit
+	// purpose is what tokens are signed for: those of one name are not valid for another.
 	purpose string
-	// opening and attributes stand before and behind the token in Set-Cookie.
+	// opening and attributes precede and follow the token in Set-Cookie.
 	opening    []byte
 	attributes []byte
 }
 
-// Compile checks what a message says; nil for nil.
+// Compile validates and compiles a message; nil for nil.
 func Compile(c *config.SessionPersistence) (*Settings, error) {
 	if c == nil {
 		return nil, nil
@@ -50,15 +50,16 @@ func Compile(c *config.SessionPersistence) (*Settings, error) {
 	return s, nil
 }
 
-// Header reports whether a header field carries the sessions, which is in each response; a cookie is where it has changed.
+// Header reports whether a header field carries the sessions. It is in each response; a cookie only if it has changed.
 func (s *Settings) Header() bool { return s.header }
 
-// maxRead is how many cookies of the name are looked at in a request: several paths, or parent domains, may have set one each.
+// maxRead is how many cookies with the name are read in a request: several paths, or parent domains, may have set one
+// each.
 const maxRead = 4
 
 var cookieName = []byte("Cookie")
 
-// Read finds the token of a request; t is empty where there is none that can be used.
+// Read reads the token of a request. t is empty if there is no valid one.
 func (s *Settings) Read(k *Keys, h *message.Fields, t *Token) {
 	t.n, t.renew = 0, false
 	tries := 0
@@ -68,7 +69,8 @@ func (s *Settings) Read(k *Keys, h *message.Fields, t *Token) {
 	})
 }
 
-// ReadUnverified reads the first thing that has the form of a token, whoever has made it, for those who want to know what it says. Nothing may be decided by it.
+// ReadUnverified reads the first value in the form of a token without verifying its signature, for diagnosis. No
+// decision may depend on it.
 func (s *Settings) ReadUnverified(h *message.Fields, t *Token) {
 	t.n, t.renew = 0, false
 	s.each(h, func(value []byte) (more bool) {
@@ -80,7 +82,7 @@ func (s *Settings) ReadUnverified(h *message.Fields, t *Token) {
 	})
 }
 
-// each calls yield with what a request has brought by the name, until it returns false.
+// each calls yield with the values that a request has for the name, until it returns false.
 func (s *Settings) each(h *message.Fields, yield func(value []byte) (more bool)) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -104,7 +106,7 @@ func (s *Settings) each(h *message.Fields, yield func(value []byte) (more bool))
 
 var semicolon = []byte(";")
 
-// unquoted takes away the quotation marks that a cookie's value may stand in (RFC 6265 section 4.1.1).
+// unquoted removes the quotation marks that a cookie's value may have (RFC 6265 section 4.1.1).
 func unquoted(v []byte) []byte {
 	if n := len(v); n >= 2 && v[0] == '"' && v[n-1] == '"' {
 		return v[1 : n-1]
@@ -114,8 +116,9 @@ func unquoted(v []byte) []byte {
 
 var setCookieName = []byte("Set-Cookie")
 
-// Write puts the token into a response head. scratch is memory for its value, and is returned grown by it. A cookie is Secure where the client has come by TLS:
-// over cleartext it would be refused with that. Where the backend itself sets a cookie of the name, the cookie is the backend's, and there is no session: written is false.
+// Write adds the token to a response head. scratch is memory for its value; the extended slice is returned. A cookie is
+// Secure if the client used TLS: without TLS clients would refuse such a cookie. If the backend itself sets a cookie
+// with the name, the backend's cookie is kept and there is no session: written is false.
 func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, secure bool, at time.Time) (_ []byte, written bool) {
 	start := len(scratch)
 	if s.header {
@@ -142,7 +145,7 @@ func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, s
 	return scratch, true
 }
 
-// left is how many seconds are left of the session that began last: when it is over, none is left.
+// left returns how many seconds are left of the session that began last, after which all are over.
 func (s *Settings) left(t *Token, now int64) int64 {
 	begun := int64(0)
 	for i := range t.n {

@@ -16,26 +16,27 @@ const (
 	version    = 1
 	headSize   = 2
 	staySize   = 4 * 8
-	maxStays   = 16 // as many backendRefs as a rule may have
+	maxStays   = 16 // as many as the backendRefs of a rule
 	maxToken   = headSize + maxStays*staySize + signatureSize
 	maxEncoded = (maxToken*8 + 5) / 6
 )
 
-// Token is what is known of a client's sessions. Its zero value is that there are none.
+// Token is the state of a client's sessions. The zero value has none.
 type Token struct {
 	n     int
 	stays [maxStays]stay
-	// renew says that the client must be given the token again although nothing has changed: it was signed with an old key.
+	// renew means that the client must be given the token again although nothing has changed, because it was signed
+	// with an old key.
 	renew bool
 }
 
 // stay is the session with one backend.
 type stay struct {
-	backend, endpoint uint64 // of upstream.Backend.SessionID and upstream.Endpoint.SessionID
-	begun, last       int64  // when it began, and when its last request came that the client was given a token for; Unix milliseconds
+	backend, endpoint uint64 // upstream.Backend.SessionID and upstream.Endpoint.SessionID
+	begun, last       int64  // when it began, and when the last request arrived for which the client was given a token; Unix milliseconds
 }
 
-// Sessions is how many backends there are sessions with.
+// Sessions returns the number of backends with sessions.
 func (t *Token) Sessions() int { return t.n }
 
 // find returns the position of a backend's stay, or -1.
@@ -48,7 +49,7 @@ func (t *Token) find(backend uint64) int {
 	return -1
 }
 
-// Endpoint returns which endpoint of a backend the session is with. Without a session, or when its time is over, ok is false.
+// Endpoint returns the endpoint of the session with a backend. ok is false if there is no session or its time is over.
 func (t *Token) Endpoint(s *Settings, backend uint64, now time.Time) (endpoint uint64, ok bool) {
 	i := t.find(backend)
 	if i < 0 || s.over(&t.stays[i], now.UnixMilli()) {
@@ -57,13 +58,14 @@ func (t *Token) Endpoint(s *Settings, backend uint64, now time.Time) (endpoint u
 	return t.stays[i].endpoint, true
 }
 
-// over reports whether the time of a session has run out.
+// over reports whether the time of a session is over.
 func (s *Settings) over(y *stay, now int64) bool {
 	return s.absolute > 0 && now-y.begun >= s.absolute.Milliseconds() || s.idle > 0 && now-y.last >= s.idle.Milliseconds()
 }
 
-// Keep notes that a request of the session was answered by an endpoint of a backend, and reports whether the client must be given the token again. Where the
-// session was with another endpoint, or over, it begins. Of too many the one ends that began first.
+// Keep records that a request of the session was answered by an endpoint of a backend, and reports whether the client
+// must be given the token again. If the session was with another endpoint, or over, a new one begins. If there are too
+// many, the one that began first is dropped.
 func (t *Token) Keep(s *Settings, backend, endpoint uint64, at time.Time) (changed bool) {
 	now := at.UnixMilli()
 	i := t.find(backend)
@@ -82,7 +84,7 @@ func (t *Token) Keep(s *Settings, backend, endpoint uint64, at time.Time) (chang
 	return true
 }
 
-// place returns where another stay can be put.
+// place returns the index for another stay.
 func (t *Token) place() int {
 	if t.n < maxStays {
 		t.n++
@@ -99,7 +101,7 @@ func (t *Token) place() int {
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// appendToken appends the token as clients have it, signed.
+// appendToken appends the signed token as sent to clients.
 func (k *Keys) appendToken(dst []byte, purpose string, t *Token) []byte {
 	var raw [maxToken]byte
 	b := append(raw[:0], version, k.all[0].id)
@@ -113,7 +115,8 @@ func (k *Keys) appendToken(dst []byte, purpose string, t *Token) []byte {
 	return encoding.AppendEncode(dst, b)
 }
 
-// read reads what a client has brought; false is that it is no token of these keys and this purpose, and t is as if there was none.
+// read reads a value that a client has sent. It returns false if it is not a token of these keys and this purpose; t is
+// empty then.
 func (k *Keys) read(t *Token, purpose string, encoded []byte) bool {
 	t.n, t.renew = 0, false
 	var raw [maxEncoded]byte
@@ -131,7 +134,7 @@ func (k *Keys) read(t *Token, purpose string, encoded []byte) bool {
 	return false
 }
 
-// decode parts a token into what is signed and the signature, if it has the form of one; raw is memory for both.
+// decode splits a token into the signed part and the signature, if it has the form of one. raw is memory for both.
 func decode(raw, encoded []byte) (text, signature []byte, ok bool) {
 	if len(encoded) > maxEncoded {
 		return nil, nil, false

@@ -10,7 +10,8 @@ import (
 
 const percent = 100
 
-// admission compiles the admission control of a rule. All rules of a route under one policy share a window, which an edit of either leaves as it is, unless that is of its length.
+// admission compiles the admission control of a rule. All rules of a route under one policy share a window, which an
+// edit of either does not reset unless it changes the length.
 func (p *Compiler) admission(route string, t *config.RuleTraffic) (c *admission.Control, release func(), err error) {
 	a := t.GetAdmissionControl()
 	if a == nil {
@@ -37,5 +38,5 @@ func (p *Compiler) admission(route string, t *config.RuleTraffic) (c *admission.
 	return admission.New(s, window), release, nil
 }
 
-// Windows returns how many windows of admission control there are.
+// Windows returns the number of windows of admission control.
 func (p *Compiler) Windows() int { return p.windows.Len() }

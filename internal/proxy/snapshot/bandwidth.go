@@ -9,25 +9,28 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/bandwidth"
 )
 
-// BandwidthLimit paces the bodies of a rule.
+// BandwidthLimit limits the bandwidth of the bodies of a rule.
 type BandwidthLimit struct {
-	Request, Response *bandwidth.Limiter // nil is no limit
-	// Trailers are the names of fields, in the order of DelayTrailers, by which responses tell of it; nil where they do not.
+	Request, Response *bandwidth.Limiter // nil means no limit
+	// Trailers are the names of the trailer fields that report the delays, in the order of DelayTrailers; nil if they
+	// are not reported.
 	Trailers [][]byte
 
-	requestRate, responseRate int64 // bytes a second, which the limiters are given by enforce
+	requestRate, responseRate int64 // in bytes per second; passed to the limiters by enforce
 }
 
-// DelayTrailers are the names of those fields without a prefix: how long a request and its response took to be transferred, and by how much each was held up for that, in ms.
+// DelayTrailers are the names of those fields without a prefix: how long the transfer of the request and of its
+// response took, and how long the limit held each up, in ms.
 var DelayTrailers = [...]string{"bandwidth-request-delay-ms", "bandwidth-response-delay-ms", "bandwidth-request-filter-delay-ms", "bandwidth-response-filter-delay-ms"}
 
-// bandwidthBegan is when the clock began that limiters have.
+// bandwidthBegan is the origin of the limiters' clock.
 var bandwidthBegan = time.Now()
 
-// BandwidthNow is the clock of limiters.
+// BandwidthNow returns the time of the limiters' clock.
 func BandwidthNow() time.Duration { return time.Since(bandwidthBegan) }
 
-// enforce has the limiters keep to the rates of the rule, whose whole route is accepted; nil does nothing. That changes the rate of what is under way, too.
+// enforce passes the rates of the rule to its limiters, once its whole route is accepted. It also changes the rate of
+// transfers in progress. It does nothing if b is nil.
 func (b *BandwidthLimit) enforce() {
 	if b == nil {
 		return
@@ -41,7 +44,8 @@ func (b *BandwidthLimit) enforce() {
 	}
 }
 
-// bandwidth compiles the limits of a rule. An edit of it leaves what was taken as it is. Limiters that are shared with the rule before keep its rates until enforce.
+// bandwidth compiles the limits of a rule. An edit of the rule does not reset its limiters. Those shared with the
+// previous version keep its rates until enforce.
 func (p *Compiler) bandwidth(route string, c *config.Rule) (b *BandwidthLimit, release []func()) {
 	limit := c.GetTraffic().GetBandwidthLimit()
 	if limit == nil {
@@ -75,5 +79,5 @@ func (p *Compiler) bandwidth(route string, c *config.Rule) (b *BandwidthLimit, r
 	return b, release
 }
 
-// Limiters returns how many limiters of bandwidth there are.
+// Limiters returns the number of bandwidth limiters.
 func (p *Compiler) Limiters() int { return p.limiters.Len() }

@@ -14,7 +14,7 @@ var encodings = map[config.ContentEncoding]compression.Encoding{
 	config.ContentEncoding_CONTENT_ENCODING_ZSTD:   compression.Zstd,
 }
 
-// compileCompression returns nil where nothing is compressed.
+// compileCompression returns nil if nothing is compressed.
 func compileCompression(c *config.Compression) (compression.Policy, error) {
 	var p compression.Policy
 	for _, o := range c.GetCompressors() {

@@ -9,10 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Networks is a set of IP addresses, as ranges of them. The zero value is empty.
+// Networks is a set of IP addresses, as a list of ranges. The zero value is empty.
 type Networks []netip.Prefix
 
-// ParseNetworks reads ranges such as "192.0.2.0/24".
+// ParseNetworks parses ranges such as "192.0.2.0/24".
 func ParseNetworks(ranges []string) (Networks, error) {
 	n := make(Networks, len(ranges))
 	for i, r := range ranges {
@@ -25,7 +25,8 @@ func ParseNetworks(ranges []string) (Networks, error) {
 	return n, nil
 }
 
-// Contains reports whether an address, which is not one of IPv4 in the form of IPv6 and has no zone, is in one of the ranges.
+// Contains reports whether one of the ranges contains an address, which must have no zone and must not be an
+// IPv4-mapped IPv6 address.
 func (n Networks) Contains(a netip.Addr) bool {
 	for _, p := range n {
 		if p.Contains(a) {
@@ -35,18 +36,19 @@ func (n Networks) Contains(a netip.Addr) bool {
 	return false
 }
 
-// Connections is what a port expects of its connections. The zero value expects nothing.
+// Connections are the settings of a port for its connections. The zero value means the defaults.
 type Connections struct {
-	// ProxyProtocol: each begins with a PROXY header, and comes from one of Trusted.
+	// ProxyProtocol means that each connection begins with a PROXY header and comes from one of Trusted.
 	ProxyProtocol bool
-	Trusted       Networks // where ProxyProtocol is set
+	Trusted       Networks // used if ProxyProtocol is set
 
-	// How long clients may keep the proxy waiting, as client.Timeouts has it, and how many connections there may be at a time; 0 is the default.
+	// How long clients may make the proxy wait, see client.Timeouts, and how many connections there may be at a time; 0
+	// means the default.
 	Idle, Head, BodyIdle time.Duration
 	Max                  int64
 }
 
-// ConnectionsOf returns what a listener expects of the connections of its port, which trusts those proxies.
+// ConnectionsOf returns the settings of a listener for the connections of its port. trusted are its trusted proxies.
 func ConnectionsOf(c *config.Connections, trusted Networks) Connections {
 	out := Connections{
 		Idle:     time.Duration(c.GetIdleTimeoutNanos()),
@@ -60,17 +62,17 @@ func ConnectionsOf(c *config.Connections, trusted Networks) Connections {
 	return out
 }
 
-// BeginAlike reports whether connections begin in the same way with both.
+// BeginAlike reports whether connections begin in the same way with both settings.
 func (c *Connections) BeginAlike(o *Connections) bool {
 	return c.ProxyProtocol == o.ProxyProtocol && slices.Equal(c.Trusted, o.Trusted)
 }
 
-// Tighten takes the lower of the bounds of both.
+// Tighten sets each limit to the lower one of both settings.
 func (c *Connections) Tighten(o *Connections) {
 	c.Idle, c.Head, c.BodyIdle, c.Max = lower(c.Idle, o.Idle), lower(c.Head, o.Head), lower(c.BodyIdle, o.BodyIdle), lower(c.Max, o.Max)
 }
 
-// lower returns the lower one of two bounds, of which 0 is none.
+// lower returns the lower one of two limits, of which 0 means none.
 func lower[T int64 | time.Duration](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b

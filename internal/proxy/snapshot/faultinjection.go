@@ -10,12 +10,12 @@ import (
 
 const million = 1_000_000
 
-// FaultInjection says which requests are delayed, and which are answered without a backend.
+// FaultInjection decides which requests are delayed, and which are answered without a backend.
 type FaultInjection struct {
-	Delay                                time.Duration // 0 is none
+	Delay                                time.Duration // 0 means none
 	delayedPerMillion, abortedPerMillion uint64
 	HTTPStatus                           int
-	GRPCStatus                           int // -1 where HTTPStatus says what the answer is
+	GRPCStatus                           int // -1 if HTTPStatus is the answer
 }
 
 func compileFaultInjection(c *config.FaultInjection) (*FaultInjection, error) {
@@ -40,12 +40,12 @@ func compileFaultInjection(c *config.FaultInjection) (*FaultInjection, error) {
 	return f, nil
 }
 
-// Delays draws whether a request is delayed.
+// Delays decides at random whether a request is delayed.
 func (f *FaultInjection) Delays(seed *uint64) bool {
 	return f.Delay > 0 && drawn(f.delayedPerMillion, seed)
 }
 
-// Aborts draws whether a request is answered without a backend.
+// Aborts decides at random whether a request is answered without a backend.
 func (f *FaultInjection) Aborts(seed *uint64) bool { return drawn(f.abortedPerMillion, seed) }
 
 func drawn(perMillion uint64, seed *uint64) bool {

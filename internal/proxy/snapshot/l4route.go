@@ -6,11 +6,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// L4Route is a compiled config.L4Route. It has one rule, whose BackendRefs are all that connections need of it.
+// L4Route is a compiled config.L4Route. It has one rule, of which connections only use the BackendRefs.
 type L4Route struct {
 	Config      *config.L4Route
 	rule        *Rule
-	passthrough *Rule // for connections that are passed on with their TLS
+	passthrough *Rule // for connections whose TLS is passed through
 }
 
 // RuleFor returns the rule for connections of a mode.
@@ -21,7 +21,7 @@ func (r *L4Route) RuleFor(m Mode) *Rule {
 	return r.rule
 }
 
-// L4Route compiles a layer-4 route. An error says which part of it this data plane cannot carry out.
+// L4Route compiles a layer-4 route. An error names the part of it that this data plane does not support.
 func (p *Compiler) L4Route(c *config.L4Route) (*L4Route, error) {
 	r := &L4Route{Config: c}
 	for _, of := range []struct {
@@ -41,7 +41,7 @@ func (p *Compiler) L4Route(c *config.L4Route) (*L4Route, error) {
 	return r, nil
 }
 
-// Release gives the counters of the route back.
+// Release releases the counters of the route.
 func (r *L4Route) Release() {
 	for _, rule := range []*Rule{r.rule, r.passthrough} {
 		if rule == nil {

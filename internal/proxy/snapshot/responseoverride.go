@@ -15,36 +15,37 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// ResponseOverrides are responses that take the place of others.
+// ResponseOverrides are responses that replace others.
 type ResponseOverrides struct {
 	list []ResponseOverride
-	// Target reports whether one of them says where the request came, so that it is needed as the client has sent it.
+	// Target means that one of them refers to the target as the client has sent it.
 	Target bool
 }
 
-// ResponseOverride is what becomes of the responses that it matches.
+// ResponseOverride is the replacement for the responses that it matches.
 type ResponseOverride struct {
 	statuses       []*config.StatusRange
 	fields         []fieldMatch
 	local, backend bool
 
-	// Redirect gives the response, nil where the rest says what it is.
+	// Redirect returns the response; nil if the other fields define it.
 	Redirect func(*filter.Exchange) *filter.Reply
-	Status   int // 0 is that of the response
-	// ContentType is nil where that of the response stays.
+	Status   int // 0 keeps the status of the response
+	// ContentType is nil if the response keeps its own.
 	ContentType []byte
-	Body        *ResponseBody          // nil: that of the response
-	Header      func(*filter.Exchange) // changes the header, nil where nothing does
+	Body        *ResponseBody          // nil keeps the body of the response
+	Header      func(*filter.Exchange) // changes the header; nil if nothing changes
 }
 
-// ResponseBody is a body with operators.
+// ResponseBody is a body that may have operators.
 type ResponseBody struct {
-	// Static reports whether it has no operators, so that it is Text.
+	// Static means that it has no operators, so that it is Text.
 	Static bool
 	Text   []byte
 	Parts  []config.BodyPart
 	Escape config.BodyEscape
-	// Asks reports whether it has values of the request, so that it must not be taken for something else than its content type says.
+	// Asks means that it contains values of the request, so that clients must not take it for anything but its content
+	// type.
 	Asks bool
 }
 
@@ -78,8 +79,8 @@ func (m *fieldMatch) matchValue(value []byte, steps *match.Steps) bool {
 	return bytes.Equal(value, m.value)
 }
 
-// Match returns what becomes of a response, nil where nothing does. local tells that the proxy has made it. A response whose header is too long for the regular
-// expressions, as that of a request may be, has none of theirs match.
+// Match returns the override for a response, nil if there is none. local means that the gateway has made the response.
+// If the header is too long for the regular expressions, as for a request, none of the expressions matches.
 func (o *ResponseOverrides) Match(r *message.Response, local bool) *ResponseOverride {
 	steps := match.NewSteps()
 	for i := range o.list {
@@ -106,13 +107,14 @@ func (o *ResponseOverride) match(r *message.Response, local bool, steps *match.S
 	return true
 }
 
-// compiledOverrides are those of all rules that ask for the same: a policy may be in force for thousands of these, and has expressions and bodies.
+// compiledOverrides are the overrides of all rules with the same ones: a policy may apply to thousands of rules, and
+// has expressions and bodies.
 type compiledOverrides struct {
 	*ResponseOverrides
 	err error
 }
 
-// responseOverrides gives a rule its overrides, which are compiled once for all rules that have the same.
+// responseOverrides sets a rule's overrides, which are compiled once for all rules with the same ones.
 func (p *Compiler) responseOverrides(r *Rule, list []*config.ResponseOverride) error {
 	if len(list) == 0 {
 		return nil
@@ -150,7 +152,7 @@ func (b *ResponseBody) saysPath() bool {
 	return b != nil && slices.ContainsFunc(b.Parts, func(p config.BodyPart) bool { return p.Name == ":path" || p.Other == ":path" })
 }
 
-// static returns the body where it has no operators.
+// static returns the body if it has no operators.
 func (b *ResponseBody) static() (text []byte, ok bool) {
 	for _, p := range b.Parts {
 		if p.Operator != config.BodyText {
@@ -204,7 +206,7 @@ func compileResponseOverride(c *config.ResponseOverride) (o ResponseOverride, er
 	return o, nil
 }
 
-// compileAlone makes a filter that stands in no list.
+// compileAlone compiles a filter that is not in a list.
 func compileAlone(m proto.Message) (filter.Filter, error) {
 	packed, err := anypb.New(m)
 	if err != nil {

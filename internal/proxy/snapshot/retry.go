@@ -20,20 +20,21 @@ func triggers(list ...config.RetryTrigger) (t RetryTriggers) {
 	return t
 }
 
-// The triggers for what happens to an attempt. As Envoy has it, an attempt without a response is one with a 5xx, which its client would be sent.
+// The triggers for the outcomes of attempts. As in Envoy, an attempt without a response counts as one with a 5xx, which
+// its client would be sent.
 var (
-	// OnReset are those for an attempt that was begun and has brought no response.
+	// OnReset are the triggers for an attempt that was begun and has brought no response.
 	OnReset = triggers(config.RetryTrigger_RETRY_TRIGGER_RESET, config.RetryTrigger_RETRY_TRIGGER_5XX, config.RetryTrigger_RETRY_TRIGGER_GATEWAY_ERROR)
-	// OnUnsent are those for an attempt of which nothing was sent.
+	// OnUnsent are the triggers for an attempt of which nothing was sent.
 	OnUnsent = OnReset | triggers(config.RetryTrigger_RETRY_TRIGGER_RESET_BEFORE_REQUEST)
-	// OnConnectFailure are those for an attempt for which no connection could be made.
+	// OnConnectFailure are the triggers for an attempt for which no connection could be made.
 	OnConnectFailure = OnUnsent | triggers(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE)
 )
 
-// Any reports whether the sets have a trigger in common.
+// Any reports whether the sets have a common trigger.
 func (t RetryTriggers) Any(of RetryTriggers) bool { return t&of != 0 }
 
-// grpcTriggers are those for the status codes of gRPC, by code.
+// grpcTriggers are the triggers for the gRPC status codes, by code.
 var grpcTriggers = [...]RetryTriggers{
 	1:               triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_CANCELLED),
 	4:               triggers(config.RetryTrigger_RETRY_TRIGGER_GRPC_DEADLINE_EXCEEDED),
@@ -51,7 +52,7 @@ var (
 	onCodes        = triggers(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_STATUS_CODES)
 )
 
-// Wants reports whether a response asks for a retry. grpc is that the request is a gRPC call.
+// Wants reports whether a response asks for a retry. grpc means that the request is a gRPC call.
 func (r *Retry) Wants(resp *message.Response, grpc bool) bool {
 	switch {
 	case r == nil:
@@ -64,8 +65,9 @@ func (r *Retry) Wants(resp *message.Response, grpc bool) bool {
 	return resp.Status >= 400 && r.names(resp.Status)
 }
 
-// unavailable reports whether a gRPC call has failed at once with UNAVAILABLE, by which a backend rejects a call before it processes it (HTTPRouteRetry). Since no code of the rule
-// names it, what a proxy says is too much is not sent again.
+// unavailable reports whether a gRPC call has failed at once with UNAVAILABLE, by which a backend rejects a call before
+// processing it (HTTPRouteRetry). As no code of the rule names it, a call that a proxy rejects because of overload is
+// not sent again.
 func unavailable(resp *message.Response) bool {
 	code, ok := grpcStatus(resp)
 	return ok && code == grpcUnavailable && !overloaded(resp)
@@ -99,7 +101,8 @@ func (r *Retry) triggeredBy(resp *message.Response) bool {
 	return r.Triggers.Any(by) && !overloaded(resp)
 }
 
-// grpcStatus returns the status of a gRPC call that has failed at once, which the head of its response has (Trailers-Only).
+// grpcStatus returns the status of a gRPC call that has failed at once, which is in the head of its response
+// (Trailers-Only).
 func grpcStatus(resp *message.Response) (code int, ok bool) {
 	value, ok := resp.Header.Get("grpc-status")
 	if !ok || len(value) == 0 || len(value) > 2 {
@@ -114,8 +117,8 @@ func grpcStatus(resp *message.Response) (code int, ok bool) {
 	return code, true
 }
 
-// overloaded reports whether a proxy on the way to the backend says that it has too much to do, or that the client has sent too much: to send the request again
-// would make that worse.
+// overloaded reports whether a proxy on the path to the backend reports that it is overloaded, or that the client has
+// sent too much: sending the request again would make that worse.
 func overloaded(resp *message.Response) bool {
 	if value, ok := resp.Header.Get("x-envoy-overloaded"); ok && !bytes.Equal(value, []byte("false")) {
 		return true
@@ -124,7 +127,7 @@ func overloaded(resp *message.Response) bool {
 	return limited
 }
 
-// maxAttempts is the controller's bound; another version may have none.
+// maxAttempts is the limit of the controller; another version may have none.
 const maxAttempts = 16
 
 func compileRetry(c *config.Retry) *Retry {
@@ -138,6 +141,6 @@ func compileRetry(c *config.Retry) *Retry {
 	for _, code := range c.Codes {
 		r.Statuses = append(r.Statuses, uint16(code))
 	}
-	slices.Sort(r.Statuses) // as the controller has done
+	slices.Sort(r.Statuses) // as the controller does
 	return r
 }

@@ -22,83 +22,88 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Rule is a compiled config.Rule, shared by all listeners its route is attached to.
+// Rule is a compiled config.Rule. It is shared by all listeners to which its route is attached.
 type Rule struct {
 	Namespace string   // of its route
-	Failure   *Failure // what every request is answered with; nil where the rule can be carried out
+	Failure   *Failure // the answer to every request; nil if the rule can be carried out
 	Filters   Filters
 	Backends  []BackendRef
-	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
+	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 means none.
 	RequestTimeout, BackendTimeout time.Duration
-	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where the rule has a timeouts.backendRequest, 0s too.
+	// PerTryTimeout ends an attempt whose response has not begun by then; 0 means never. It is 0 if the rule has a
+	// timeouts.backendRequest, including 0s.
 	PerTryTimeout time.Duration
-	// StreamIdleTimeout is for how long nothing may move between client and backend, MaxStreamDuration how long request and response may take, tunnels included; 0 is no limit.
+	// StreamIdleTimeout is how long nothing may move between client and backend, and MaxStreamDuration how long request
+	// and response may take, including tunnels; 0 means no limit.
 	StreamIdleTimeout, MaxStreamDuration time.Duration
-	// BufferLimit is how many bytes of a streamed request body are kept so that it can be sent again; 0 is the default.
+	// BufferLimit is how many bytes of a streamed request body are kept so that it can be sent again; 0 means the
+	// default.
 	BufferLimit int64
-	// RequestBuffer has bodies of requests read whole before a backend is chosen, up to so many bytes; 0: they are passed on as they come.
+	// RequestBuffer is the largest size of request bodies, which are read completely before a backend is chosen. If it
+	// is 0, they are passed on as they arrive.
 	RequestBuffer int64
-	Retry         *Retry            // nil where the rule says nothing of retries
-	Sessions      *session.Settings // nil where the rule says nothing of sessions, and its backends do
-	// Fault is nil where no request is delayed or aborted on purpose.
+	Retry         *Retry            // nil if the rule does not configure retries
+	Sessions      *session.Settings // nil if the rule does not configure sessions and its backends do
+	// Fault is nil if no faults are injected.
 	Fault *FaultInjection
-	// Admission is nil where no request is rejected for those before it that have failed.
+	// Admission is nil if no request is rejected because earlier ones have failed.
 	Admission *admission.Control
-	// Bandwidth is nil where bodies pass as fast as they can.
+	// Bandwidth is nil if there is no bandwidth limit.
 	Bandwidth *BandwidthLimit
-	// ResponseOverrides is nil where all responses are sent as they are.
+	// ResponseOverrides is nil if no response is overridden.
 	ResponseOverrides *ResponseOverrides
-	// Compression is nil where responses are passed on as they are.
+	// Compression is nil if responses are not compressed.
 	Compression compression.Policy
-	// RateLimits is nil where the rule has none.
+	// RateLimits is nil if the rule has none.
 	RateLimits *ratelimit.Rules
-	// Tracing is nil where the rule's requests are traced as the listener says.
+	// Tracing is nil if the listener's tracing settings apply.
 	Tracing *tracing.Rule
-	// Upgrades is nil where backends say what requests may switch to, and CONNECT is refused.
+	// Upgrades is nil if backends decide what requests may switch to, and CONNECT is refused.
 	Upgrades *Upgrades
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
-	release []func() // run by Route.Release: they release what the rule shares with the one that replaces it, see package refcount
+	release []func() // called by Route.Release: they release what the rule shares with the one that replaces it, see package refcount
 }
 
-// Retry says when a request is sent again, and how often at most.
+// Retry configures when and how many times a request is sent again.
 type Retry struct {
-	Attempts int // beyond the first
-	// Statuses are those of responses that ask for it, sorted.
+	Attempts int // in addition to the first attempt
+	// Statuses are the statuses of responses that ask for a retry, sorted.
 	Statuses []uint16
-	Backoff  time.Duration // the base interval; 0 is the default
-	// Triggers are the failures that ask for it; none are those of GEP-1731, and what follows is not used then.
+	Backoff  time.Duration // the base interval; 0 means the default
+	// Triggers are the failures that ask for a retry. If there are none, those of GEP-1731 apply and MaxBackoff is not
+	// used.
 	Triggers RetryTriggers
-	// MaxBackoff is the most that is waited for; 0 is ten base intervals.
+	// MaxBackoff is the longest wait; 0 means ten base intervals.
 	MaxBackoff time.Duration
 }
 
-// Disabled reports whether the rule says that nothing is retried, also what a rule without retry does on its own.
+// Disabled reports whether the rule disables all retries, including those that a rule without retry settings makes.
 func (r *Retry) Disabled() bool { return r != nil && r.Attempts == 0 }
 
-// Failure is an answer that the configuration prescribes.
+// Failure is an answer that results from the configuration.
 type Failure struct {
 	Status int
 	Reason observe.Reason
 }
 
-// Filters are the functions of a list of filters, in its order.
+// Filters are the functions of a list of filters, in order.
 type Filters struct {
 	Request  []func(*filter.Exchange) *filter.Reply
 	Response []func(*filter.Exchange)
 	Mirrors  []*filter.Mirror
-	// Preflights reports whether one of Request answers preflight requests.
+	// Preflights means that one of Request answers preflight requests.
 	Preflights bool
-	// Authorizes reports whether one of Request asks a server whether the request may go on.
+	// Authorizes means that one of Request asks a server whether the request is allowed.
 	Authorizes bool
 }
 
-// BackendRef is one share of a rule's traffic.
+// BackendRef is one of the backends of a rule, with its share of the requests.
 type BackendRef struct {
-	below   uint64 // a number under it, and not under that of the entry before, chooses this one
+	below   uint64 // a random number below it, and not below that of the previous entry, chooses this one
 	Backend *upstream.Backend
-	Failure *Failure // set exactly where Backend is nil
+	Failure *Failure // set if and only if Backend is nil
 	Filters Filters
 }
 
@@ -108,7 +113,7 @@ type ruleStats struct {
 	stats    *observe.RuleStats
 }
 
-// StatsFor is the handle for a listener, nil where the rule is not counted.
+// StatsFor returns the counters for a listener, nil if the rule is not counted.
 func (r *Rule) StatsFor(l *Listener) *observe.RuleStats {
 	for i := range r.stats {
 		if r.stats[i].listener == l.Config.Key {
@@ -118,14 +123,15 @@ func (r *Rule) StatsFor(l *Listener) *observe.RuleStats {
 	return nil
 }
 
-// Route is a compiled config.Route and what has to be released when it goes.
+// Route is a compiled config.Route, with what must be released when it is removed.
 type Route struct {
 	Config   *config.Route
 	Compiled *match.Route[*Rule]
 	rules    []*Rule
 }
 
-// Release releases the counters of the route's rules, and whatever else they share with those of the route that replaces it.
+// Release releases the counters of the route's rules, and whatever else they share with those of the route that
+// replaces it.
 func (r *Route) Release() {
 	for _, rule := range r.rules {
 		for _, s := range rule.stats {
@@ -137,20 +143,20 @@ func (r *Route) Release() {
 	}
 }
 
-// Compiler makes routes ready to be looked up.
+// Compiler compiles routes.
 type Compiler struct {
-	// Backend finds a backend by its key, nil where it is not configured.
+	// Backend returns the backend with a key, nil if it is not configured.
 	Backend func(key string) *upstream.Backend
 	Metrics *observe.Metrics
-	// RateLimits has what limits of rules count; nil where no rule has any.
+	// RateLimits holds the counters of rules' limits; nil if no rule has any.
 	RateLimits *ratelimit.Store
 
-	windows   refcount.Set[admission.Window]  // of admission control
-	limiters  refcount.Set[bandwidth.Limiter] // of bandwidth
-	overrides refcount.Set[compiledOverrides] // by what they ask for
+	windows   refcount.Set[admission.Window]  // for admission control
+	limiters  refcount.Set[bandwidth.Limiter] // for bandwidth limits
+	overrides refcount.Set[compiledOverrides] // by their serialized configuration
 }
 
-// Route compiles a route. An error says which part of it this data plane cannot carry out.
+// Route compiles a route. An error names the part of it that this data plane does not support.
 func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	r := &Route{Config: c}
 	var firstErr error
@@ -178,13 +184,14 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	return r, nil
 }
 
-// maxBufferLimit bounds what is kept of one request, whatever the controller says.
+// maxBufferLimit bounds what is kept of one request, whatever the controller configures.
 const maxBufferLimit = 16 << 20
 
-// LimitsStreams reports whether requests and responses may be ended for what moves of them, or how long they take.
+// LimitsStreams reports whether requests and responses may be ended because nothing moves, or because they take too
+// long.
 func (r *Rule) LimitsStreams() bool { return r.StreamIdleTimeout > 0 || r.MaxStreamDuration > 0 }
 
-// rule compiles a rule of a route with that key.
+// rule compiles a rule of the route with that key.
 func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 	r := &Rule{
 		Failure:        compileFailure(c.Failure),
@@ -251,7 +258,7 @@ func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 	return r, nil
 }
 
-// share has the rule release what is shared with the one that replaces it.
+// share records what is released when the rule is replaced.
 func (r *Rule) share(limits *ratelimit.Rules, release func(), err error) (*ratelimit.Rules, error) {
 	r.release = append(r.release, release)
 	return limits, err
@@ -268,7 +275,7 @@ func compileFailure(f *config.Failure) *Failure {
 	return &Failure{Status: int(f.Status), Reason: reason}
 }
 
-// Listener compiles what a listener has of rules: its filters and its failure. With an error it fails all requests.
+// Listener compiles the filters and the failure of a listener. If it returns an error, the listener fails all requests.
 func (p *Compiler) Listener(l *Listener, c *config.Listener) error {
 	l.Failure = compileFailure(c.Failure)
 	filters, err := p.filters(c.Filters)
@@ -303,7 +310,7 @@ func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 	return out, nil
 }
 
-// ruleStats resolves the counters of a rule on each listener of its route.
+// ruleStats returns the counters of a rule on each listener of its route.
 func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
 	labels := observe.RuleLabels{Route: config.WholeRouteKey(route.Key), Rule: c.Name, StatName: c.GetTraffic().GetRouteStatName()}
 	if labels.Rule == "" {
@@ -320,7 +327,7 @@ func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
 	return out
 }
 
-// Choose picks a backendRef by weight, with the exchange's random numbers.
+// Choose chooses a backendRef by weight, with the exchange's random numbers.
 func (r *Rule) Choose(seed *uint64) (int, observe.Reason) {
 	if r.weights == 0 {
 		return 0, observe.ReasonNoBackend
@@ -337,7 +344,7 @@ func (r *Rule) Choose(seed *uint64) (int, observe.Reason) {
 	return 0, observe.ReasonInternal
 }
 
-// Chooses reports whether Choose may pick the backend.
+// Chooses reports whether Choose may choose the backend.
 func (r *Rule) Chooses(b *upstream.Backend) bool {
 	var below uint64
 	for i := range r.Backends {
@@ -350,7 +357,8 @@ func (r *Rule) Chooses(b *upstream.Backend) bool {
 	return false
 }
 
-// ChooseForPreflight picks by weight among the backendRefs whose filters answer preflight requests; false is that there is none.
+// ChooseForPreflight chooses by weight among the backendRefs whose filters answer preflight requests. It returns false
+// if there is none.
 func (r *Rule) ChooseForPreflight(seed *uint64) (ref int, ok bool) {
 	var sum, below uint64
 	for i := range r.Backends {
@@ -366,7 +374,7 @@ func (r *Rule) ChooseForPreflight(seed *uint64) (ref int, ok bool) {
 	return ref, ok
 }
 
-// RunRequest runs the request filters; a Reply ends the request.
+// RunRequest runs the request filters. A Reply ends the request.
 func (f *Filters) RunRequest(fx *filter.Exchange) *filter.Reply {
 	for _, run := range f.Request {
 		if reply := run(fx); reply != nil {

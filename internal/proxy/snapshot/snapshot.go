@@ -1,9 +1,8 @@
-// Package snapshot is the configuration in force as a request sees it: which listeners share a
-// socket, which table of rules each has, and what a rule does. It exists so that the engine which
-// puts configuration in force and the exchange that obeys it share plain, immutable data and
-// nothing else.
+// Package snapshot is the configuration in force as a request sees it: which listeners share a socket, which table of
+// rules each has, and what a rule does. It exists so that the engine, which puts configuration in force, and the
+// exchange, which applies it, only share plain, immutable data.
 //
-// It must never import the engine, nor anything that knows of connections from clients.
+// It must never import the engine, nor anything that knows connections from clients.
 package snapshot
 
 import (
@@ -21,24 +20,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Socket is a bound port. Its TLS configuration asks the snapshot of the moment.
+// Socket is a bound port. Its TLS configuration looks up the current snapshot.
 type Socket struct {
 	*listen.Socket
-	TLS   *stdtls.Config // where its listeners are HTTPS or TLS
+	TLS   *stdtls.Config // set if its listeners are HTTPS or TLS
 	Stats *observe.SocketStats
-	// Open is how many connections to it there are.
+	// Open is the number of connections to it.
 	Open atomic.Int64
 }
 
-// Snapshot is everything a request is routed by. It is immutable; the engine publishes the
-// next one with a single atomic store, so a request sees one generation.
+// Snapshot is everything by which a request is routed. It is immutable; the engine publishes the next one with a single
+// atomic store, so a request sees one generation.
 type Snapshot struct {
 	Generation uint64
-	Sockets    []*Port // by listen.Socket.ID; nil where no listener uses the socket any more
+	Sockets    []*Port // by listen.Socket.ID; nil if no listener uses the socket any more
 }
 
-// Mode is the protocol of a listener, or of a port, by which its connections are accepted; with UDP it has none. Listeners of the modes with TLS may share a
-// port, whose mode is the greatest of theirs: what it takes to find out for which of them a connection is.
+// Mode is the protocol of a listener or of a port, by which its connections are accepted; UDP has no connections.
+// Listeners with modes that use TLS may share a port. The port then has the greatest of their modes: the one that needs
+// most to find out which listener a connection is for.
 type Mode uint8
 
 // The modes.
@@ -47,8 +47,8 @@ const (
 	TCP
 	UDP
 	HTTPS
-	TLS            // terminated; what is inside is for a layer-4 route
-	TLSPassthrough // for a layer-4 route as it comes
+	TLS            // terminated; the content is for a layer-4 route
+	TLSPassthrough // passed through to a layer-4 route
 )
 
 // modes are the modes by the protocol of a listener.
@@ -61,7 +61,7 @@ var modes = map[config.Protocol]Mode{
 	config.Protocol_PROTOCOL_TLS_PASSTHROUGH: TLSPassthrough,
 }
 
-// ModeOf returns the mode that listeners with the protocol need of their port; false is that there is none.
+// ModeOf returns the mode of listeners with the protocol. It returns false if there is none.
 func ModeOf(p config.Protocol) (Mode, bool) {
 	m, ok := modes[p]
 	return m, ok
@@ -76,7 +76,7 @@ func (m Mode) L4() bool { return m == TCP || m == TLS || m == TLSPassthrough }
 // Shares reports whether connections, or listeners, of both modes may be on one port.
 func (m Mode) Shares(o Mode) bool { return m == o || m.TLS() && o.TLS() }
 
-// Scheme is what the access log has of connections or requests.
+// Scheme returns the scheme of connections or requests in the access log.
 func (m Mode) Scheme() string {
 	switch m {
 	case HTTPS:
@@ -91,7 +91,7 @@ func (m Mode) Scheme() string {
 
 // Port holds the listeners that share a socket.
 type Port struct {
-	// Owner tells a socket from an earlier one with the same ID, whose connections live on.
+	// Owner distinguishes a socket from an earlier one with the same ID that still has connections.
 	Owner       *Socket
 	Mode        Mode
 	Number      uint16
@@ -104,27 +104,28 @@ type Listener struct {
 	Config *config.Listener
 	Mode   Mode
 	Table  *match.Table[*Rule]
-	L4     *match.Hosts[*L4Route] // by server name, which is none with TCP and UDP; modes of layer-4 routes only
-	TLS    *tls.Listener          // HTTPS and TLS only; nil without a certificate
-	// Clients is what is demanded of the certificates of clients; HTTPS only, nil where they are not asked for any.
+	L4     *match.Hosts[*L4Route] // by server name, which is empty with TCP and UDP; only for modes of layer-4 routes
+	TLS    *tls.Listener          // only for HTTPS and TLS; nil without a certificate
+	// Clients is the validation of client certificates; only for HTTPS, nil if none are requested.
 	Clients *tls.Clients
 	Stats   *observe.ListenerStats
-	// Trusted are the addresses of proxies that are believed what they say of their clients.
+	// Trusted are the addresses of proxies whose information about their clients is trusted.
 	Trusted Networks
-	// Identity is what is shown to backends, nil for nothing.
+	// Identity is the client certificate for backends, nil if there is none.
 	Identity *upstream.Identity
-	// Filters are run on all requests before a route is looked for, and last on responses; Failure, where it is not nil, is what requests are answered with instead.
+	// Filters run on all requests before a route is chosen, and last on responses. If Failure is not nil, it is the
+	// answer to all requests.
 	Filters Filters
 	Failure *Failure
-	// Redis is what global rate limits of its requests count in; nil for none.
+	// Redis holds the counters of global rate limits; nil if there is none.
 	Redis *ratelimit.Redis
-	// Tracer records its requests; nil where none is.
+	// Tracer records its requests; nil if there is none.
 	Tracer *tracing.Tracer
-	// Sessions are the keys of its Gateway's persistent sessions; nil where there are none, and no session persists.
+	// Sessions are the keys of its Gateway for session persistence; nil if there are none, so that no session persists.
 	Sessions *session.Keys
 }
 
-// Port returns the listeners of a socket, nil where none is configured any more.
+// Port returns the listeners of a socket, nil if none is configured any more.
 func (s *Snapshot) Port(of *Socket) *Port {
 	if of.ID >= len(s.Sockets) {
 		return nil
@@ -136,7 +137,7 @@ func (s *Snapshot) Port(of *Socket) *Port {
 	return p
 }
 
-// Tracers are those of all listeners.
+// Tracers returns the tracers of all listeners.
 func (s *Snapshot) Tracers() map[*tracing.Tracer]bool {
 	all := map[*tracing.Tracer]bool{}
 	for _, p := range s.Sockets {
@@ -152,7 +153,7 @@ func (s *Snapshot) Tracers() map[*tracing.Tracer]bool {
 	return all
 }
 
-// Identities are those of all listeners.
+// Identities returns the identities of all listeners.
 func (s *Snapshot) Identities() map[*upstream.Identity]bool {
 	all := map[*upstream.Identity]bool{}
 	for _, p := range s.Sockets {

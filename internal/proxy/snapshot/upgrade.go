@@ -13,14 +13,14 @@ type Upgrades struct {
 	Connect   Connect
 }
 
-// Connect says what becomes of a request with the method CONNECT.
+// Connect is how a request with the method CONNECT is handled.
 type Connect uint8
 
 // The values of Connect.
 const (
 	RefuseConnect    Connect = iota
-	ForwardConnect           // the backend is sent it, and decides
-	TerminateConnect         // the gateway answers, and the backend gets the bytes of the tunnel alone
+	ForwardConnect           // the backend is sent the request, and decides
+	TerminateConnect         // the gateway answers, and the backend only gets the bytes of the tunnel
 )
 
 func compileUpgrades(c *config.RuleTraffic) (*Upgrades, error) {
@@ -54,7 +54,7 @@ func (u *Upgrades) Allows(protocol []byte) bool {
 	return false
 }
 
-// Connect is what becomes of a request with the method CONNECT that the rule has matched.
+// Connect returns how a matched request with the method CONNECT is handled.
 func (r *Rule) Connect() Connect {
 	if r.Upgrades == nil {
 		return RefuseConnect

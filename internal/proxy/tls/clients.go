@@ -14,15 +14,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
-// A connection holds the chain that its client has sent for as long as it lives, and clients that are not known may send one.
+// A connection holds the chain that its client has sent as long as it lives, and unknown clients may send one.
 const (
-	// MaxClientChain bounds the certificates that a client may send.
+	// MaxClientChain is the largest number of certificates that a client may send.
 	MaxClientChain = 10
-	// MaxClientChainBytes bounds their size together.
+	// MaxClientChainBytes is the largest sum of their sizes.
 	MaxClientChainBytes = 32 << 10
 )
 
-// Clients is what a listener demands of the certificates of its clients. It is immutable; nil demands nothing, and asks for none.
+// Clients is the validation of a listener's client certificates. It is immutable. nil means that no certificate is
+// requested.
 type Clients struct {
 	digest   ClientsDigest
 	pool     *x509.CertPool
@@ -30,20 +31,21 @@ type Clients struct {
 	optional bool
 }
 
-// ClientsDigest tells one Clients from all others by what it demands.
+// ClientsDigest identifies a Clients by its settings.
 type ClientsDigest [sha256.Size]byte
 
-// DigestOf returns what Clients made of a config.ClientValidation have for digest.
+// DigestOf returns the digest of the Clients for a config.ClientValidation.
 func DigestOf(c *config.ClientValidation) ClientsDigest {
 	h := sha256.New()
 	fmt.Fprintf(h, "optional %t\n", c.Optional)
-	for _, key := range c.Authorities { // which name what is in them
+	for _, key := range c.Authorities { // a key identifies its content
 		fmt.Fprintf(h, "%q\n", key)
 	}
 	return ClientsDigest(h.Sum(nil))
 }
 
-// NewClients makes Clients; find returns the config.Authorities of a key, or nil. With an error it returns Clients that no certificate satisfies.
+// NewClients creates Clients; find returns the config.Authorities with a key, or nil. If it returns an error, the
+// Clients accept no certificate.
 func NewClients(c *config.ClientValidation, find func(key string) *config.Authorities) (*Clients, error) {
 	nobody := &Clients{digest: DigestOf(c), pool: x509.NewCertPool()}
 	var all []revocation.Authorities
@@ -61,7 +63,7 @@ func NewClients(c *config.ClientValidation, find func(key string) *config.Author
 	return &Clients{digest: nobody.digest, pool: pool, revoked: revoked, optional: c.Optional}, nil
 }
 
-// Stale says which revocation lists are out of date at a moment, so that clients of their authorities are not served.
+// Stale returns which revocation lists are out of date at a time, so that clients of their authorities are refused.
 func (c *Clients) Stale(at time.Time) []string {
 	if c == nil || c.optional {
 		return nil
@@ -69,8 +71,8 @@ func (c *Clients) Stale(at time.Time) []string {
 	return c.revoked.Stale(at)
 }
 
-// demand has handshakes ask for a certificate. What is verified is as crypto/tls does it, the chain, its dates, and that its certificates
-// may be used by clients; and that none was revoked.
+// demand makes handshakes request a certificate. crypto/tls verifies the chain, its dates, and that its certificates
+// may be used by clients; in addition none may be revoked.
 func (c *Clients) demand(cfg *tls.Config) {
 	cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	if c.optional {
@@ -79,7 +81,7 @@ func (c *Clients) demand(cfg *tls.Config) {
 	cfg.ClientCAs = c.pool
 	cfg.VerifyPeerCertificate = boundedChain
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
-		if !s.DidResume { // the rest was verified just now
+		if !s.DidResume { // the rest was just verified
 			return c.revoked.Check(s.VerifiedChains, time.Now())
 		}
 		return c.verify(s.PeerCertificates)
@@ -99,7 +101,7 @@ func boundedChain(chain [][]byte, _ [][]*x509.Certificate) error {
 
 var errNoClientCertificate = errors.New("the client has sent no certificate")
 
-// verify reports why a client with the chain is not to be served, or nil.
+// verify returns why a client with the chain is refused, or nil.
 func (c *Clients) verify(chain []*x509.Certificate) error {
 	if c.optional {
 		return nil
@@ -118,14 +120,15 @@ func (c *Clients) verify(chain []*x509.Certificate) error {
 	return c.revoked.Check(chains, time.Now())
 }
 
-// Peer is who a client has shown to be in its handshake. Nil is one that was not asked. It is safe for concurrent use.
+// Peer is the identity that a client has proved in its handshake. nil means that no certificate was requested. It is
+// safe for concurrent use.
 type Peer struct {
 	chain []*x509.Certificate
-	last  atomic.Pointer[Clients] // which was satisfied
+	last  atomic.Pointer[Clients] // the last Clients that accepted it
 }
 
-// NewPeer returns the Peer of a connection whose handshake satisfied by, nil where that is not known. It is nil where the client has shown nothing and
-// nothing was demanded.
+// NewPeer returns the Peer of a connection whose handshake was accepted by by, nil if that is unknown. It returns nil
+// if the client has sent no certificate and none was requested.
 func NewPeer(chain []*x509.Certificate, by *Clients) *Peer {
 	if len(chain) == 0 && by == nil {
 		return nil
@@ -135,8 +138,8 @@ func NewPeer(chain []*x509.Certificate, by *Clients) *Peer {
 	return p
 }
 
-// Satisfies reports whether the client may be served where this is demanded. What is demanded may have changed since the handshake, or not have been
-// demanded then: the client's certificate is verified again whenever it has.
+// Satisfies reports whether the client may be served under these settings. They may have changed since the handshake,
+// or may not have applied then: the client's certificate is verified again after each change.
 func (p *Peer) Satisfies(c *Clients) bool {
 	switch {
 	case c == nil || c.optional:

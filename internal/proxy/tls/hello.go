@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// MaxHello is how many bytes of a connection may come before its ClientHello is complete, the headers of its records included: many times
-// what key shares that withstand quantum computers need.
+// MaxHello is the largest number of bytes of a connection until its ClientHello is complete, including the headers of
+// its records: many times what post-quantum key shares need.
 const MaxHello = 64 << 10
 
 // Sizes in bytes (RFC 8446 sections 4 and 5.1).
@@ -26,32 +26,32 @@ const (
 	nameTypeHostName     = 0
 )
 
-// maxName is how long the name of a host may be in bytes (RFC 1035 section 2.3.4).
+// maxName is the longest host name in bytes (RFC 1035 section 2.3.4).
 const maxName = 255
 
 // Errors of Hello.
 var (
-	// ErrNotHello is that the connection does not begin with a ClientHello, or with one that is malformed.
+	// ErrNotHello means that the connection does not begin with a valid ClientHello.
 	ErrNotHello = errors.New("no ClientHello")
-	// ErrHelloTooLarge is that it needs more than MaxHello bytes.
+	// ErrHelloTooLarge means that the ClientHello needs more than MaxHello bytes.
 	ErrHelloTooLarge = fmt.Errorf("the ClientHello is not complete after %d bytes", MaxHello)
 )
 
-// Hello finds the ClientHello that a connection begins with, in however many records and pieces it comes. It tells which server name is asked for,
-// and leaves all else to who answers it. The zero value is the beginning of a connection.
+// Hello parses the ClientHello with which a connection begins, in however many records and parts it arrives. It returns
+// the server name, and leaves everything else to whatever answers it. The zero value is the beginning of a connection.
 type Hello struct {
-	records int // bytes of whole records, headers included
+	records int // bytes of whole records, including headers
 	have    int // bytes of the handshake message in them
 	first   int // of these, in the first one
 	header  [handshakeHeader]byte
 }
 
-// Complete reports whether b, all bytes of the connection so far, has the ClientHello. It looks at each record once, so that it
-// may be called whenever bytes have come.
+// Complete reports whether b, all bytes of the connection so far, contains the whole ClientHello. It parses each record
+// once, so that it may be called whenever bytes have arrived.
 func (h *Hello) Complete(b []byte) (bool, error) {
 	for {
 		rest := b[h.records:]
-		if len(rest) > 0 && rest[0] != recordHandshake || len(rest) > 1 && rest[1] >= 0x10 { // the version is of no meaning (RFC 8446 section 5.1)
+		if len(rest) > 0 && rest[0] != recordHandshake || len(rest) > 1 && rest[1] >= 0x10 { // the version has no meaning (RFC 8446 section 5.1)
 			return false, ErrNotHello
 		}
 		if len(rest) < recordHeader {
@@ -94,13 +94,13 @@ func (h *Hello) take(content []byte) (done bool, err error) {
 	return h.have >= handshakeHeader && h.have >= h.size(), nil
 }
 
-// size is that of the handshake message, whose header is there.
+// size returns the size of the handshake message, whose header must be available.
 func (h *Hello) size() int {
 	return handshakeHeader + int(h.header[1])<<16 + int(h.header[2])<<8 + int(h.header[3])
 }
 
-// ServerName returns the name that a complete ClientHello asks for, as it was sent, "" where it asks for none. It
-// points into b, unless the ClientHello is of several records.
+// ServerName returns the name in a complete ClientHello as it was sent, "" if there is none. It points into b, unless
+// the ClientHello consists of several records.
 func (h *Hello) ServerName(b []byte) ([]byte, error) {
 	message := b[recordHeader : recordHeader+h.first]
 	if h.first < h.size() {
@@ -113,7 +113,7 @@ func (h *Hello) ServerName(b []byte) ([]byte, error) {
 	return name, nil
 }
 
-// join returns the content of the records.
+// join returns the joined contents of the records.
 func (h *Hello) join(b []byte) []byte {
 	message := make([]byte, 0, h.have)
 	for len(message) < h.have {
@@ -124,8 +124,9 @@ func (h *Hello) join(b []byte) []byte {
 	return message
 }
 
-// serverName reads a ClientHello (RFC 8446 section 4.1.2) as far as it tells the name. As in crypto/tls a name is refused that is there twice, or
-// ends in a dot: what two readers may understand in two ways must not choose a way. So is one that no host has for its length, since it is kept.
+// serverName parses a ClientHello (RFC 8446 section 4.1.2) up to the name. Like crypto/tls it refuses a name that
+// occurs twice or ends in a dot: what two parsers may understand differently must not decide the route. It also refuses
+// a name that is too long for a host, since the name is stored.
 func serverName(hello []byte) (name []byte, ok bool) {
 	f := fields{rest: hello}
 	f.skip(2 + 32) // legacy_version, random
@@ -159,7 +160,7 @@ func serverName(hello []byte) (name []byte, ok bool) {
 	return name, true
 }
 
-// requestedName reads a server_name extension (RFC 6066 section 3).
+// requestedName parses a server_name extension (RFC 6066 section 3).
 func requestedName(content []byte) (name []byte, ok bool) {
 	f := fields{rest: content}
 	list := fields{rest: f.vector(2)}
@@ -182,10 +183,10 @@ func requestedName(content []byte) (name []byte, ok bool) {
 	return name, true
 }
 
-// fields reads the parts of a message one after the other.
+// fields parses the parts of a message one after the other.
 type fields struct {
 	rest []byte
-	bad  bool // a part was not whole
+	bad  bool // a part was incomplete
 }
 
 // skip returns the next n bytes.
@@ -199,7 +200,7 @@ func (f *fields) skip(n int) []byte {
 	return part
 }
 
-// number reads one of size bytes.
+// number parses a number of size bytes.
 func (f *fields) number(size int) (n int) {
 	for _, b := range f.skip(size) {
 		n = n<<8 | int(b)
@@ -207,5 +208,5 @@ func (f *fields) number(size int) (n int) {
 	return n
 }
 
-// vector reads one whose length stands before it in size bytes.
+// vector parses a vector whose length precedes it in size bytes.
 func (f *fields) vector(size int) []byte { return f.skip(f.number(size)) }

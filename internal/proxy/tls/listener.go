@@ -16,7 +16,7 @@ import (
 
 const minVersion = tls.VersionTLS12
 
-// HTTP are the protocols of requests, as they are offered by ALPN: the preferred one first.
+// HTTP are the protocols offered by ALPN for HTTP, the preferred one first.
 var HTTP = []string{"h2", "http/1.1"}
 
 // Listener chooses among the certificates of one listener. It is immutable.
@@ -26,26 +26,27 @@ type Listener struct {
 	secrets [][]byte
 	clients *Clients
 	options *config.TLSOptions
-	// protocols are offered by ALPN where options has none.
+	// protocols are offered by ALPN if options has none.
 	protocols []string
-	// configs show the certificate of the same position, and nothing else.
+	// configs use only the certificate with the same index.
 	configs []*tls.Config
 	*index
 }
 
-// index finds certificates by server name. Listeners that differ in their secrets alone share it.
+// index finds certificates by server name. Listeners that only differ in their secrets share it.
 type index struct {
-	// byName are positions by name, a wildcard without its "*", one of each algorithm: in order, but
-	// behind those with a name itself the ones with the wildcard for it. It is nil where there is one certificate.
+	// byName are indexes of certificates by name, a wildcard without its "*", one for each algorithm: in order, but
+	// those with the name itself before those with the wildcard for it. It is nil if there is only one certificate.
 	byName map[string][]int32
-	// unnamed are the first of each algorithm, for names that no certificate has.
+	// unnamed are the first ones of each algorithm, for names that no certificate has.
 	unnamed []int32
 }
 
-// Update is the listener of this key with these certificates, in the order of certificateRefs, of which there must
-// be one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed. clients is what is demanded of
-// the clients' certificates, nil where they are not asked for any, and options restricts handshakes, nil for the defaults; protocols are offered by ALPN where it has none, nil for
-// nothing. What l, which may be nil, was made for already is used again: it is l itself where nothing differs.
+// Update returns the listener with this key and these certificates, in the order of certificateRefs, of which there
+// must be at least one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed.
+// clients is the validation of client certificates, nil if none are requested. options restricts handshakes, nil for
+// the defaults. protocols are offered by ALPN if options has none; nil for none. It reuses parts of l, which may be
+// nil, and returns l itself if nothing differs.
 func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients, options *config.TLSOptions, protocols []string) *Listener {
 	if l == nil || l.key != key || l.clients != clients || !proto.Equal(l.options, options) || !slices.Equal(l.protocols, protocols) {
 		l = &Listener{}
@@ -78,7 +79,7 @@ func newIndex(certs []*Certificate) *index {
 		if in.byName == nil {
 			in.byName = make(map[string][]int32)
 		}
-		alone := []int32{int32(i)} // most names have one certificate: they share its list
+		alone := []int32{int32(i)} // most names have one certificate and share its list
 		for _, name := range c.Names {
 			name = strings.TrimPrefix(name, "*")
 			in.byName[name] = withAlgorithm(certs, in.byName[name], alone)
@@ -92,7 +93,7 @@ func newIndex(certs []*Certificate) *index {
 	return in
 }
 
-// withAlgorithm is the list with those of more whose algorithm is not in it. It modifies neither.
+// withAlgorithm returns the list with those of more added whose algorithm is not in it. It modifies neither.
 func withAlgorithm(certs []*Certificate, list, more []int32) []int32 {
 	if len(list) == 0 {
 		return more
@@ -106,7 +107,7 @@ func withAlgorithm(certs []*Certificate, list, more []int32) []int32 {
 	return list
 }
 
-// algorithm tells public keys apart as far as a client may know one and not the other.
+// algorithm returns the kind of a public key, as far as a client may support one kind and not another.
 func algorithm(key crypto.PublicKey) string {
 	if k, ok := key.(*ecdsa.PublicKey); ok {
 		return k.Curve.Params().Name
@@ -119,8 +120,8 @@ func newConfig(c *Certificate, tickets [][32]byte, clients *Clients, options *co
 		MinVersion:   minVersion,
 		NextProtos:   protocols,
 		Certificates: c.pair,
-		// Small first records cost the first responses of a connection more writes than they spare
-		// their clients time, see docs/performance-learned.md.
+		// Small first records cost more writes for the first responses of a connection than they save time for the
+		// clients, see docs/performance-learned.md.
 		DynamicRecordSizingDisabled: true,
 		SessionTicketsDisabled:      len(tickets) == 0,
 	}
@@ -144,14 +145,14 @@ func restrict(cfg *tls.Config, o *config.TLSOptions) {
 	}
 }
 
-// config is what a client's handshake goes on with; name is its server name in lower case. It costs
-// the same whatever the number of certificates and names.
+// config returns the configuration for a client's handshake. name is its server name in lower case. The cost does not
+// depend on the number of certificates and names.
 func (l *Listener) config(hello *tls.ClientHelloInfo, name string) *tls.Config {
 	return l.configs[l.choose(hello, name)]
 }
 
-// Presented returns the certificate that a client is shown for a server name in lower case, "" where it sends none. A client that
-// does not know the certificate's algorithm may be shown another one.
+// Presented returns the certificate for a server name in lower case, "" if the client sends none. A client that does
+// not support the certificate's algorithm may get another one.
 func (l *Listener) Presented(name string) *Certificate {
 	return l.certs[l.choose(&tls.ClientHelloInfo{
 		SupportedVersions: []uint16{tls.VersionTLS13},
@@ -160,14 +161,14 @@ func (l *Listener) Presented(name string) *Certificate {
 	}, name)]
 }
 
-// choose returns the position of the certificate that a client is shown.
+// choose returns the index of the certificate for a client.
 func (l *Listener) choose(hello *tls.ClientHelloInfo, name string) int32 {
 	if len(l.configs) == 1 {
 		return 0
 	}
 	list := l.byName[name]
 	if dot := strings.IndexByte(name, '.'); len(list) == 0 && dot > 0 {
-		list = l.byName[name[dot:]] // RFC 9525 section 6.3: a wildcard stands for exactly one label
+		list = l.byName[name[dot:]] // RFC 9525 section 6.3: a wildcard matches exactly one label
 	}
 	if len(list) == 0 {
 		list = l.unnamed
@@ -175,15 +176,15 @@ func (l *Listener) choose(hello *tls.ClientHelloInfo, name string) int32 {
 	return l.verifiable(hello, list)
 }
 
-// verifiable is the first certificate whose algorithm the client knows (an ECDSA and an RSA certificate
-// may stand side by side), or the first of all. The order of certificateRefs decides where it knows several.
+// verifiable returns the first certificate whose algorithm the client supports (there may be an ECDSA and an RSA
+// certificate), or the first of all. The order of certificateRefs decides if it supports several.
 func (l *Listener) verifiable(hello *tls.ClientHelloInfo, list []int32) int32 {
 	if len(list) == 1 {
 		return list[0]
 	}
-	nameless := *hello // the name is found, or no certificate has it and the client may not mind
+	nameless := *hello // the name is found, or no certificate has it and the client may accept that
 	nameless.ServerName = ""
-	if suites := l.options.GetCipherSuites(); len(suites) > 0 { // without which TLS 1.2 would not go on
+	if suites := l.options.GetCipherSuites(); len(suites) > 0 { // without a common suite TLS 1.2 would fail
 		nameless.CipherSuites = slices.DeleteFunc(slices.Clone(hello.CipherSuites), func(id uint16) bool { return !slices.Contains(suites, uint32(id)) })
 	}
 	for _, i := range list {

@@ -9,7 +9,7 @@ import (
 // SecretSize is the length of each of config.TicketKeys.keys in bytes.
 const SecretSize = 32
 
-// CheckSecrets says what is wrong with the keys of a config.TicketKeys; it tells nothing of them.
+// CheckSecrets returns an error if the keys of a config.TicketKeys are invalid. The error contains nothing of them.
 func CheckSecrets(keys [][]byte) error {
 	if len(keys) == 0 {
 		return fmt.Errorf("there is no ticket key")
@@ -22,15 +22,15 @@ func CheckSecrets(keys [][]byte) error {
 	return nil
 }
 
-// ticketKeys are what seals (the first) and opens (all) the tickets of one listener's certificate.
+// ticketKeys returns the keys that encrypt (the first) and decrypt (all) the tickets of one listener's certificate.
 //
-// They are derived from the Gateway's secrets with what a session must not outlive or leave: the listener, which
-// may demand other things of its clients than another one; what it demands of their certificates, so that whoever satisfied what was demanded
-// before shows a certificate again; and the certificate that the client was shown when the
-// session began. A session is resumed without showing a certificate again (RFC 8446 section 2.2), and each resumption
-// gives a new ticket; section 4.6.1 asks for a limit to that which heeds the certificate's lifetime and revocation. Here it is
-// the certificate itself: once it is replaced, or this client would be shown another one, the client shakes hands
-// in full.
+// They are derived from the Gateway's secrets and from everything whose change must end a session: the listener, which
+// may have other requirements for clients than another one; its validation of client certificates, so that a client
+// that satisfied an earlier validation must present a certificate again; and the server certificate with which the
+// session began. A session is resumed without presenting a certificate (RFC 8446 section 2.2), and each resumption
+// provides a new ticket; section 4.6.1 requires a limit that takes the certificate's lifetime and revocation into
+// account. Here the certificate itself is the limit: once it is replaced, or this client would get another one, a full
+// handshake is made.
 func ticketKeys(secrets [][]byte, listener string, c *Certificate, clients *Clients) [][32]byte {
 	info := "moongate session tickets\n" + listener + "\n" + string(c.digest[:])
 	if clients != nil {
@@ -40,7 +40,7 @@ func ticketKeys(secrets [][]byte, listener string, c *Certificate, clients *Clie
 	for _, s := range secrets {
 		key, err := hkdf.Expand(sha256.New, s, info, SecretSize)
 		if err != nil {
-			return nil // no secret that CheckSecrets allows: no tickets
+			return nil // no secret that CheckSecrets allows, so there are no tickets
 		}
 		out = append(out, [32]byte(key))
 	}

@@ -1,9 +1,8 @@
-// Package tls chooses how a client's TLS connection is terminated: which
-// listener its server name selects, which of that listener's certificates
-// is shown, and which session tickets it may resume by. It exists so that a change of
-// certificates is a change of plain, immutable data that new handshakes see.
+// Package tls decides how a client's TLS connection is terminated: which listener its server name selects, which of
+// that listener's certificates is used, and which session tickets are accepted. It exists so that a change of
+// certificates is a change of plain, immutable data for new handshakes.
 //
-// It must never import a source of configuration: all it knows is in its arguments.
+// It must never import a source of configuration: everything it needs is in its arguments.
 package tls
 
 import (
@@ -18,23 +17,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Certificate is a parsed pair of a chain and its key. Listeners share it.
+// Certificate is a parsed chain with its key. Listeners share it.
 type Certificate struct {
 	// Key is config.Certificate.key.
 	Key string
-	// pair alone, as a tls.Config holds it.
+	// pair is the only element, as a tls.Config needs it.
 	pair []tls.Certificate
-	// algorithm tells keys apart that different clients can verify.
+	// algorithm distinguishes keys that different clients support.
 	algorithm string
-	// digest tells the leaf from all others.
+	// digest identifies the leaf.
 	digest [sha256.Size]byte
 	// Names are the DNS names of the leaf in lower case, wildcards as "*.suffix".
 	Names []string
-	// NotBefore and NotAfter are when the leaf is valid, both included.
+	// NotBefore and NotAfter are the validity of the leaf, both inclusive.
 	NotBefore, NotAfter time.Time
 }
 
-// Pair is the certificate with its key.
+// Pair returns the certificate with its key.
 func (c *Certificate) Pair() *tls.Certificate { return &c.pair[0] }
 
 // Parse checks that chain and key belong together. The error names the certificate.
@@ -61,13 +60,13 @@ func Parse(c *config.Certificate) (*Certificate, error) {
 	return cert, nil
 }
 
-// Covers reports whether clients that ask for a name, in lower case, take the certificate for it (RFC 9525 section 6.3).
+// Covers reports whether clients accept the certificate for a name, which must be in lower case (RFC 9525 section 6.3).
 func (c *Certificate) Covers(name string) bool {
 	return c.pair[0].Leaf.VerifyHostname(name) == nil
 }
 
-// Unfit says why clients will not trust the certificate at a moment, "" where its dates say nothing
-// against it. It is shown all the same: a client that minds can tell, one that does not goes on working.
+// Unfit returns why clients will not trust the certificate at a time, "" if its dates are valid. It is used
+// nevertheless: clients that check can detect it, others continue to work.
 func (c *Certificate) Unfit(at time.Time) string {
 	switch {
 	case at.After(c.NotAfter):
@@ -78,15 +77,15 @@ func (c *Certificate) Unfit(at time.Time) string {
 	return ""
 }
 
-// ErrNoListener ends a handshake whose server name belongs to no listener that has a certificate.
+// ErrNoListener means that the server name of a handshake belongs to no listener with a certificate.
 var ErrNoListener = errors.New("no listener for this server name")
 
-// Demander is a connection that is told what the listener of its handshake demands of the client's certificate, nil for nothing.
-// Who looks the listener up again may find another one.
+// Demander is a connection that is notified of the validation of client certificates of the listener that its handshake
+// uses, nil if there is none. Looking the listener up again might find another one.
 type Demander interface{ Demand(*Clients) }
 
-// Server is the configuration of a socket. find gives the listener that a server name
-// (lower case, "" where the client sent none) selects, or nil; it is called once a handshake. The connection may be a Demander.
+// Server returns the configuration of a socket. find returns the listener for a server name (in lower case, "" if the
+// client has sent none), or nil; it is called once for each handshake. The connection may be a Demander.
 func Server(find func(serverName string) *Listener) *tls.Config {
 	return &tls.Config{
 		MinVersion: minVersion, // what clients can verify depends on it
@@ -107,8 +106,9 @@ func Server(find func(serverName string) *Listener) *tls.Config {
 	}
 }
 
-// isName reports whether a server name may be that of a host. Names are ASCII (RFC 6066 section 3): there are other letters of which
-// Unicode says that their lower case is ASCII. The name is kept as long as its connection, and a wildcard would match one of 64 KiB.
+// isName reports whether a server name may be a host name. Names are ASCII (RFC 6066 section 3), and Unicode has other
+// letters whose lower case is ASCII. The name is stored as long as its connection lives, and a wildcard would match one
+// of 64 KiB.
 func isName(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -118,13 +118,13 @@ func isName(s string) bool {
 	return len(s) <= maxName
 }
 
-// unknownName has no certificate, which crypto/tls tells the client by the alert unrecognized_name (RFC 6066 section 3); for an
-// error of GetConfigForClient it has internal_error only.
+// unknownName has no certificate, for which crypto/tls sends the alert unrecognized_name (RFC 6066 section 3). For an
+// error of GetConfigForClient it only sends internal_error.
 var unknownName = &tls.Config{MinVersion: minVersion, SessionTicketsDisabled: true}
 
-// Failure is why a handshake with a client failed: err, or ErrNoListener.
+// Failure returns why a handshake with a client failed: err, or ErrNoListener.
 func Failure(err error) error {
-	if err != nil && err.Error() == "tls: no certificates configured" { // which crypto/tls does not export
+	if err != nil && err.Error() == "tls: no certificates configured" { // crypto/tls does not export it
 		return ErrNoListener
 	}
 	return err

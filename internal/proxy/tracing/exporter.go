@@ -92,7 +92,7 @@ func count(list []*tracepb.ResourceSpans) (n int) {
 // uploadAll sends n spans, and returns how many of them the collector has not taken; the error is why, where it has not said of which. Those that are too much for it
 // in one message are sent by halves.
 func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans, n int) (rejected int, err error) {
-	export, err := filter.GRPCBody(&tracepb.TracesData{ResourceSpans: list}) // which is an ExportTraceServiceRequest by other names
+	export, err := filter.GRPCBody(&tracepb.TracesData{ResourceSpans: list}) // has the format of an ExportTraceServiceRequest
 	if err != nil {
 		return n, err
 	}
@@ -112,7 +112,7 @@ func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans,
 		if next.delay > 0 {
 			e.notBefore = time.Now().Add(next.delay + rand.N(next.delay/10+1))
 		} else {
-			e.notBefore = time.Now().Add(pause/2 + rand.N(pause)) // before halves, too: it may have enough to do, and not too large a message
+			e.notBefore = time.Now().Add(pause/2 + rand.N(pause)) // also before sending halves, because the collector may be overloaded rather than the message too large
 		}
 		if halves {
 			first, err1 := e.uploadAll(ctx, part(list, 0, n/2), n/2)
@@ -122,7 +122,7 @@ func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans,
 	}
 }
 
-// wait returns once the collector may be sent a message again, or fails when ctx ends.
+// wait returns when the collector may be sent another message, or an error when ctx ends.
 func (e *exporter) wait(ctx context.Context) error {
 	d := time.Until(e.notBefore)
 	if d <= 0 {
@@ -136,7 +136,7 @@ func (e *exporter) wait(ctx context.Context) error {
 	}
 }
 
-// part returns the spans of a list from one number on, and up to another.
+// part returns the spans of a list with indexes from from up to to.
 func part(list []*tracepb.ResourceSpans, from, to int) (out []*tracepb.ResourceSpans) {
 	at := 0
 	for _, r := range list {
@@ -155,13 +155,13 @@ func part(list []*tracepb.ResourceSpans, from, to int) (out []*tracepb.ResourceS
 	return out
 }
 
-// retry says what may follow an attempt that has failed.
+// retry is what may follow a failed attempt.
 type retry struct {
 	again bool
-	delay time.Duration // that the collector has asked for; 0 is none
+	delay time.Duration // requested by the collector; 0 means none
 }
 
-// upload makes one attempt; rejected is how many spans the collector has not taken of a batch that it has.
+// upload makes one attempt. rejected is how many spans the collector has not accepted of a batch that it has received.
 func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, _ retry, err error) {
 	call := filter.NewGRPC(e.t.backend, e.authority, exportPath, export)
 	for _, h := range e.headers {
@@ -174,16 +174,17 @@ func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, _
 	case "0":
 		answer, _ := call.GRPCMessage()
 		return rejectedSpans(answer), retry{}, nil
-	case "8": // RESOURCE_EXHAUSTED, which may pass only where the collector says when
+	case "8": // RESOURCE_EXHAUSTED, which is only temporary if the collector sends a delay
 		delay := retryDelay(call)
 		return 0, retry{delay > 0, delay}, errExhausted
-	case "1", "4", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
+	case "1", "4", "10", "11", "14", "15", "": // the codes that OTLP clients retry; "" is an error before the collector
 		return 0, retry{true, retryDelay(call)}, errRefused
 	}
 	return 0, retry{}, errRefused
 }
 
-// retryDelay reads the RetryInfo of a status (https://opentelemetry.io/docs/specs/otlp/#otlpgrpc-throttling); 0 is none.
+// retryDelay parses the RetryInfo of a status (https://opentelemetry.io/docs/specs/otlp/#otlpgrpc-throttling). It
+// returns 0 if there is none.
 func retryDelay(c *filter.Call) time.Duration {
 	value, ok := c.Trailer.Get(statusDetails)
 	if !ok {
@@ -203,14 +204,15 @@ func retryDelay(c *filter.Call) time.Duration {
 	return 0
 }
 
-// rejectedSpans reads partial_success.rejected_spans of an ExportTraceServiceResponse; what is no such message is 0.
+// rejectedSpans parses partial_success.rejected_spans of an ExportTraceServiceResponse. It returns 0 for any other
+// message.
 func rejectedSpans(answer []byte) (n int64) {
 	partial, _ := field(answer, 1, protowire.BytesType)
 	_, count := field(partial, 1, protowire.VarintType)
 	return max(int64(count), 0)
 }
 
-// field returns the first field of a number and type in a message.
+// field returns the first field with a number and type in a message.
 func field(message []byte, number protowire.Number, of protowire.Type) (value []byte, n uint64) {
 	for len(message) > 0 {
 		num, wire, size := protowire.ConsumeTag(message)

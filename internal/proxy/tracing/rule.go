@@ -14,14 +14,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Rule is what a rule says of the spans of its requests, whatever listener they come by.
+// Rule is what a rule configures for the spans of its requests, on any listener.
 type Rule struct {
-	// sampling, client and overall are nil where the tracer's decision stands. With none of them it is not made anew.
+	// sampling, client and overall are nil if the tracer's decision stands. If all are nil, no new decision is made.
 	sampling, client, overall *share
 
 	tags []tag
-	name []textPart // none: as without a rule
-	// fields are those that parts are made of, by textPart.field.
+	name []textPart // empty: the name is as without a rule
+	// fields are the fields that parts refer to by textPart.field.
 	fields []headerField
 }
 
@@ -31,25 +31,26 @@ type tag struct {
 	parts []textPart
 }
 
-// textPart is a part of a text: an operator, else a field, else a literal.
+// textPart is a part of a text: an operator, a field, or a literal.
 type textPart struct {
 	literal  string
-	field    int // index in Rule.fields; -1 for none
+	field    int // index in Rule.fields; -1 if none
 	operator config.TraceOperator
 }
 
 // headerField is a field of the request or response.
 type headerField struct {
-	name, other string // in lower case; other is looked for where name is not there
-	absent      string // what it is where neither is
+	name, other string // in lower case; other is used if name is missing
+	absent      string // the value if both are missing
 	response    bool
-	length      int // bytes at most
+	length      int // in bytes, at most
 }
 
-// clientTraceID is the field by which clients ask for a trace where a rule says which share of them gets one, as Envoy has it.
+// clientTraceID is the field by which clients request a trace if a rule configures the share of such requests that is
+// traced, as in Envoy.
 const clientTraceID = "x-client-trace-id"
 
-// NewRule compiles what a rule says; nil is nil. Variables of the environment are read once.
+// NewRule compiles the settings of a rule; nil for nil. Environment variables are read once.
 func NewRule(c *config.RuleTracing) *Rule {
 	if c == nil {
 		return nil
@@ -82,7 +83,7 @@ func (r *Rule) compile(texts []*config.TraceText) (parts []textPart) {
 		if c.Length > 0 {
 			f.length = int(min(c.Length, maxValue))
 		}
-		at := slices.Index(r.fields, f) // each is read once
+		at := slices.Index(r.fields, f) // each field is read once
 		if at < 0 {
 			at = len(r.fields)
 			r.fields = append(r.fields, f)
@@ -98,7 +99,7 @@ func (r *Rule) compile(texts []*config.TraceText) (parts []textPart) {
 			if !ok {
 				value = c.DefaultValue
 			}
-			literal(text([]byte(value))) // a batch that is not UTF-8 as a whole could not be sent
+			literal(text([]byte(value))) // the collector would reject a batch that is not completely UTF-8
 		case *config.TraceText_RequestHeader:
 			ofField(p.RequestHeader, false, c)
 		case *config.TraceText_ResponseHeader:
@@ -108,15 +109,15 @@ func (r *Rule) compile(texts []*config.TraceText) (parts []textPart) {
 		}
 	}
 	for i := range parts {
-		parts[i].literal = text([]byte(parts[i].literal)) // not cut within a character: a batch that is not UTF-8 could not be sent
+		parts[i].literal = text([]byte(parts[i].literal)) // so that it is not cut within a character: the collector would reject a batch that is not UTF-8
 	}
 	return parts
 }
 
-// decides reports whether the rule has a request's sampling decided anew.
+// decides reports whether the rule makes a new sampling decision.
 func (r *Rule) decides() bool { return r.sampling != nil || r.client != nil || r.overall != nil }
 
-// wants decides whether a request of a rule is recorded, as if it had not been decided before.
+// wants decides whether a request of a rule is recorded, regardless of any earlier decision.
 func (r *Rule) wants(t *Tracer, p *parent, h *message.Fields, seed *uint64) bool {
 	share := func(own *share, otherwise share) share {
 		if own != nil {
@@ -137,7 +138,7 @@ func (r *Rule) wants(t *Tracer, p *parent, h *message.Fields, seed *uint64) bool
 	return want && (r.overall == nil || r.overall.takes(seed))
 }
 
-// read returns the value of a field, bounded.
+// read returns the bounded value of a field.
 func (f *headerField) read(get func(name string) ([]byte, bool)) (string, bool) {
 	value, ok := get(f.name)
 	if !ok && f.other != "" {
@@ -149,8 +150,8 @@ func (f *headerField) read(get func(name string) ([]byte, bool)) (string, bool) 
 	return text(value[:min(len(value), f.length)]), true
 }
 
-// text makes a text of a request that has ended. fields are the values of Rule.fields. What clients choose was bounded part by part, and the whole is as any
-// attribute is.
+// text returns a text for a request that has ended. fields are the values of Rule.fields. Values from clients were
+// bounded separately, and the whole is bounded like any attribute.
 func (r *Rule) text(parts []textPart, fields []string, rec *observe.Record) string {
 	if len(parts) == 1 && parts[0].operator == 0 && parts[0].field < 0 {
 		return parts[0].literal
@@ -172,7 +173,7 @@ func (r *Rule) text(parts []textPart, fields []string, rec *observe.Record) stri
 	return b.String()
 }
 
-// operatorOf is what an operator stands for; "" where it is not known of the request.
+// operatorOf returns the value of an operator; "" if it is unknown for the request.
 func operatorOf(o config.TraceOperator, rec *observe.Record) string {
 	host := func(a netip.AddrPort) string {
 		if !a.IsValid() {

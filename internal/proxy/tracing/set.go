@@ -12,12 +12,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Set holds the tracers of a proxy, one for each Gateway and configuration: listeners share it.
+// Set holds the tracers of a proxy, one for each Gateway and configuration. Listeners share them.
 type Set struct {
 	send Send
-	// panicked is told of a panic that was recovered, by the deferred function.
+	// panicked is called by the deferred function that has recovered a panic.
 	panicked func(where string, v any)
-	tracers  map[key]*Tracer // by the goroutine that applies configurations
+	tracers  map[key]*Tracer // belongs to the goroutine that applies configurations
 	leaving  sync.WaitGroup
 	closed   bool
 	// ctx ends the calls of all tracers.
@@ -25,25 +25,27 @@ type Set struct {
 	cancel context.CancelFunc
 }
 
-// key says what a tracer is for.
+// key identifies a tracer.
 type key struct {
 	gateway, config string
 	backend         *upstream.Backend
 	identity        *upstream.Identity
 }
 
-// NewSet makes a Set whose calls are made by send. panicked is told of panics that were recovered, by the deferred function; nil is nobody.
+// NewSet creates a Set whose calls are made by send. panicked is called by the deferred function that has recovered a
+// panic; it may be nil.
 func NewSet(send Send, panicked func(where string, v any)) *Set {
 	if panicked == nil {
 		panicked = func(string, any) {}
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // which are counted, and would be printed for each batch
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // errors are counted, and would otherwise be printed for each batch
 	s := &Set{send: send, panicked: panicked, tracers: map[key]*Tracer{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Get returns the tracer of a Gateway, the same as long as its configuration stays; nil for none. Calls of Get and Keep must not overlap.
+// Get returns the tracer of a Gateway, the same as long as its configuration stays; nil if there is none. Calls of Get
+// and Keep must not overlap.
 func (s *Set) Get(c *config.Tracing, gateway string, backend *upstream.Backend, identity *upstream.Identity) *Tracer {
 	if c == nil || backend == nil || s.closed {
 		return nil
@@ -62,7 +64,7 @@ func (s *Set) Get(c *config.Tracing, gateway string, backend *upstream.Backend, 
 	return t
 }
 
-// Keep has all tracers but those that are used send what they have and end.
+// Keep makes all unused tracers send their spans and end.
 func (s *Set) Keep(used map[*Tracer]bool) {
 	for k, t := range s.tracers {
 		if !used[t] {
@@ -72,29 +74,32 @@ func (s *Set) Keep(used map[*Tracer]bool) {
 	}
 }
 
-// retire shuts a tracer down behind its last span, or when openFor is over, on a goroutine of its own, since that waits for the collector.
+// retire shuts a tracer down after its last span, or after openFor, on its own goroutine, because that waits for the
+// collector.
 func (s *Set) retire(t *Tracer) {
 	s.leaving.Add(1)
 	t.retire(sync.OnceFunc(func() {
 		go func() {
 			defer s.leaving.Done()
-			// Not from t.ctx: with a context that has ended already the SDK would leave its goroutine behind. The end of t.ctx ends the calls.
+			// Not derived from t.ctx: with a context that has already ended the SDK would leak its goroutine. The end
+			// of t.ctx ends the calls.
 			ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
 			defer cancel()
-			t.provider.Shutdown(ctx) //nolint:errcheck // what is not sent then is counted
+			t.provider.Shutdown(ctx) //nolint:errcheck // what is not sent is counted
 			t.cancel()
 		}()
 	}))
 }
 
-// Retire has all tracers send what they have and end; there are no others from now on. Like Keep it must not overlap with Get.
+// Retire makes all tracers send their spans and end; Get returns no others afterwards. Like Keep it must not overlap
+// with Get.
 func (s *Set) Retire() {
 	s.closed = true
 	s.Keep(nil)
 }
 
-// Wait waits so long for the tracers to end, and then has them give up what they have not sent, which takes no longer. A request that has not ended, as none should, is
-// not waited for beyond that.
+// Wait waits up to d until the tracers have ended. Then it makes them give up unsent spans, which takes no longer. It
+// does not wait for requests that have not ended, of which there should be none.
 func (s *Set) Wait(d time.Duration) {
 	ended := make(chan struct{})
 	go func() {

@@ -18,27 +18,29 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Span is the span of an exchange's request, if it is recorded. The zero value is ready, and is used again for the exchange's next request.
+// Span is the span of an exchange's request, if it is recorded. The zero value is ready for use, and is reused for the
+// exchange's next request.
 type Span struct {
 	tracer *Tracer
-	span   trace.Span // nil: the request is not recorded
+	span   trace.Span // nil if the request is not recorded
 	header [parentSize]byte
 	id     observe.SpanID
 	noted  []attribute.KeyValue
 	began  beginning
-	// What filters may change, as it was, and what the request's listener and rule say.
+	// The original values of what filters may change, and settings of the request's listener and rule.
 	path, host, route string
 	port              uint16
-	// rule is what the request's rule says, nil for nothing, and fields the values of its fields as far as they are known; of what is recorded only.
+	// rule is the tracing rule of the request's rule, nil if there is none, and fields the values of its fields as far
+	// as they are known; only if the request is recorded.
 	rule   *Rule
 	fields []string
 }
 
-// beginning is what a request was before any filter, by which its rule may have it decided anew whether it is recorded. Its bytes are the request's: they are read no
-// later than in Match.
+// beginning is the request before any filter, by which its rule may decide again whether it is recorded. The bytes
+// belong to the request and are not read after Match.
 type beginning struct {
 	parent parent
-	// told is the value of traceparent since Begin, which is the client's own where it is passed on.
+	// told is the value of traceparent since Begin, which is the client's own value if that is passed on.
 	came, told             []byte
 	start                  time.Time
 	method                 []byte
@@ -47,8 +49,9 @@ type beginning struct {
 	hasQuery               bool
 }
 
-// Begin decides whether the request is recorded, and tells its backend so: it has passed nothing yet but the checks of its head. seed is the state of the exchange's
-// random numbers, and port the listener's. The tracer may be nil.
+// Begin decides whether the request is recorded, and sets the field for its backend accordingly. It must be called
+// after the checks of the head, before everything else. seed is the state of the exchange's random numbers, and port
+// the listener's. The tracer may be nil.
 func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Time, port uint16) {
 	s.tracer, s.span, s.route, s.noted, s.rule = t, nil, "", s.noted[:0], nil
 	if t == nil {
@@ -60,7 +63,7 @@ func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Tim
 	b.told = b.came
 	s.port = port
 	if !b.parent.valid() {
-		r.Header.Remove(traceState) // of a trace that nobody knows (W3C Trace Context section 3.3.1)
+		r.Header.Remove(traceState) // it belongs to an unknown trace (W3C Trace Context section 3.3.1)
 	}
 	if t.wants(&b.parent, seed) {
 		s.record(r)
@@ -69,23 +72,23 @@ func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Tim
 	}
 }
 
-// pass tells the backend that the request is not recorded here.
+// pass tells the backend by traceparent that the request is not recorded here.
 func (s *Span) pass(r *message.Request) {
 	switch p := &s.began.parent; {
-	case !p.valid(): // the trace begins here, and nobody behind records it
+	case !p.valid(): // the trace begins here, and is not to be recorded by backends
 		var id trace.TraceID
 		var span trace.SpanID
-		// Not of seed, whose state could be told from what backends see.
+		// Not from seed, whose state could be derived from what backends see.
 		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1)
 		binary.NativeEndian.PutUint64(span[:], rand.Uint64()|1)
 		s.tell(r, id, span, 0)
-	case s.tracer.ignoreParent: // it is decided here for all behind
+	case s.tracer.ignoreParent: // the decision here applies to all backends
 		s.tell(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
 	case &s.began.told[0] != &s.began.came[0] && s.tells(r): // it was recorded before
 		r.Header.Set(traceParent, s.began.came)
 		s.began.told = s.began.came
-	} // else the field stays as it came: the trace goes past
+	} // otherwise the field stays as received: the trace continues at the backend
 }
 
 // record begins the span.
@@ -94,7 +97,7 @@ func (s *Span) record(r *message.Request) {
 	if p.valid() {
 		c := trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: trace.TraceFlags(p.flags), Remote: true}
 		if value, ok := r.Header.Get("tracestate"); ok && len(value) <= maxState {
-			c.TraceState, _ = trace.ParseTraceState(string(value)) // what is malformed, or longer, is passed on and not recorded
+			c.TraceState, _ = trace.ParseTraceState(string(value)) // if it is malformed or longer, it is passed on but not recorded
 		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(c))
 	}
@@ -110,8 +113,9 @@ func (s *Span) record(r *message.Request) {
 	}
 }
 
-// Match says what the request's rule says of its span, before any filter of the rule. Where the rule has shares of its own it is decided anew whether the request is
-// recorded, and the backend told so, unless a filter of the listener has changed what it is told. It must follow Begin.
+// Match applies the tracing rule of the request's rule to its span, before any filter of the rule. If the rule has
+// shares of its own, it decides again whether the request is recorded, and changes the field for the backend
+// accordingly, unless a filter of the listener has changed it. It must be called after Begin.
 func (s *Span) Match(rule *Rule, r *message.Request, seed *uint64) {
 	if s.tracer == nil {
 		return
@@ -131,7 +135,7 @@ func (s *Span) Match(rule *Rule, r *message.Request, seed *uint64) {
 	s.fields = append(s.fields[:0], make([]string, len(rule.fields))...)
 	for i := range rule.fields {
 		f := &rule.fields[i]
-		if f.response { // which may never come
+		if f.response { // the response may never arrive
 			s.fields[i] = f.absent
 			continue
 		}
@@ -139,7 +143,8 @@ func (s *Span) Match(rule *Rule, r *message.Request, seed *uint64) {
 	}
 }
 
-// requestField is a field of the request, or what config.TraceText.request_header has in the place of one.
+// requestField returns a field of the request, or the value of a pseudo-field that config.TraceText.request_header may
+// name.
 func (s *Span) requestField(r *message.Request, name string) ([]byte, bool) {
 	switch b := &s.began; name {
 	case ":authority", "host":
@@ -159,7 +164,7 @@ func (s *Span) requestField(r *message.Request, name string) ([]byte, bool) {
 	return r.Header.Get(name)
 }
 
-// drop forgets the span that has begun: it does not end, and so is not exported.
+// drop discards the span that has begun: it does not end, and so is not exported.
 func (s *Span) drop(r *message.Request) {
 	s.span = nil
 	s.path, s.host = "", ""
@@ -169,16 +174,16 @@ func (s *Span) drop(r *message.Request) {
 	s.pass(r)
 }
 
-// note keeps the value of a field.
+// note records the value of a field.
 func (s *Span) note(a *extra, get func(name string) ([]byte, bool)) {
 	if value, ok := get(a.header); ok {
 		s.noted = append(s.noted, a.key.String(text(value)))
 	}
 }
 
-// tell puts the parent of what follows into the request, where that has what it was told before.
+// tell sets the parent of the following spans in the request, if the request still has the value that was set before.
 func (s *Span) tell(r *message.Request, id trace.TraceID, span trace.SpanID, flags byte) {
-	const known = byte(trace.FlagsSampled | 2) // and that the trace's ID is random
+	const known = byte(trace.FlagsSampled | 2) // and that the trace ID is random
 	if s.began.told != nil && !s.tells(r) {
 		return
 	}
@@ -187,13 +192,13 @@ func (s *Span) tell(r *message.Request, id trace.TraceID, span trace.SpanID, fla
 	s.began.told = s.header[:]
 }
 
-// tells reports whether the request has the traceparent that Begin has left.
+// tells reports whether the request has the traceparent that Begin has set.
 func (s *Span) tells(r *message.Request) bool {
 	value, ok := r.Header.Get("traceparent")
 	return ok && bytes.Equal(value, s.began.told)
 }
 
-// Detach lets go of the request's bytes, after Match, where these are not kept until End.
+// Detach drops the references to the request's bytes after Match, if these are not kept until End.
 func (s *Span) Detach() {
 	if s.tracer != nil {
 		s.began = beginning{}
@@ -203,7 +208,7 @@ func (s *Span) Detach() {
 // Recorded reports whether the request is recorded.
 func (s *Span) Recorded() bool { return s.span != nil }
 
-// ID names the span, nil where the request is not recorded. It is valid until the next Begin.
+// ID returns the ID of the span, nil if the request is not recorded. It is valid until the next Begin.
 func (s *Span) ID() *observe.SpanID {
 	if s.span == nil {
 		return nil
@@ -215,10 +220,10 @@ func (s *Span) ID() *observe.SpanID {
 	return &s.id
 }
 
-// Matched says which path of a rule's match has chosen it.
+// Matched records the path of the match by which a rule was chosen.
 func (s *Span) Matched(path string) { s.route = path }
 
-// Responds looks at the head of the response, for fields that the request does not have.
+// Responds records fields of the head of the response that the request does not have.
 func (s *Span) Responds(h *message.Fields) {
 	if s.span == nil {
 		return
@@ -256,7 +261,7 @@ func (s *Span) End(rec *observe.Record) {
 	}
 	t := s.tracer
 	defer s.forget()
-	if t.shut.Load() { // also where it was retired while the request began
+	if t.shut.Load() { // also if it was retired while the request began
 		t.backend.SpansDropped(1)
 		t.ended()
 		return
@@ -291,7 +296,7 @@ func (s *Span) End(rec *observe.Record) {
 	}
 	if rec.Status >= 500 || rec.Status == 0 {
 		word := rec.Reason.String()
-		if rec.Reason == observe.ReasonOK { // the backend's own
+		if rec.Reason == observe.ReasonOK { // the backend's own status
 			word = strconv.Itoa(rec.Status)
 		}
 		add(attribute.String("error.type", word))
@@ -315,7 +320,7 @@ func (s *Span) End(rec *observe.Record) {
 		name = t.spanName
 	}
 	if s.rule != nil {
-		for i := range s.rule.tags { // behind all others, whose place they take
+		for i := range s.rule.tags { // after all others, which they replace
 			tag := &s.rule.tags[i]
 			if value := s.rule.text(tag.parts, s.fields, rec); value != "" {
 				add(tag.key.String(value))
@@ -329,7 +334,7 @@ func (s *Span) End(rec *observe.Record) {
 	t.ended()
 }
 
-// forget lets go of what the span has held.
+// forget releases what the span has held.
 func (s *Span) forget() {
 	s.tracer, s.span, s.path, s.host, s.route, s.began, s.rule = nil, nil, "", "", "", beginning{}, nil
 	clear(s.noted)
@@ -339,7 +344,7 @@ func (s *Span) forget() {
 
 var versions = map[string]string{"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}
 
-// methodOf is the method as names of spans have it: few, whatever clients invent.
+// methodOf returns the method as used in span names: one of few, whatever clients send.
 func methodOf(method []byte) string {
 	switch m := string(method); m {
 	case "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH":

@@ -15,27 +15,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Bounds of what waits for a collector.
+// Bounds of the spans that wait for a collector.
 const (
-	maxWaiting      = 8192                   // spans of one Gateway that have ended and are not sent yet; more are dropped and counted
-	maxWaitingBytes = 32 << 20               // that these spans take, likewise: clients choose many of their attributes
-	batch           = 512                    // spans of one call
+	maxWaiting      = 8192                   // ended spans of one Gateway that are not sent yet; more are dropped and counted
+	maxWaitingBytes = 32 << 20               // memory of these spans, bounded in the same way: clients choose many of their attributes
+	batch           = 512                    // spans in one call
 	batchDelay      = time.Second            // until fewer are sent
 	sendTimeout     = 10 * time.Second       // for a batch, all attempts included
-	sendPause       = 500 * time.Millisecond // between the first two of these, without jitter; doubled with each
+	sendPause       = 500 * time.Millisecond // between the first two attempts, without jitter; doubled with each
 	maxSendPause    = 4 * time.Second
-	maxRetryDelay   = 5 * time.Minute // that a collector may ask for
-	openFor         = time.Minute     // how long a retired tracer waits for spans that have not ended, which may be of tunnels
-	// maxAttributes has room for those of every span, for 96 of an XTelemetryPolicy, and for 32 of a rule.
+	maxRetryDelay   = 5 * time.Minute // longest delay that a collector may request
+	openFor         = time.Minute     // how long a retired tracer waits for spans that have not ended, such as those of tunnels
+	// maxAttributes has room for the attributes of every span, for 96 of an XTelemetryPolicy, and for 32 of a rule.
 	maxAttributes = 160
 	maxValue      = 1024 // bytes of an attribute that clients choose
 	maxState      = 512  // bytes of tracestate that are recorded, as many as must be passed on (W3C Trace Context section 3.3.1.5)
 )
 
-// limits are those of a span.
+// limits are the limits of a span.
 var limits = sdktrace.SpanLimits{AttributeValueLengthLimit: maxValue, AttributeCountLimit: maxAttributes, EventCountLimit: 0, LinkCountLimit: 0}
 
-// Tracer records spans as one configuration says. It is safe for concurrent use.
+// Tracer records spans by one configuration. It is safe for concurrent use.
 type Tracer struct {
 	backend      *upstream.Backend
 	identity     *upstream.Identity
@@ -48,13 +48,14 @@ type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	waiting  atomic.Int64 // spans that have ended and are neither sent nor dropped
-	bytes    atomic.Int64 // that they take, about
+	bytes    atomic.Int64 // their approximate memory
 
-	// open counts the spans that have begun and not ended. Once the tracer is retired, the last of them shuts it down, or the time.
+	// open counts the spans that have begun and not ended. When a retired tracer has none left, or after openFor, it is
+	// shut down.
 	open     atomic.Int64
 	retired  atomic.Bool
 	shutdown func()
-	// shut tells that it was shut down: spans that end later are dropped.
+	// shut means that it was shut down: spans that end later are dropped.
 	shut     atomic.Bool
 	panicked func(where string, v any)
 	// ctx ends the calls to the collector.
@@ -62,7 +63,7 @@ type Tracer struct {
 	cancel context.CancelFunc
 }
 
-// extra is an attribute that the configuration asks for; one of the three sources is set.
+// extra is an attribute that the configuration adds; one of the three sources is set.
 type extra struct {
 	key       attribute.Key
 	literal   *string
@@ -70,7 +71,7 @@ type extra struct {
 	attribute string
 }
 
-// share is a share of requests; the zero value is none.
+// share is a share of requests; the zero value means none.
 type share struct{ numerator, denominator uint64 }
 
 func shareOf(c *config.Share) share {
@@ -99,7 +100,7 @@ func (t *Tracer) wants(p *parent, seed *uint64) bool {
 	return t.sampling.takes(seed)
 }
 
-// newTracer makes the tracer of a Gateway, whose calls end with ctx.
+// newTracer creates the tracer of a Gateway, whose calls end with ctx.
 func newTracer(ctx context.Context, c *config.Tracing, gateway string, backend *upstream.Backend, identity *upstream.Identity, send Send) *Tracer {
 	t := &Tracer{
 		backend: backend, identity: identity, sampling: shareOf(c.Sampling), parents: shareOf(c.SampledParents), ignoreParent: c.IgnoreParent, spanName: c.SpanName,
@@ -115,7 +116,7 @@ func newTracer(ctx context.Context, c *config.Tracing, gateway string, backend *
 	namespace, name, _ := strings.Cut(gateway, "/")
 	exporter := newExporter(t, c, send)
 	t.provider = sdktrace.NewTracerProvider(
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), // what is not wanted never comes here
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // the SDK only gets spans that are to be recorded
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", c.ServiceName), attribute.String("k8s.namespace.name", namespace),
 			attribute.String("moongate.gateway", name))),
 		sdktrace.WithRawSpanLimits(limits),
@@ -134,7 +135,7 @@ func (t *Tracer) ended() {
 	}
 }
 
-// retire has the tracer shut down when its last span has ended, or after openFor.
+// retire shuts the tracer down when its last span has ended, or after openFor.
 func (t *Tracer) retire(shutdown func()) {
 	t.shutdown = func() {
 		t.shut.Store(true)
@@ -148,7 +149,7 @@ func (t *Tracer) retire(shutdown func()) {
 	}
 }
 
-// bounded keeps the spans that wait for the collector from being more than maxWaiting, or larger than maxWaitingBytes, and counts those that are dropped for it.
+// bounded drops and counts the spans that would exceed maxWaiting or maxWaitingBytes.
 type bounded struct {
 	t *Tracer
 	sdktrace.SpanProcessor
@@ -166,7 +167,7 @@ func (b *bounded) OnEnd(s sdktrace.ReadOnlySpan) {
 	b.SpanProcessor.OnEnd(s)
 }
 
-// weighing takes spans that have been sent or dropped from Tracer.bytes.
+// weighing subtracts spans that were sent or dropped from Tracer.bytes.
 type weighing struct {
 	sdktrace.SpanExporter
 	t *Tracer
@@ -182,13 +183,13 @@ func (w weighing) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 	return w.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// What a span takes beside its texts, and each of its attributes, in bytes.
+// The memory of a span without its texts, and of each of its attributes, in bytes.
 const (
 	spanWeight      = 1024
 	attributeWeight = 64
 )
 
-// weight is about how many bytes a span takes.
+// weight returns approximately how many bytes a span takes.
 func weight(s sdktrace.ReadOnlySpan) (n int64) {
 	n = spanWeight + int64(len(s.Name()))
 	for _, a := range s.Attributes() {
@@ -200,7 +201,7 @@ func weight(s sdktrace.ReadOnlySpan) (n int64) {
 	return n
 }
 
-// text is a value that a client has chosen: bounded, and UTF-8 as the collector demands.
+// text returns a value from a client, bounded and as UTF-8, which the collector requires.
 func text(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), maxValue)]), "\uFFFD")
 }

@@ -1,4 +1,4 @@
-// Package cors answers preflight requests, and says on responses which scripts of other origins may read
+// Package cors answers preflight requests, and adds the fields to responses that allow scripts of other origins to read
 // them (HTTPRoute filter CORS; Fetch, section "CORS protocol"). See README.md.
 //
 // It must never import another filter's folder.
@@ -23,7 +23,7 @@ const (
 	ReasonRefused = "preflight_refused"
 )
 
-// Names are written as Fetch has them, and looked up in any case.
+// Names are written as in Fetch, and looked up in any case.
 var (
 	allowOrigin      = []byte("Access-Control-Allow-Origin")
 	allowCredentials = []byte("Access-Control-Allow-Credentials")
@@ -52,14 +52,14 @@ type policy struct {
 	anyOrigin   bool // allow_origins is "*"
 	origins     []origin
 	credentials bool
-	// The lists as they are sent, nil where there is none; "*" alone is any.
+	// The lists as they are sent, nil if empty; "*" alone means any.
 	methods, headers, expose []byte
 	anyMethod, anyHeader     bool
 	exposeAll                bool // "*" is in expose
 	maxAge                   []byte
 }
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.CORS, _ filter.Env) (filter.Filter, error) {
 	p := &policy{
 		credentials: c.GetAllowCredentials(),
@@ -94,7 +94,7 @@ func Compile(c *config.CORS, _ filter.Env) (filter.Filter, error) {
 	return filter.Filter{Request: p.request, Response: p.response, Preflights: true}, nil
 }
 
-// list joins names as a field value.
+// list returns names as a field value.
 func list(names []string) []byte {
 	if len(names) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (p *policy) request(x *filter.Exchange) *filter.Reply {
 	return nil
 }
 
-// isPreflight reports whether a request that has an Origin asks whether another one may be made.
+// isPreflight reports whether a request with an Origin is a preflight request.
 func isPreflight(r *message.Request) bool {
 	if string(r.Method) != "OPTIONS" {
 		return false
@@ -150,7 +150,7 @@ func (p *policy) preflight(x *filter.Exchange, from []byte) *filter.Reply {
 		h.Add(allowMethods, p.methods)
 	}
 	if p.anyHeader {
-		for i := range x.Request.Header.Len() { // "*" would leave out Authorization
+		for i := range x.Request.Header.Len() { // "*" would not include Authorization
 			if f := x.Request.Header.At(i); message.EqualFold(f.Name, requestHeaders) {
 				h.Add(allowHeaders, f.Value)
 			}
@@ -166,10 +166,10 @@ func (p *policy) preflight(x *filter.Exchange, from []byte) *filter.Reply {
 	return reply
 }
 
-// response replaces what the backend says of cross-origin requests.
+// response replaces the backend's fields about cross-origin requests.
 func (p *policy) response(x *filter.Exchange) {
 	from, noted := x.Noted(p)
-	if !noted { // a filter before this one has answered, or this one a preflight request
+	if !noted { // an earlier filter has answered, or this one has answered a preflight request
 		var sent bool
 		if from, sent = x.Request.Header.Get("origin"); sent && isPreflight(x.Request) {
 			return
@@ -184,7 +184,7 @@ func (p *policy) response(x *filter.Exchange) {
 		}
 	}
 	exposed := p.expose
-	if p.exposeAll && p.credentials { // for which "*" would be the name of a field
+	if p.exposeAll && p.credentials { // with credentials "*" would be the name of a field
 		exposed = appendNames(x)
 	}
 	p.addOrigin(h, from)
@@ -193,11 +193,11 @@ func (p *policy) response(x *filter.Exchange) {
 	}
 }
 
-// sameForAll reports whether responses are the same whatever the origin. They are so without an Origin too, so
-// that a cache may give what it has to anyone.
+// sameForAll reports whether responses are the same whatever the origin. They are also the same without an Origin, so
+// that a cache may use its copy for all clients.
 func (p *policy) sameForAll() bool { return p.anyOrigin && !p.credentials }
 
-// addOrigin lets the origin read the response.
+// addOrigin allows the origin to read the response.
 func (p *policy) addOrigin(h *message.Fields, from []byte) {
 	if p.sameForAll() {
 		h.Add(allowOrigin, star)
@@ -215,7 +215,7 @@ func isCORS(f *message.Field) bool {
 	return len(f.Name) > len(corsPrefix) && message.EqualFold(f.Name[:len(corsPrefix)], corsPrefix)
 }
 
-// varyByOrigin adds Origin to Vary where it is not there.
+// varyByOrigin adds Origin to Vary if it is missing.
 func varyByOrigin(h *message.Fields) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -233,12 +233,12 @@ func varyByOrigin(h *message.Fields) {
 	h.Add(vary, originName)
 }
 
-// appendNames lists the names of the response's fields.
+// appendNames returns a list of the names of the response's fields.
 func appendNames(x *filter.Exchange) []byte {
 	start := len(x.Scratch)
 	for i := range x.Response.Header.Len() {
 		f := x.Response.Header.At(i)
-		if message.EqualFold(f.Name, "set-cookie") { // no script may see it
+		if message.EqualFold(f.Name, "set-cookie") { // no script may read it
 			continue
 		}
 		if len(x.Scratch) > start {

@@ -8,16 +8,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// origin is one that is allowed, or a set of those that differ in the beginning of the host.
+// origin is an allowed origin, or a set of origins that differ in the beginning of the host.
 type origin struct {
 	https bool
-	// host is the whole one, or with wildcard what it ends with, "" for any.
+	// host is the whole host, or with wildcard its end, "" for any host.
 	host     string
 	wildcard bool
 	port     uint16
 }
 
-// parsePattern reads an entry of allow_origins other than "*".
+// parsePattern parses an entry of allow_origins other than "*".
 func parsePattern(text string) (origin, bool) {
 	https, host, port, ok := parseOrigin([]byte(text))
 	o := origin{https: https, host: string(host), port: port}
@@ -28,8 +28,8 @@ func parsePattern(text string) (origin, bool) {
 	return o, ok && !strings.Contains(o.host, "*")
 }
 
-// allows reports whether from, the value of Origin, is one of the policy's. Without one it is empty; "null" is the origin of
-// documents that have none.
+// allows reports whether from, the value of Origin, is allowed by the policy. from is empty if there is no Origin.
+// "null" is the Origin of documents that have none.
 func (p *policy) allows(from []byte) bool {
 	if len(from) == 0 || p.anyOrigin {
 		return len(from) > 0
@@ -54,7 +54,7 @@ func (o *origin) fits(host []byte) bool {
 	return n > 0 && message.EqualFold(host[n:], o.host)
 }
 
-// parseOrigin takes an origin apart (RFC 6454 section 6.2). A port that it does not name is that of the scheme.
+// parseOrigin parses an origin (RFC 6454 section 6.2). A missing port is the default of the scheme.
 func parseOrigin(text []byte) (https bool, host []byte, port uint16, ok bool) {
 	scheme, rest, found := bytes.Cut(text, []byte("://"))
 	switch {

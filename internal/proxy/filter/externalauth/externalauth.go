@@ -1,8 +1,6 @@
-// Package externalauth asks an authorization server whether a request may go on
-// (HTTPRoute filter ExternalAuth, GEP-1494): by HTTP, or by the gRPC protocol of
-// Envoy's external authorization. What the server says about header fields it does
-// to the request and the response. Nothing but its word lets a request pass. See
-// README.md.
+// Package externalauth asks an authorization server whether a request is allowed (HTTPRoute filter ExternalAuth,
+// GEP-1494): over HTTP, or with the gRPC protocol of Envoy's external authorization. It applies the header fields in
+// the server's answer to the request and the response. A request only passes if the server allows it. See README.md.
 //
 // It must never import another filter's folder.
 package externalauth
@@ -33,21 +31,22 @@ const (
 	looped       = "loop_detected"
 )
 
-// maxDenial bounds what clients are sent of a denial, in bytes of fields and body together: it is held until they have taken it.
+// maxDenial is the largest denial that clients are sent, in bytes of fields and body together: it is held until they
+// have taken it.
 const maxDenial = 64 << 10
 
 // auth is the compiled filter.
 type auth struct {
 	backend         *upstream.Backend
-	authority       []byte // by gRPC
-	path            []byte // by HTTP
+	authority       []byte // only for gRPC
+	path            []byte // only for HTTP
 	requestHeaders  []string
 	responseHeaders []string
 	maxBody         int64
-	seesAll         bool // the server is sent all fields of the header
+	seesAll         bool // the server is sent all header fields
 }
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.ExternalAuth, env filter.Env) (filter.Filter, error) {
 	bad := func(field, problem, remedy string) (filter.Filter, error) {
 		return filter.Filter{}, &filter.Error{Filter: name, Field: field, Problem: problem, Remedy: remedy}
@@ -67,7 +66,7 @@ func Compile(c *config.ExternalAuth, env filter.Env) (filter.Filter, error) {
 	}
 	for i, list := range [][]string{a.requestHeaders, a.responseHeaders} {
 		for _, n := range list {
-			if !config.IsToken(strings.TrimPrefix(n, ":")) || n != strings.ToLower(n) { // with a colon by gRPC
+			if !config.IsToken(strings.TrimPrefix(n, ":")) || n != strings.ToLower(n) { // with a colon for gRPC
 				return bad([]string{"request_headers", "response_headers"}[i], fmt.Sprintf("%q is not the name of a field in lower case", n), "use letters, digits and -")
 			}
 		}
@@ -80,7 +79,7 @@ func Compile(c *config.ExternalAuth, env filter.Env) (filter.Filter, error) {
 	return f, nil
 }
 
-// request lets the request pass by returning nil, which is done in askHTTP and askGRPC alone.
+// request lets the request pass by returning nil, which only askHTTP and askGRPC decide.
 func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []byte) *filter.Reply) *filter.Reply {
 	if x.Engine == nil {
 		return x.Fail(failed)
@@ -104,7 +103,7 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 	return ask(x, body)
 }
 
-// decideJudged keeps the fields that the server judges out of the trailer section, which it does not see.
+// decideJudged removes the fields that the server checks from the trailer section, which it does not receive.
 func (a *auth) decideJudged(x *filter.Exchange) {
 	switch {
 	case len(a.requestHeaders) > 0:
@@ -118,10 +117,12 @@ func (a *auth) decideJudged(x *filter.Exchange) {
 	x.Decide("authorization")
 }
 
-// askHTTP sends the server the request's head, and with forwardBody its body, and lets the request pass where the answer is 200.
+// askHTTP sends the request's head to the server, with forwardBody also its body, and lets the request pass if the
+// answer is 200.
 func (a *auth) askHTTP(x *filter.Exchange, body []byte) *filter.Reply {
 	r := x.Request
-	// A CONNECT cannot be sent to the server as it is: the server would have to open a tunnel. Sent with another method it might be allowed where a tunnel would not.
+	// A CONNECT cannot be sent to the server unchanged: the server would have to open a tunnel. With another method it
+	// might be allowed although a tunnel would not.
 	if string(r.Method) == http.MethodConnect {
 		return x.Fail(failed)
 	}
@@ -146,7 +147,7 @@ func (a *auth) askHTTP(x *filter.Exchange, body []byte) *filter.Reply {
 	return nil
 }
 
-// reasonOf is why the request does not go on where a call has failed.
+// reasonOf returns why the request does not go on after a failed call.
 func reasonOf(err error) string {
 	if errors.Is(err, filter.ErrLoop) {
 		return looped
@@ -154,10 +155,10 @@ func reasonOf(err error) string {
 	return failed
 }
 
-// pathOf is the path that the server is sent for that of the request.
+// pathOf returns the path for the server, given the request's.
 func (a *auth) pathOf(path []byte) []byte {
 	switch {
-	case len(path) == 0 || path[0] != '/': // of OPTIONS *, which servers answer by themselves, whoever asks
+	case len(path) == 0 || path[0] != '/': // for OPTIONS *, which servers answer themselves whatever the client
 		return slices.Concat(a.path, []byte("/"))
 	case len(a.path) == 0:
 		return path
@@ -165,14 +166,14 @@ func (a *auth) pathOf(path []byte) []byte {
 	return slices.Concat(a.path, path)
 }
 
-// sendsHTTP reports whether the server is sent fields of the name by HTTP. CDN-Loop is one of them, so that a server which can be reached by this
-// gateway alone, and whose own route asks it again, does not go round for ever.
+// sendsHTTP reports whether the server is sent fields with the name over HTTP. CDN-Loop is one of them, so that there
+// is no infinite loop if the server can only be reached through this gateway, and its own route asks it again.
 func (a *auth) sendsHTTP(n []byte) bool {
 	return message.EqualFold(n, "authorization") || message.EqualFold(n, "cdn-loop") || has(a.requestHeaders, n)
 }
 
-// unseen reports whether a field is one that the server is not sent, and that CGI-like servers take for one which it is: the backend would go by what nobody has
-// judged.
+// unseen reports whether a field is not sent to the server but would be taken by CGI-like servers for one that is: the
+// backend would use a value that was not checked.
 func (a *auth) unseen(f *message.Field) bool {
 	if bytes.IndexByte(f.Name, '_') < 0 || has(a.requestHeaders, f.Name) {
 		return false
@@ -185,7 +186,7 @@ func (a *auth) unseen(f *message.Field) bool {
 	return false
 }
 
-// has reports whether a list of names in lower case has the name.
+// has reports whether a list of lower-case names contains the name.
 func has(list []string, n []byte) bool {
 	for _, s := range list {
 		if message.EqualFold(n, s) {
@@ -195,8 +196,8 @@ func has(list []string, n []byte) bool {
 	return false
 }
 
-// takeListed puts those fields of the answer that are asked for into the request. What the client has sent under their names, or under those that CGI-like
-// servers take for them, goes in any case: they are the server's to say.
+// takeListed copies the configured fields of the answer to the request. The client's fields with these names, or with
+// names that CGI-like servers take for them, are removed in any case: only the server sets them.
 func (a *auth) takeListed(x *filter.Exchange, answer *message.Fields) {
 	request := &x.Request.Header
 	for _, n := range a.responseHeaders {
@@ -213,7 +214,8 @@ func (a *auth) takeListed(x *filter.Exchange, answer *message.Fields) {
 	}
 }
 
-// takeAll puts all fields of the answer into the request, in place of the client's, but for those that tell of the answer itself.
+// takeAll copies all fields of the answer to the request, in place of the client's, except those that describe the
+// answer itself.
 func takeAll(x *filter.Exchange, answer *message.Fields) {
 	request := &x.Request.Header
 	for i := range answer.Len() {
@@ -230,34 +232,35 @@ func takeAll(x *filter.Exchange, answer *message.Fields) {
 	}
 }
 
-// takes reports whether a field of an answer is put into requests without being asked for. Those that describe the answer's body would misdescribe the request's
-// (RFC 9110 section 8), and GEP-1494 leaves out Authority.
+// takes reports whether a field of an answer is copied to requests without being configured. Fields that describe the
+// answer's body would misdescribe the request's (RFC 9110 section 8), and GEP-1494 excludes Authority.
 func takes(n string) bool {
 	return changeable(n) && !strings.HasPrefix(n, "content-") && n != "date" && n != "authority"
 }
 
-// unchangeable reports whether fields of a name in lower case, in any spelling that servers may take for it, are the engine's. Which route a request has is
-// decided by its host, so that this stays too.
+// unchangeable reports whether fields with a lower-case name, in any spelling that servers may take for it, belong to
+// the engine. The host has decided the route, so it is one of them.
 func unchangeable(n string) bool {
 	n = strings.ReplaceAll(n, "_", "-")
 	return n == "host" || headermodifier.Reserved(n)
 }
 
-// changeable reports whether a server may set and remove fields of the name, which is in lower case.
+// changeable reports whether a server may set and remove fields with the name, which must be in lower case.
 func changeable(n string) bool { return config.IsToken(n) && !unchangeable(n) }
 
-// removeLike removes the fields of a name in lower case, and of those that differ from it in underscores and hyphens.
+// removeLike removes the fields with a lower-case name, and those whose names only differ in underscores and hyphens.
 func removeLike(fields *message.Fields, n string) {
 	name := []byte(n)
 	fields.RemoveIf(func(f *message.Field) bool { return message.EqualFoldHyphens(f.Name, name) })
 }
 
-// saysYes reports whether a status tells a client that its request was carried out, or that it has the result already; as a denial that would not be true.
+// saysYes reports whether a status means to a client that its request was carried out, or that it already has the
+// result, which is wrong for a denial.
 func saysYes(status int) bool {
 	return status >= 200 && status < 300 || status == http.StatusNotModified
 }
 
-// denyHTTP answers as the server has.
+// denyHTTP returns the server's answer as a reply.
 func denyHTTP(x *filter.Exchange, call *filter.Call) *filter.Reply {
 	if call.Status >= 500 {
 		return x.Fail(failed)
@@ -275,7 +278,7 @@ func denyHTTP(x *filter.Exchange, call *filter.Call) *filter.Reply {
 	return bounded(x, reply)
 }
 
-// bounded returns a denial that is not too large, else that there is no answer.
+// bounded returns a denial that is not too large, otherwise a failure.
 func bounded(x *filter.Exchange, reply *filter.Reply) *filter.Reply {
 	size := len(reply.Body)
 	for i := range reply.Header.Len() {

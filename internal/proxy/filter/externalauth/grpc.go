@@ -28,7 +28,7 @@ var (
 
 var errNoAnswer = errors.New("the call has failed, or its answer is no CheckResponse")
 
-// askGRPC has the server check the request.
+// askGRPC makes the server check the request.
 func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
 	check, err := filter.GRPCBody(a.describe(x, body))
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
 	call := filter.NewGRPC(a.backend, a.authority, checkPath, check)
 	h := &call.Request.Header
 	h.Add(timeoutName, timeoutValue)
-	for i := range x.Request.Header.Len() { // as by HTTP
+	for i := range x.Request.Header.Len() { // as with HTTP
 		if f := x.Request.Header.At(i); message.EqualFold(f.Name, "cdn-loop") {
 			h.Append(*f)
 		}
@@ -55,7 +55,7 @@ func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
 	return a.allowGRPC(x, answer.GetOkResponse())
 }
 
-// describe is what the server is told of the request.
+// describe returns the description of the request for the server.
 func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest {
 	r, client := x.Request, x.Engine.ClientInfo()
 	path := string(r.Path)
@@ -67,7 +67,7 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 		Protocol: client.Protocol, Headers: a.headers(x),
 	}
 	if described.Protocol == "HTTP/2.0" {
-		described.Protocol = "HTTP/2" // as the protocol's other gateways have it
+		described.Protocol = "HTTP/2" // as in other gateways with this protocol
 	}
 	if id, ok := r.Header.Get("x-request-id"); ok {
 		described.Id = valid(id)
@@ -75,7 +75,7 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 	if a.maxBody > 0 {
 		described.Size = int64(len(body))
 		if utf8.Valid(body) {
-			described.Body = unsafe.String(unsafe.SliceData(body), len(body)) // which is encoded before body changes
+			described.Body = unsafe.String(unsafe.SliceData(body), len(body)) // it is encoded before body changes
 		} else {
 			described.RawBody = body
 		}
@@ -91,7 +91,7 @@ func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest 
 	return &extauthz.CheckRequest{Attributes: attributes}
 }
 
-// addressOf is nil where the address is not known: without it, servers that validate what they are told refuse the message.
+// addressOf returns nil if the address is unknown: servers that validate the message would reject an empty one.
 func addressOf(a netip.Addr, port uint16) *extauthz.Address {
 	if !a.IsValid() {
 		return nil
@@ -99,12 +99,12 @@ func addressOf(a netip.Addr, port uint16) *extauthz.Address {
 	return &extauthz.Address{SocketAddress: &extauthz.SocketAddress{Address: a.String(), PortValue: uint32(port)}}
 }
 
-// replacement stands for bytes that are not UTF-8, which strings of protocol buffers cannot have.
+// replacement replaces bytes that are not UTF-8, which protocol buffer strings must not contain.
 const replacement = "\uFFFD"
 
 func valid(b []byte) string { return strings.ToValidUTF8(string(b), replacement) }
 
-// headers are the fields that the server is sent, with those that HTTP/2 has for the parts of the target.
+// headers returns the fields for the server, with the HTTP/2 pseudo-header fields of the target.
 func (a *auth) headers(x *filter.Exchange) map[string]string {
 	r := x.Request
 	all := make(map[string]string, r.Header.Len()+4)
@@ -137,7 +137,7 @@ func (a *auth) headers(x *filter.Exchange) map[string]string {
 	return all
 }
 
-// readAnswer reads the message of a call that has succeeded.
+// readAnswer parses the message of a successful call.
 func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
 	msg, ok := call.GRPCMessage()
 	if !ok || call.GRPCStatus() != "0" {
@@ -148,19 +148,20 @@ func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
 		return nil, err
 	}
 	if answer.GetStatus().GetCode() == 0 && answer.GetDeniedResponse() != nil {
-		return nil, errNoAnswer // it says yes and no
+		return nil, errNoAnswer // it allows and denies
 	}
 	return answer, nil
 }
 
-// denyGRPC answers as the server wants, which may be nil.
+// denyGRPC returns the reply that the server requests; r may be nil.
 func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply {
 	status := int(r.GetStatus().GetCode())
 	if status == 0 || saysYes(status) {
 		status = http.StatusForbidden
 	}
 	reply := x.Reply(status, denied)
-	// None of the fields takes the place of another, as with Envoy: several challenges are for the client to choose from (RFC 9110 section 11.6.1).
+	// Repeated fields are added rather than replaced, as in Envoy: several challenges are for the client to choose from
+	// (RFC 9110 section 11.6.1).
 	if status < 200 || status > 599 || change(&reply.Header, r.GetHeaders(), extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD) != nil {
 		return x.Fail(failed)
 	}
@@ -171,7 +172,7 @@ func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply 
 	return bounded(x, reply)
 }
 
-// allowGRPC does to the request what the server wants, which may be nil. What it wants of the response is noted.
+// allowGRPC changes the request as the server requests; r may be nil. It notes the changes of the response.
 func (a *auth) allowGRPC(x *filter.Exchange, r *extauthz.OKHTTPResponse) *filter.Reply {
 	if r == nil {
 		return nil
@@ -202,7 +203,7 @@ func (a *auth) allowGRPC(x *filter.Exchange, r *extauthz.OKHTTPResponse) *filter
 	return nil
 }
 
-// addResponseHeaders does to the response what the server wanted.
+// addResponseHeaders changes the response as the server has requested.
 func (a *auth) addResponseHeaders(x *filter.Exchange) {
 	note, ok := x.Noted(a)
 	if !ok {
@@ -210,17 +211,18 @@ func (a *auth) addResponseHeaders(x *filter.Exchange) {
 	}
 	var r extauthz.OKHTTPResponse
 	if proto.Unmarshal(note, &r) == nil {
-		change(&x.Response.Header, r.ResponseHeadersToAdd, override) //nolint:errcheck // allowGRPC has tried it
+		change(&x.Response.Header, r.ResponseHeadersToAdd, override) //nolint:errcheck // allowGRPC has checked it
 	}
 }
 
 var errField = errors.New("the answer has a field that cannot be sent")
 
-// override is what becomes of fields of requests, and of responses of backends, of which an answer says no more than their values.
+// override is the default action for fields of requests, and of responses of backends.
 const override = extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD
 
-// change does to fields what an answer wants, and where neither append nor append_action say what that is, what is usual; those that are the engine's it leaves
-// alone. An error is that one could not be sent, and not all may have been done then.
+// change applies the changes in an answer to fields. usual is the action if neither append nor append_action is set.
+// Fields that belong to the engine are not changed. It returns an error if a field is invalid; then not all changes may
+// have been made.
 func change(fields *message.Fields, list []*extauthz.HeaderValueOption, usual extauthz.AppendAction) error {
 	for _, o := range list {
 		n, value := strings.ToLower(o.GetHeader().GetKey()), o.GetHeader().GetRawValue()
@@ -232,7 +234,7 @@ func change(fields *message.Fields, list []*extauthz.HeaderValueOption, usual ex
 			return errField
 		}
 		if strings.HasPrefix(n, ":") {
-			continue // which route the request has is decided
+			continue // the route was already decided by the host
 		}
 		if !changeable(n) {
 			if unchangeable(n) {
@@ -245,7 +247,7 @@ func change(fields *message.Fields, list []*extauthz.HeaderValueOption, usual ex
 	return nil
 }
 
-// set does one of the changes.
+// set makes one of the changes.
 func set(fields *message.Fields, o *extauthz.HeaderValueOption, usual extauthz.AppendAction, n string, value []byte) {
 	action := o.GetAppendAction()
 	switch {
@@ -253,7 +255,7 @@ func set(fields *message.Fields, o *extauthz.HeaderValueOption, usual extauthz.A
 		action = extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD
 	case o.Append == nil && action != extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD:
 	case o.Append == nil && n == "set-cookie": // several are several cookies
-	default: // that action is also that nothing was said
+	default: // also the default value of append_action
 		action = usual
 	}
 	_, exists := fields.Get(n)
@@ -275,7 +277,7 @@ func set(fields *message.Fields, o *extauthz.HeaderValueOption, usual extauthz.A
 	}
 }
 
-// setQuery sets and removes parameters of the query, and leaves the others as they are.
+// setQuery sets and removes parameters of the query, and does not change the others.
 func setQuery(r *message.Request, toSet []*extauthz.QueryParameter, toRemove []string) {
 	if len(toSet) == 0 && len(toRemove) == 0 {
 		return

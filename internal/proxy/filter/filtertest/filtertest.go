@@ -1,10 +1,8 @@
-// Package filtertest runs the examples in the filters' README files, and holds
-// what their tests share. It exists so that an example that is shown is an example
-// that works.
+// Package filtertest runs the examples in the filters' README files, and contains what their tests share. It exists so
+// that every documented example works.
 //
-// An example is three fenced blocks in this order: yaml (the filter as it stands
-// in an HTTPRoute), then two of http (the message before and after). Only tests
-// may import this package.
+// An example is three fenced blocks in this order: yaml (the filter as in an HTTPRoute), then two of http (the message
+// before and after). Only tests may import this package.
 package filtertest
 
 import (
@@ -28,15 +26,15 @@ type HeaderFields struct {
 	Remove []string                       `yaml:"remove"`
 }
 
-// Path is an HTTPPathModifier as the user writes it. The prefix that matched is
-// part of the rule: the examples name it in a comment "# prefix: /a".
+// Path is an HTTPPathModifier as the user writes it. The matched prefix is part of the rule: the examples name it in a
+// comment "# prefix: /a".
 type Path struct {
 	Type               string `yaml:"type"`
 	ReplaceFullPath    string `yaml:"replaceFullPath"`
 	ReplacePrefixMatch string `yaml:"replacePrefixMatch"`
 }
 
-// Exchange is a request as an example shows it, at an http listener on port 80.
+// Exchange returns the request of an example, at an http listener on port 80.
 func Exchange(text string) *filter.Exchange {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	first := strings.Fields(lines[0])
@@ -54,7 +52,7 @@ func Exchange(text string) *filter.Exchange {
 	return x
 }
 
-// Request is the request of x as text.
+// Request returns the request of x as text.
 func Request(x *filter.Exchange) string {
 	r := x.Request
 	query := ""
@@ -64,7 +62,7 @@ func Request(x *filter.Exchange) string {
 	return fmt.Sprintf("%s %s%s HTTP/1.1\nHost: %s\n%s", r.Method, r.Path, query, r.Host, fields(&r.Header))
 }
 
-// Response reads a response as an example shows it into x.
+// Response parses the response of an example into x.
 func Response(x *filter.Exchange, text string) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	x.Response = &message.Response{}
@@ -75,7 +73,7 @@ func Response(x *filter.Exchange, text string) {
 	}
 }
 
-// ResponseText is a response as text.
+// ResponseText returns a response as text.
 func ResponseText(status int, header *message.Fields) string {
 	return fmt.Sprintf("HTTP/1.1 %d\n%s", status, fields(header))
 }
@@ -96,7 +94,7 @@ type Example struct {
 	YAML, Before, After string
 }
 
-// Examples are those of README.md in the current folder; at least one.
+// Examples returns the examples in README.md of the current folder; at least one.
 func Examples(t *testing.T) []Example {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -117,8 +115,8 @@ func Examples(t *testing.T) []Example {
 	return examples
 }
 
-// Decode reads the part of an example's filter that has the key of its type
-// ("requestRedirect") into into. Fields that into does not have are an error.
+// Decode decodes the part of an example's filter with the key of its type ("requestRedirect") into into. Fields that
+// into does not have are an error.
 func Decode(t *testing.T, e Example, key string, into any) {
 	t.Helper()
 	var list []map[string]yaml.Node
@@ -140,7 +138,7 @@ func Decode(t *testing.T, e Example, key string, into any) {
 	}
 }
 
-// Prefix is the prefix that an example's rule matched.
+// Prefix returns the prefix that an example's rule matched.
 func (e Example) Prefix() string {
 	_, rest, _ := strings.Cut(e.YAML, "# prefix: ")
 	prefix, _, _ := strings.Cut(rest, "\n")

@@ -2,7 +2,7 @@ package filtertest
 
 import "github.com/moongate-dev/moongate/internal/config"
 
-// Modifier is the message that translate makes of the path of an example.
+// Modifier returns the message for the path of an example.
 func (e Example) Modifier(p *Path) *config.PathModifier {
 	switch {
 	case p == nil:
@@ -13,12 +13,12 @@ func (e Example) Modifier(p *Path) *config.PathModifier {
 	return Prefix(e.Prefix(), p.ReplacePrefixMatch)
 }
 
-// Prefix is a PathModifier that replaces a prefix.
+// Prefix returns a PathModifier that replaces a prefix.
 func Prefix(prefix, replacement string) *config.PathModifier {
 	return &config.PathModifier{Kind: &config.PathModifier_ReplacePrefix{ReplacePrefix: &config.ReplacePrefix{Prefix: prefix, Replacement: replacement}}}
 }
 
-// Fields are entries of set or add.
+// Fields returns entries of set or add.
 func Fields(list []struct{ Name, Value string }) []*config.HeaderField {
 	var out []*config.HeaderField
 	for _, e := range list {

@@ -1,6 +1,5 @@
-// Package headermodifier sets, adds and removes field lines, for the filters that
-// do so on requests and responses. It exists so that both agree on which fields
-// belong to the connection and are never a filter's.
+// Package headermodifier sets, adds and removes field lines, for the filters that do so on requests and responses. It
+// exists so that both agree on which fields belong to the connection and must not be changed by a filter.
 //
 // It imports config, message and filter only.
 package headermodifier
@@ -15,12 +14,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// reserved are the fields that frame a message or concern one hop only (RFC 9110
-// section 7.6.1, RFC 9112 section 6). The engine writes them; a filter that did
-// could make two messages of one. The names with an underscore are those that
-// CGI-like servers take for the real ones.
+// reserved are the fields that frame a message or concern one hop only (RFC 9110 section 7.6.1, RFC 9112 section 6).
+// The engine writes them; a filter that did could turn one message into two. The names with an underscore are those
+// that CGI-like servers take for the real ones.
 var reserved = map[string]bool{
-	"cdn-loop":          true, // a loop would not be noticed without it (RFC 8586 section 2)
+	"cdn-loop":          true, // without it a loop would not be noticed (RFC 8586 section 2)
 	"connection":        true,
 	"content-length":    true,
 	"content_length":    true,
@@ -35,7 +33,7 @@ var reserved = map[string]bool{
 	"upgrade":           true,
 }
 
-// Reserved tells whether entries of that name in set and add are ignored.
+// Reserved reports whether entries with that name in set and add are ignored.
 func Reserved(name string) bool { return reserved[strings.ToLower(name)] }
 
 // Modifier is a compiled header modifier. The zero value changes nothing.
@@ -44,9 +42,8 @@ type Modifier struct {
 	remove   [][]byte
 }
 
-// Compile makes the Modifier. Of several entries with an equivalent name in one
-// list the first counts. Entries with a Reserved name are ignored, for their
-// values are the engine's.
+// Compile compiles a Modifier. Of several entries with an equivalent name in one list the first counts. Entries with a
+// Reserved name are ignored, because the engine sets their values.
 func Compile(filterName string, set, add []*config.HeaderField, remove []string) (Modifier, error) {
 	var m Modifier
 	var err error
@@ -94,8 +91,7 @@ func compile(filterName, list string, entries []*config.HeaderField) ([]message.
 	return lines, nil
 }
 
-// Apply changes the section: set, then add, then remove. A set field stands where
-// the first of its name stood.
+// Apply changes the section: set, then add, then remove. A set field is at the position of the first one with its name.
 func (m *Modifier) Apply(section *message.Fields) {
 	for i := range m.set {
 		section.Set(m.set[i].Name, m.set[i].Value)
@@ -108,7 +104,8 @@ func (m *Modifier) Apply(section *message.Fields) {
 	}
 }
 
-// Decides reports whether the name is that of an entry of set or remove, also with underscores for hyphens. It implements filter.Decider.
+// Decides implements filter.Decider. It reports whether the name is that of an entry of set or remove, also with
+// underscores for hyphens.
 func (m *Modifier) Decides(name []byte) bool {
 	for i := range m.set {
 		if message.EqualFoldHyphens(name, m.set[i].Name) {
@@ -123,8 +120,9 @@ func (m *Modifier) Decides(name []byte) bool {
 	return false
 }
 
-// DropDisguised drops fields that clients have sent under the name of one that is set or removed but with underscores for hyphens: CGI-like
-// servers take X_User for X-User, and would believe the client. It comes before Apply; a field of an entry's very name is Apply's matter.
+// DropDisguised removes fields that clients have sent under the name of one that is set or removed, but with
+// underscores for hyphens: CGI-like servers take X_User for X-User, and would trust the client. It must be called
+// before Apply; a field with exactly the name of an entry is left to Apply.
 func (m *Modifier) DropDisguised(section *message.Fields) {
 	for i := range section.Len() {
 		if bytes.IndexByte(section.At(i).Name, '_') >= 0 {
@@ -134,7 +132,7 @@ func (m *Modifier) DropDisguised(section *message.Fields) {
 	}
 }
 
-// disguised tells whether a name with underscores is like that of an entry, but is none.
+// disguised reports whether a name with underscores resembles that of an entry without being equal to it.
 func (m *Modifier) disguised(f *message.Field) bool {
 	if bytes.IndexByte(f.Name, '_') < 0 {
 		return false
@@ -156,8 +154,8 @@ func (m *Modifier) disguised(f *message.Field) bool {
 	return like
 }
 
-// TakeHost takes the entries named Host out of set and add, and returns the value of the
-// one in set. A request's Host is not a field line here; it must stand exactly once.
+// TakeHost removes the entries named Host from set and add, and returns the value of the one in set. A request's Host
+// is not a field line here; it must occur exactly once.
 func (m *Modifier) TakeHost() (value []byte, set bool) {
 	m.set, value, set = without(m.set, "host")
 	m.add, _, _ = without(m.add, "host")

@@ -1,8 +1,7 @@
-// Package pathmodifier replaces a path or the prefix of it that matched, for the
-// filters that do so. It exists so that a redirect and a rewrite never disagree on the
-// element-wise rules of HTTPPathModifier, and so that whatever the configuration
-// says, the result is a path as package http1 makes them: it begins with '/', has no
-// dot segments, and holds no byte that could end a request line or a field line.
+// Package pathmodifier replaces a path or the prefix of it that matched, for the filters that do so. It exists so that
+// a redirect and a rewrite always agree on the element-wise rules of HTTPPathModifier, and so that whatever is
+// configured, the result is a path in the form of package http1: it begins with '/', has no dot segments, and no byte
+// that could end a request line or a field line.
 //
 // It imports config and filter only.
 package pathmodifier
@@ -31,7 +30,7 @@ const (
 	prefix
 )
 
-// Compile makes the Modifier; nil keeps the path. filterName is for the error.
+// Compile compiles a Modifier; nil keeps the path. filterName is for the error.
 func Compile(filterName string, c *config.PathModifier) (Modifier, error) {
 	fail := func(field string, err error) (Modifier, error) {
 		return Modifier{}, &filter.Error{Filter: filterName, Field: "path." + field, Problem: err.Error(), Remedy: "give a path such as /a/b"}
@@ -61,13 +60,12 @@ func Compile(filterName string, c *config.PathModifier) (Modifier, error) {
 	return Modifier{}, nil
 }
 
-// Keeps tells that the Modifier changes no path.
+// Keeps reports whether the Modifier changes no path.
 func (m *Modifier) Keeps() bool { return m.kind == keep }
 
-// Append appends the modified path. A path without the prefix, which another
-// filter may have left, stays as it is. Where nothing stands in place of the
-// prefix, slashes at the beginning of the rest become one, because "//a" at the
-// beginning of a URI reference names a host.
+// Append appends the modified path. A path without the prefix, which another filter may have produced, is not changed.
+// If the prefix is replaced by nothing, slashes at the beginning of the rest become one, because "//a" at the beginning
+// of a URI reference names a host.
 func (m *Modifier) Append(dst, path []byte) []byte {
 	if len(path) == 0 || path[0] != '/' { // "*"
 		path = slash
@@ -92,9 +90,8 @@ func (m *Modifier) Append(dst, path []byte) []byte {
 
 var slash = []byte{'/'}
 
-// AppendEscaped appends part of a path or a query that came with a request, and
-// escapes what may not stand there. The parser has seen to that already; this is the
-// second lock on the same door. '?' and '#' are the caller's matter.
+// AppendEscaped appends part of a path or a query of a request, and escapes invalid bytes. The parser has already
+// excluded them; this is a second check. The caller must handle '?' and '#'.
 func AppendEscaped(dst, b []byte) []byte {
 	for _, c := range b {
 		if c <= ' ' || c >= 0x7f {
@@ -106,11 +103,9 @@ func AppendEscaped(dst, b []byte) []byte {
 	return dst
 }
 
-// Normal brings a path of the configuration into the form of paths that package
-// http1 parsed: escapes of unreserved characters are decoded, other escapes in
-// upper case, whatever may not stand in a path is escaped ('?' and '#' too, for the
-// value is a path and nothing else), dot segments are removed. A missing slash
-// at the beginning is added.
+// Normal converts a path of the configuration to the form of paths that package http1 has parsed: escapes of unreserved
+// characters are decoded, other escapes are in upper case, invalid bytes are escaped (including '?' and '#', because
+// the value is a path), and dot segments are removed. A missing slash at the beginning is added.
 func Normal(value string) (string, error) {
 	if !strings.HasPrefix(value, "/") {
 		value = "/" + value
@@ -137,8 +132,7 @@ func Normal(value string) (string, error) {
 	return removeDots(string(escaped)), nil
 }
 
-// removeDots is RFC 3986 section 5.2.4 for a path that begins with '/': ".." at
-// the root stays there.
+// removeDots implements RFC 3986 section 5.2.4 for a path that begins with '/': ".." at the root stays there.
 func removeDots(path string) string {
 	segments := strings.Split(path[1:], "/")
 	kept := segments[:0]
@@ -165,7 +159,7 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '%', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// unhex reads the two digits behind a '%'.
+// unhex parses the two digits after a '%'.
 func unhex(s string) (byte, bool) {
 	if len(s) < 2 {
 		return 0, false
@@ -187,13 +181,13 @@ func unhex(s string) (byte, bool) {
 	return v, true
 }
 
-// unreserved is RFC 3986 section 2.3.
+// unreserved reports whether c is an unreserved character (RFC 3986 section 2.3).
 func unreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
 		c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// pathByte is pchar or '/' without escapes (RFC 3986 section 3.3).
+// pathByte reports whether c is a pchar or '/' (RFC 3986 section 3.3).
 func pathByte(c byte) bool {
 	return unreserved(c) || strings.IndexByte("!$&'()*+,;=:@/", c) >= 0
 }

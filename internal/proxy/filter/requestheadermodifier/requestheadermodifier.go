@@ -12,7 +12,7 @@ import (
 
 const name = "RequestHeaderModifier"
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.RequestHeaderModifier, _ filter.Env) (filter.Filter, error) {
 	m, err := headermodifier.Compile(name, c.GetSet(), c.GetAdd(), c.GetRemove())
 	if err != nil {

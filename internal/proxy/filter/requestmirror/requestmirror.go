@@ -1,5 +1,5 @@
-// Package requestmirror says where copies of requests go and which share of them
-// is copied (HTTPRoute filter RequestMirror). The engine sends them. See README.md.
+// Package requestmirror defines where copies of requests are sent and which share of them is copied (HTTPRoute filter
+// RequestMirror). The engine sends them. See README.md.
 //
 // It must never import another filter's folder.
 package requestmirror
@@ -13,7 +13,7 @@ import (
 
 const name = "RequestMirror"
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.RequestMirror, env filter.Env) (filter.Filter, error) {
 	if c.GetDenominator() == 0 {
 		return filter.Filter{}, &filter.Error{Filter: name, Field: "denominator", Problem: "it is 0", Remedy: "give the share as numerator / denominator, 1 / 1 for all requests"}

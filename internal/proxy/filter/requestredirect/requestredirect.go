@@ -1,5 +1,4 @@
-// Package requestredirect answers a request with the place to go to instead
-// (HTTPRoute filter RequestRedirect). See README.md.
+// Package requestredirect answers a request with a redirect (HTTPRoute filter RequestRedirect). See README.md.
 //
 // It must never import another filter's folder.
 package requestredirect
@@ -20,7 +19,7 @@ const name = "RequestRedirect"
 // Reason is the reason word of the replies.
 const Reason = "redirect"
 
-// badRequest is the reason word where it cannot be said where to go.
+// badRequest is the reason word if the location cannot be determined.
 const badRequest = "bad_request"
 
 var location = []byte("Location")
@@ -28,13 +27,13 @@ var location = []byte("Location")
 // redirect is a compiled RequestRedirect.
 type redirect struct {
 	status int
-	scheme string // "" is the request's
-	host   []byte // nil is the request's
-	port   uint16 // 0 is derived
+	scheme string // "" means the request's
+	host   []byte // nil means the request's
+	port   uint16 // 0 means that it is derived
 	path   pathmodifier.Modifier
 }
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.RequestRedirect, _ filter.Env) (filter.Filter, error) {
 	fail := func(field, problem, remedy string) (filter.Filter, error) {
 		return filter.Filter{}, &filter.Error{Filter: name, Field: field, Problem: problem, Remedy: remedy}
@@ -84,8 +83,7 @@ func (r *redirect) appendLocation(dst []byte, x *filter.Exchange) []byte {
 	if host == nil {
 		host = withoutPort(x.Request.Host)
 	}
-	// HTTP/1.0 needs no Host; a reference without authority (RFC 9110 section
-	// 10.2.2) is all that can be said then.
+	// HTTP/1.0 needs no Host; only a reference without authority (RFC 9110 section 10.2.2) is possible then.
 	if len(host) > 0 {
 		dst = append(append(dst, scheme...), "://"...)
 		dst = append(dst, host...)
@@ -106,15 +104,15 @@ func (r *redirect) appendLocation(dst []byte, x *filter.Exchange) []byte {
 	return dst
 }
 
-// leaves reports whether the redirect is to another scheme or port than the request's. Only an authority can say so: a client without a Host would come back.
+// leaves reports whether the redirect is to another scheme or port than the request's, which requires an authority:
+// without one the client would come back.
 func (r *redirect) leaves(x *filter.Exchange) bool {
 	scheme := cmp.Or(r.scheme, x.Scheme)
 	return scheme != x.Scheme || r.portOf(scheme, x.ListenerPort) != (&redirect{}).portOf(scheme, x.ListenerPort)
 }
 
-// portOf is the port to write, 0 for none: the configured one; else the well-known one of
-// the configured scheme; else the listener's. The well-known port of the
-// scheme is left out.
+// portOf returns the port to write, 0 for none: the configured one; otherwise the well-known one of the configured
+// scheme; otherwise the listener's. The well-known port of the scheme is omitted.
 func (r *redirect) portOf(scheme string, listener uint16) uint16 {
 	port := r.port
 	if port == 0 {
@@ -129,7 +127,7 @@ func (r *redirect) portOf(scheme string, listener uint16) uint16 {
 	return port
 }
 
-// withoutPort cuts the port off an authority.
+// withoutPort removes the port from an authority.
 func withoutPort(host []byte) []byte {
 	if len(host) > 0 && host[0] == '[' {
 		if end := bytes.IndexByte(host, ']'); end >= 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/filter/headermodifier"
 )
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.ResponseHeaderModifier, _ filter.Env) (filter.Filter, error) {
 	m, err := headermodifier.Compile("ResponseHeaderModifier", c.GetSet(), c.GetAdd(), c.GetRemove())
 	if err != nil {

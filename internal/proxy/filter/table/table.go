@@ -1,9 +1,7 @@
-// Package table lists the filters of the data plane and compiles one from the
-// message that the control plane sent. It exists so that a new filter is one folder
-// and one line here.
+// Package table lists the filters of the data plane and compiles one from the message that the control plane sent. It
+// exists so that a new filter is one folder and one line here.
 //
-// It is the only package that imports the folders of the filters; they must not
-// import it.
+// It is the only package that imports the folders of the filters; they must not import it.
 package table
 
 import (
@@ -34,7 +32,7 @@ var table = index(
 	of(urlrewrite.Compile),
 )
 
-// Compile makes the filter that the message describes.
+// Compile compiles the filter that the message describes.
 func Compile(message *anypb.Any, env filter.Env) (filter.Filter, error) {
 	e, ok := table[message.MessageName()]
 	if !ok {
@@ -48,7 +46,7 @@ func Compile(message *anypb.Any, env filter.Env) (filter.Filter, error) {
 	return e.compile(message, env)
 }
 
-// Names are the full names of the messages that Compile knows, sorted.
+// Names returns the full names of the messages that Compile knows, sorted.
 func Names() []string {
 	names := make([]string, 0, len(table))
 	for name := range table {
@@ -63,8 +61,7 @@ type entry struct {
 	compile func(*anypb.Any, filter.Env) (filter.Filter, error)
 }
 
-// of makes the entry of a filter from its Compile function; M, the type of
-// its message, is the key.
+// of returns the entry of a filter for its Compile function. M, the type of its message, is the key.
 func of[M proto.Message](compile func(M, filter.Env) (filter.Filter, error)) entry {
 	var zero M
 	kind := zero.ProtoReflect().Type()

@@ -1,5 +1,5 @@
-// Package urlrewrite changes the host and the path that the backend sees
-// (HTTPRoute filter URLRewrite). See README.md.
+// Package urlrewrite changes the host and the path that the backend receives (HTTPRoute filter URLRewrite). See
+// README.md.
 //
 // It must never import another filter's folder.
 package urlrewrite
@@ -12,7 +12,7 @@ import (
 
 const name = "URLRewrite"
 
-// Compile makes the filter.
+// Compile compiles the filter.
 func Compile(c *config.UrlRewrite, _ filter.Env) (filter.Filter, error) {
 	path, err := pathmodifier.Compile(name, c.GetPath())
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package resp stands between a client of Redis and the server: it ends a connection on which something else comes than answers to what was asked, in the sizes that
-// those have. Clients trust their server. They take the memory that it says an answer needs, follow arrays within arrays to any depth, and end the process where
-// more answers come than commands were sent; but whoever can speak in Redis' place is not to be the end of a proxy.
+// Package resp checks what a Redis server sends to its client: it ends a connection on which anything arrives except
+// answers to commands, of the expected sizes. Clients trust their server: they allocate the memory that it announces
+// for an answer, follow nested arrays to any depth, and panic if more answers arrive than commands were sent. An
+// attacker in the place of Redis must not be able to crash the proxy.
 package resp
 
 import (
@@ -16,7 +17,8 @@ import (
 // DialFunc is rueidis' ClientOption.DialCtxFn.
 type DialFunc = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error)
 
-// Dialer returns a DialFunc whose connections are Conns: over those of inner, or where that is nil over TCP, and over TLS where its configuration is not nil.
+// Dialer returns a DialFunc whose connections are Conns: over those of inner, or if that is nil over TCP, and over TLS
+// if its configuration is not nil.
 func Dialer(inner DialFunc) DialFunc {
 	if inner == nil {
 		inner = dial
@@ -40,7 +42,7 @@ func dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.C
 // Conn is the connection of a client.
 type Conn struct {
 	net.Conn
-	sent atomic.Int64 // commands, as much as has begun to be written
+	sent atomic.Int64 // commands whose write has at least begun
 
 	writing  sync.Mutex
 	commands scanner
@@ -51,12 +53,12 @@ type Conn struct {
 	broken   error
 }
 
-// NewConn returns a Conn over another connection, on which nothing has been read or written.
+// NewConn returns a Conn over another connection, on which nothing must have been read or written.
 func NewConn(c net.Conn) *Conn { return &Conn{Conn: c, commands: scanner{unbounded: true}} }
 
 var errUnasked = errors.New("an answer to nothing")
 
-// Read implements net.Conn. Its error says what is wrong with an answer; nothing of that is returned.
+// Read implements net.Conn. Its error is what is wrong with an answer; nothing of an invalid answer is returned.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()

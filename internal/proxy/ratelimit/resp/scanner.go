@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Bounds of an answer. Those that are asked for here are far below them.
+// Bounds of an answer. The answers to commands of this module are far smaller.
 const (
 	maxDepth  = 8
 	maxBytes  = 1 << 20 // of one answer
-	maxValues = 1 << 13 // that the aggregates of one answer say they have
+	maxValues = 1 << 13 // sum of the announced sizes of aggregates in one answer
 	maxLine   = 1 << 12 // of an error or a simple string
 	maxDigits = 19      // of a number
 )
@@ -21,28 +21,29 @@ var (
 	errTooDeep  = errors.New("a value has too many levels")
 )
 
-// scanner follows a stream of values of RESP, versions 2 and 3. It takes the types that commands are made of, and the answers to those that are sent here: strings,
-// errors, numbers, null, booleans, arrays and maps, whose lengths stand before them. The zero value stands before the first value.
+// scanner parses a stream of RESP values, versions 2 and 3. It accepts the types that commands consist of, and those of
+// the answers to them: strings, errors, numbers, null, booleans, arrays and maps with announced lengths. The zero value
+// is before the first value.
 type scanner struct {
 	unbounded bool // values may be of any size
-	kind      byte // of the value whose line is read; 0 between values
-	line      int  // how many bytes of the line have come behind kind
+	kind      byte // of the value whose line is being read; 0 between values
+	line      int  // bytes of the line after kind
 	number    int64
 	negative  bool
 	cr        bool  // the last byte of the line was a CR
-	skip      int64 // how much of a string is to come, with its end
-	bytes     int64 // of the present answer
-	values    int64 // that aggregates of the present answer have said
+	skip      int64 // bytes of a string still to come, including its end
+	bytes     int64 // of the current answer
+	values    int64 // announced by the aggregates of the current answer
 	left      [maxDepth]int64
 	depth     int
 }
 
-// scan takes more of the stream, and returns how many values have come to their end in it.
+// scan parses more of the stream, and returns how many values have ended in it.
 func (s *scanner) scan(b []byte) (whole int, err error) {
 	for len(b) > 0 {
 		if s.skip > 0 {
 			n := min(s.skip, int64(len(b)))
-			for i, c := range b[:n] { // the two last bytes are the end
+			for i, c := range b[:n] { // the last two bytes are the end
 				switch s.skip - int64(i) {
 				case 2:
 					if c != '\r' {
@@ -83,11 +84,11 @@ func (s *scanner) scan(b []byte) (whole int, err error) {
 	return whole, nil
 }
 
-// begin takes the first byte of a value.
+// begin handles the first byte of a value.
 func (s *scanner) begin(c byte) error {
 	switch c {
 	case '$', '+', '-', ':', '_', ',', '#', '!', '=', '(', '*', '%', '~':
-	default: // pushed messages, attributes, and values whose length is not known are not asked for
+	default: // pushed messages, attributes and values without announced length are never requested
 		return fmt.Errorf("there is no value that begins with byte %#x", c)
 	}
 	s.kind, s.line, s.number, s.negative, s.cr = c, 0, 0, false, false
@@ -102,7 +103,7 @@ func (s *scanner) grow(n int64) error {
 	return nil
 }
 
-// take takes a byte of a line. done is that it was its last.
+// take handles a byte of a line. done means that it was the last one.
 func (s *scanner) take(c byte) (done bool, err error) {
 	if err := s.grow(1); err != nil {
 		return false, err
@@ -138,7 +139,7 @@ func (s *scanner) take(c byte) (done bool, err error) {
 		case c < '0' || c > '9' || s.line > maxDigits && !(s.negative && s.line == maxDigits+1):
 			return false, errNumber
 		default:
-			s.number = s.number*10 + int64(c-'0') // an integer that does not fit is the client's to judge; a length is bounded before that
+			s.number = s.number*10 + int64(c-'0') // the client checks whether an integer fits; a length is bounded before
 			if s.kind != ':' && s.number > maxBytes && !s.unbounded {
 				return false, errTooLarge
 			}
@@ -147,7 +148,7 @@ func (s *scanner) take(c byte) (done bool, err error) {
 	return false, nil
 }
 
-// headed follows the line of a value, and returns how many values have ended with it.
+// headed handles the complete line of a value, and returns how many values have ended with it.
 func (s *scanner) headed() (whole int, err error) {
 	kind, n := s.kind, s.number
 	s.kind = 0
@@ -166,7 +167,7 @@ func (s *scanner) headed() (whole int, err error) {
 	if kind == ':' {
 		return s.ended(), nil
 	}
-	if s.negative { // null, as version 2 has it
+	if s.negative { // null in version 2
 		if n != 1 || kind != '$' && kind != '*' {
 			return 0, errNumber
 		}
@@ -197,7 +198,8 @@ func (s *scanner) headed() (whole int, err error) {
 	return 0, nil
 }
 
-// ended follows the end of a value, which may be that of those it stands in. It returns 1 where it is that of an answer.
+// ended handles the end of a value, which may also be the end of the values that contain it. It returns 1 if an answer
+// has ended.
 func (s *scanner) ended() int {
 	for s.depth > 0 {
 		if s.left[s.depth-1]--; s.left[s.depth-1] > 0 {
@@ -209,5 +211,5 @@ func (s *scanner) ended() int {
 	return 1
 }
 
-// begun reports whether a value has begun and has not come to its end.
+// begun reports whether a value has begun and not ended.
 func (s *scanner) begun() bool { return s.kind != 0 || s.skip > 0 || s.depth > 0 }
