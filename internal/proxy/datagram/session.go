@@ -42,7 +42,8 @@ type session struct {
 	received, sent atomic.Int64 // bytes of payload
 }
 
-// begin makes a session for datagrams of a client who has none; nil is that there cannot be one, and they are counted as dropped.
+// begin creates a session for datagrams of a client that has none. It returns nil if that is not possible; the
+// datagrams are counted as dropped then.
 func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int) *session {
 	ses := &session{socket: s, key: from, start: time.Now().UnixNano(), listener: l, stats: l.Stats.Unrouted(), ref: -1}
 	reason, kept := ses.choose(l), false
@@ -75,7 +76,7 @@ func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int
 	return s.add(ses)
 }
 
-// add enters a session, and starts to forward what its endpoint answers.
+// add adds a session, and starts to forward the answers of its endpoint.
 func (s *Socket) add(ses *session) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,7 @@ func (s *Socket) add(ses *session) *session {
 	return ses
 }
 
-// ruleOf returns what the listener's route says of datagrams, nil without one.
+// ruleOf returns the rule of the listener's route for datagrams, nil if there is none.
 func ruleOf(l *snapshot.Listener) *snapshot.Rule {
 	route, ok := l.L4.Find(nil)
 	if !ok {
@@ -102,7 +103,7 @@ func ruleOf(l *snapshot.Listener) *snapshot.Rule {
 	return route.RuleFor(snapshot.UDP)
 }
 
-// choose draws a backend.
+// choose chooses a backend.
 func (ses *session) choose(l *snapshot.Listener) observe.Reason {
 	rule := ruleOf(l)
 	if rule == nil {
@@ -133,10 +134,11 @@ func (ses *session) choose(l *snapshot.Listener) observe.Reason {
 	return observe.ReasonOK
 }
 
-// maxAttempts is how many endpoints a session tries to have a socket to.
+// maxAttempts is how many endpoints a session tries to get a socket to.
 const maxAttempts = 3
 
-// connect chooses an endpoint and makes the socket to it, which sends nothing. It fails at once where there is no way there, and another one is chosen.
+// connect chooses an endpoint and creates the socket to it, which sends nothing. It fails at once if there is no route;
+// then another endpoint is chosen.
 func (ses *session) connect() (reason observe.Reason) {
 	var info *upstream.PickInfo
 	if b := ses.backend.Balancing(); b != nil && b.Hash.GetSourceIp() {
@@ -166,7 +168,7 @@ func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e.Address()))
 	switch {
 	case err != nil && exhausted(err):
-		// Each further one would have the kernel look through all ports again, while the datagrams of others wait.
+		// Each further attempt would make the kernel search all ports again, while the datagrams of others wait.
 		set := ses.socket.set
 		set.scarceUntil.Store(set.options.Clock.Load() + scarcePause.Milliseconds())
 		return observe.ReasonOverloaded
@@ -179,7 +181,7 @@ func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 		return observe.ReasonInternal
 	}
 	local := unmapped(conn.LocalAddr().(*net.UDPAddr).AddrPort())
-	if local == unmapped(e.Address()) { // the system has connected the socket to itself, since nobody listens there
+	if local == unmapped(e.Address()) { // the system has connected the socket to itself, since nothing listens there
 		conn.Close()
 		e.Failed()
 		return observe.ReasonConnectFailed
@@ -189,7 +191,7 @@ func (ses *session) connectTo(e *upstream.Endpoint) observe.Reason {
 	return observe.ReasonOK
 }
 
-// scarcePause is how long no session is begun after the system had nothing left for one.
+// scarcePause is how long no session is begun after the system had no resources for one.
 const scarcePause = 200 * time.Millisecond
 
 // exhausted reports whether err means that the system has no more ports, descriptors or memory, for which the endpoint

@@ -10,7 +10,7 @@
 //
 // # Strictness
 //
-// Whatever two parsers could read in two ways is an error, reported as soon as
+// Anything that two parsers could understand differently is an error, reported as soon as
 // its bytes are there, and ends the connection; it is never repaired and passed
 // on. Requests fail with the status the client gets, responses with 502.
 //
@@ -18,9 +18,9 @@
 //     HTAB in a value, obs-fold, white space before the first field line or
 //     before a colon, and an empty field name are 400. One empty line before a
 //     request line is skipped (RFC 9112 section 2.2), a second one is 400.
-//   - HTTP/1.0 and HTTP/1.1 are spoken. Any other well-formed version is 505,
+//   - HTTP/1.0 and HTTP/1.1 are supported. Any other well-formed version is 505,
 //     HTTP/1.2 to 1.9 included; a malformed one is 400.
-//   - Content-Length is digits only, at most 2^63-1, and stands once: repeated
+//   - Content-Length is digits only, at most 2^63-1, and occurs once: repeated
 //     lines and lists are 400 even if the numbers are equal.
 //   - Transfer-Encoding is one line holding exactly "chunked" in any case, in
 //     HTTP/1.1 only. A well-formed list that ends in chunked but names other
@@ -38,7 +38,7 @@
 //     engine answers 501. Asterisk-form is for OPTIONS only, and
 //     "OPTIONS http://host" is "OPTIONS *" (RFC 9112 section 3.2.4).
 //   - Methods are tokens of at most 64 bytes (longer: 501), case-sensitive.
-//   - A 204 or 1xx response may say "Content-Length: 0", which is dropped; any
+//   - A 204 or 1xx response may have "Content-Length: 0", which is dropped; any
 //     other length or a Transfer-Encoding there is 502. On 304 and answers to
 //     HEAD the length is kept to be forwarded. A 101 must name its protocol.
 //     "HTTP/1.1 200" without the space before an empty reason is accepted.
@@ -65,7 +65,7 @@
 // 3.7), so they can only be meant for another hop. Trailer is kept.
 //
 // Fields that Connection nominates are dropped from header and trailer section,
-// but nobody may strip what routing and security rest on: nominating Host,
+// but not those on which routing and security depend: nominating Host,
 // framing (Content-*, Transfer-Encoding), credentials (Authorization, Cookie) or
 // provenance (Forwarded, Via, X-Real-IP, X-Forwarded-*) is an error. At most 32
 // fields may be nominated. An Upgrade to another HTTP version or to TLS

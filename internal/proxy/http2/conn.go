@@ -23,7 +23,7 @@ type Conn struct {
 	handle func(*Stream) // only in the server role
 	client *Client       // nil in the server role
 	start  time.Time
-	// sizeSaid means that the peer has been sent that header blocks use no dynamic table.
+	// sizeSaid means that the peer was told by a table size update that header blocks use no dynamic table.
 	sizeSaid atomic.Bool
 	handlers sync.WaitGroup
 	asides   sync.WaitGroup // goroutines of writeAside

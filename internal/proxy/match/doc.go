@@ -2,19 +2,19 @@
 // compiled, immutable tables of hostnames and routes in the order of precedence
 // of the Gateway API (HTTPRouteRule, "matches", v1.7.0).
 //
-// It exists so that neither a request nor an edit costs more because there are
+// It exists so that neither a request nor an edit costs more if there are
 // more routes. A lookup is a few hash probes: the host and its suffixes, the
 // path and its prefixes, both bounded by the greatest depth configured. An edit
 // copies the few nodes between the root and what changed and shares the rest
-// with the table before, which readers go on using without a lock.
+// with the previous table, which readers continue to use without a lock.
 //
 // # Precedence
 //
-// Of all matches a request satisfies, the first by this order wins:
+// Of all matches that a request satisfies, the first in this order wins:
 //
 //  1. effective hostname (of the attachment): exact, longest wildcard, none
 //  2. original hostname (of the route): the same order
-//  3. for a gRPC call, which its content type tells, those of GRPCRoutes, and for any other request those of HTTPRoutes: matches of both kinds are not
+//  3. for a gRPC call, recognized by its content type, matches of GRPCRoutes, and for any other request matches of HTTPRoutes: matches of both kinds are not
 //     merged (GRPCRouteRule, "matches")
 //  4. path: Exact; then RegularExpression, longer pattern first; then
 //     PathPrefix, longer first
@@ -25,9 +25,9 @@
 //  9. "namespace/name", bytewise
 //  10. position of the rule, then of the match
 //
-// A request that no match of a hostname fits is tried against less specific
+// A request that satisfies no match of a hostname is tried against less specific
 // hostnames of the same listener. A rule that has a Failure or no backendRefs
-// wins as any other.
+// wins like any other.
 //
 // # What is compared
 //

@@ -24,23 +24,24 @@ type Fields struct {
 // Reset empties the section and keeps its memory.
 func (f *Fields) Reset() { f.list = f.list[:0] }
 
-// Forget is Reset, and lets go of the buffers that lines point into, those of earlier sections too.
+// Forget is like Reset, and also drops the references to buffers that lines point into, including those of earlier
+// sections.
 func (f *Fields) Forget() {
 	f.Reset()
 	clear(f.list[:cap(f.list)])
 }
 
-// Len is the number of field lines.
+// Len returns the number of field lines.
 func (f *Fields) Len() int { return len(f.list) }
 
-// At is field line i; the pointer is valid until the section changes.
+// At returns field line i. The pointer is valid until the section changes.
 func (f *Fields) At(i int) *Field { return &f.list[i] }
 
 // Append adds a field line at the end.
 func (f *Fields) Append(fl Field) { *f.Extend() = fl }
 
-// Extend adds a field line at the end, for the caller to fill in: it may hold anything. The parser uses
-// it, because a Field that is made elsewhere and copied at once is waited for by the processor.
+// Extend adds a field line at the end, for the caller to fill in: it may hold anything. The parser uses it, because a
+// Field that is built elsewhere and copied at once stalls the processor.
 func (f *Fields) Extend() *Field {
 	n := len(f.list)
 	if n < cap(f.list) {

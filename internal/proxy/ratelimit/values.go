@@ -7,39 +7,42 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the distinct values of global limits that have keys of their own in Redis, by this proxy. The values beyond share keys.
+// Bounds of the distinct values of global limits for which this proxy uses separate keys in Redis. Further values share
+// keys.
 const (
-	// maxValues bounds those of one limit in its period, in 16 MiB, and maxValuesOfAll those of all limits together.
+	// maxValues is the largest number for one limit in its period, in 16 MiB, and maxValuesOfAll the one for all limits
+	// together.
 	maxValues      = 1 << 20
 	maxValuesOfAll = 4 << 20
-	// leastValues are those that each limit may have whatever others have, as long as those of all limits are not more than maxValuesOfAll. They are beyond that
-	// bound, so that twice as many are kept at most.
+	// leastValues is how many each limit may have in any case, as long as all limits together do not have more than
+	// maxValuesOfAll of these. They are in addition to that bound, so at most twice as many are kept.
 	leastValues = 4096
 )
 
-// values are the distinct values of a global limit that have come in its present period, by their digests. Each has a key in Redis, so that these are bounded
-// whatever clients send.
+// values are the distinct values of a global limit in its current period, by their digests. Each has a key in Redis, so
+// their number is bounded whatever clients send.
 type values struct {
 	kept   *valuesKept
-	period int64 // the seconds of one, at least 1
+	period int64 // length of a period in seconds, at least 1
 	shards [shardCount]valuesShard
 }
 
 type valuesShard struct {
 	mu     sync.Mutex
-	period int64 // the number of that in which now has come
+	period int64 // number of the period of now
 	gcra   bool
-	// now has the values of the period, and before those of the one before it, which GCRA may have keys of still.
+	// now has the values of the period, and before those of the previous one, for which GCRA may still have keys.
 	now, before hashSet
 }
 
-// hashSet is a set of hashes that clients cannot choose, by open addressing. It is half full at most. The zero value is empty.
+// hashSet is a set of hashes that clients cannot predict, with open addressing. It is at most half full. The zero value
+// is empty.
 type hashSet struct {
-	slots []uint64 // a power of two of them; 0 is a free one
+	slots []uint64 // a power of two of them; 0 means free
 	n     int
 }
 
-// at is where a hash is, or belongs.
+// at returns the index of a hash, or the one where it belongs.
 func (s *hashSet) at(h uint64) int {
 	i := int(h/shardCount) & (len(s.slots) - 1)
 	for s.slots[i] != 0 && s.slots[i] != h {
@@ -50,7 +53,7 @@ func (s *hashSet) at(h uint64) int {
 
 func (s *hashSet) has(h uint64) bool { return s.n > 0 && s.slots[s.at(h)] == h }
 
-// add adds a hash that is not in the set.
+// add adds a hash, which must not be in the set.
 func (s *hashSet) add(h uint64) {
 	if 2*s.n >= len(s.slots) {
 		old := s.slots
@@ -68,10 +71,10 @@ func (s *hashSet) add(h uint64) {
 // valuesKept counts values, for a bound over all limits.
 type valuesKept struct {
 	store *Store
-	own   atomic.Int64 // of the limit
+	own   atomic.Int64 // for the limit
 }
 
-// full reports whether the limit may have no more values, because of what all limits have.
+// full reports whether the limit may have no more values because of the bound for all limits.
 func (k *valuesKept) full() bool {
 	if k.store.kept.Load() < maxValuesOfAll {
 		return false
@@ -85,7 +88,7 @@ func (k *valuesKept) add(n int) {
 	k.store.kept.Add(int64(n))
 }
 
-// newValues are none, of a limit with periods of so many seconds; 0 is 1.
+// newValues returns an empty set of values for a limit with periods of that many seconds; 0 means 1.
 func (s *Store) newValues(period uint32) *values {
 	v := &values{kept: &valuesKept{store: s}, period: max(1, int64(period))}
 	s.keeping.Add(1)
@@ -96,8 +99,8 @@ func (s *Store) newValues(period uint32) *values {
 	return v
 }
 
-// own reports whether a value has a key of its own at a time, in seconds of the Unix epoch. Keys of GCRA live for as long as a period from when they were used last,
-// others until its end.
+// own reports whether a value has its own key at a time, in seconds of the Unix epoch. Keys of GCRA live for a period
+// after their last use, others until the end of the period.
 func (v *values) own(digest uint64, now int64, gcra bool) bool {
 	h := max(maphash.Comparable(seed, digest), 1)
 	s := &v.shards[h%shardCount]
@@ -116,7 +119,7 @@ func (v *values) own(digest uint64, now int64, gcra bool) bool {
 	return true
 }
 
-// turn lets go what has no keys any more in the period of that number.
+// turn releases the values without keys in the period with that number.
 func (s *valuesShard) turn(period int64, kept *valuesKept) {
 	if s.period == period {
 		return
@@ -131,7 +134,7 @@ func (s *valuesShard) turn(period int64, kept *valuesKept) {
 	s.now, s.period = hashSet{}, period
 }
 
-// sweep lets go values of periods that are over, which nobody may ask again.
+// sweep releases the values of periods that are over, which may not be used again.
 func (v *values) sweep(now int64) {
 	for i := range v.shards {
 		s := &v.shards[i]

@@ -25,8 +25,9 @@ func (r *Reader) Init(socket syscall.RawConn) {
 	r.look = func(fd uintptr) { r.n, r.errno = r.pipe.Fill(fd, r.limit) }
 }
 
-// FillNow moves up to limit bytes of what has come already into the pipe, which is empty, without waiting; 0 where nothing has. failed is that it may
-// have taken the socket's error: a read then sees the end of the stream instead.
+// FillNow moves up to limit bytes that have already arrived into the pipe, which must be empty, without waiting. It
+// returns 0 if nothing has arrived. failed means that it may have taken the socket's error: a read then returns the end
+// of the stream instead.
 func (r *Reader) FillNow(p *Pipe, limit int64) (n int, failed bool) {
 	r.pipe, r.limit, r.n, r.errno = p, limit, 0, 0
 	err := r.raw.Control(r.look)
@@ -37,7 +38,7 @@ func (r *Reader) FillNow(p *Pipe, limit int64) (n int, failed bool) {
 	return r.n, false
 }
 
-// Writer empties pipes into a socket. It is for one goroutine at a time; Init comes first.
+// Writer empties pipes into a socket. It belongs to one goroutine at a time. Init must be called first.
 type Writer struct {
 	raw   syscall.RawConn
 	step  func(fd uintptr) bool

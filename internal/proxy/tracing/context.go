@@ -14,10 +14,10 @@ var (
 	traceState  = []byte("tracestate")
 )
 
-// parentSize is the length of traceparent in version 00: version, trace, parent and flags, parted by hyphens.
+// parentSize is the length of traceparent in version 00: version, trace, parent and flags, separated by hyphens.
 const parentSize = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// parent is what a request says of its trace (W3C Trace Context section 3.2). The zero value is nothing.
+// parent is the traceparent of a request (W3C Trace Context section 3.2). The zero value means none.
 type parent struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -27,7 +27,7 @@ type parent struct {
 func (p *parent) valid() bool   { return p.trace.IsValid() }
 func (p *parent) sampled() bool { return p.flags&byte(trace.FlagsSampled) != 0 }
 
-// readParent reads the only field of its name, and returns its value too; anything that is not quite as specified is as if there were none.
+// readParent parses the traceparent field, and also returns its value. If it is malformed or repeated, there is none.
 func readParent(h *message.Fields) (p parent, value []byte) {
 	for i := range h.Len() {
 		if f := h.At(i); len(f.Name) == len(traceParent) && message.EqualFoldBytes(f.Name, traceParent) {
@@ -62,7 +62,7 @@ func parseParent(value []byte) (p parent, ok bool) {
 	return p, true
 }
 
-// decode reads hexadecimal digits, which are in lower case.
+// decode decodes hexadecimal digits, which must be in lower case.
 func decode(into, digits []byte) bool {
 	if bytes.IndexFunc(digits, func(r rune) bool { return 'A' <= r && r <= 'F' }) >= 0 {
 		return false

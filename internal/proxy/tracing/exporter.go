@@ -23,15 +23,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Send makes a call to an endpoint of a backend, by the connections that requests use, and waits for the whole of the response.
+// Send makes a call to an endpoint of a backend, over the connections that requests use, and waits for the whole
+// response.
 type Send func(ctx context.Context, identity *upstream.Identity, c *filter.Call) error
 
-// exporter sends batches of spans to a collector by OTLP over gRPC (opentelemetry-proto, opentelemetry/proto/collector/trace/v1).
+// exporter sends batches of spans to a collector with OTLP over gRPC (opentelemetry-proto,
+// opentelemetry/proto/collector/trace/v1).
 type exporter struct {
 	t         *Tracer
 	send      Send
 	authority []byte
-	headers   []message.Field // beside those of gRPC
+	headers   []message.Field // in addition to those of gRPC
 
 	notBefore time.Time // when the collector may be sent a message again; the SDK exports one batch at a time
 }
@@ -60,7 +62,8 @@ var (
 	errExhausted = errors.New("the collector has refused spans: RESOURCE_EXHAUSTED")
 )
 
-// UploadTraces implements otlptrace.Client. While the collector cannot be reached, or asks for a delay, it tries again, as long as ctx goes on.
+// UploadTraces implements otlptrace.Client. While the collector is unreachable, or asks for a delay, it tries again
+// until ctx ends.
 func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpans) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,7 +71,7 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	n := count(list)
 	rejected := n
 	defer func() {
-		if v := recover(); v != nil { // on a goroutine of the SDK's
+		if v := recover(); v != nil { // on a goroutine of the SDK
 			e.t.panicked("tracing", v)
 			err = errPanic
 		}
@@ -89,8 +92,8 @@ func count(list []*tracepb.ResourceSpans) (n int) {
 	return n
 }
 
-// uploadAll sends n spans, and returns how many of them the collector has not taken; the error is why, where it has not said of which. Those that are too much for it
-// in one message are sent by halves.
+// uploadAll sends n spans, and returns how many of them the collector has not accepted, and why if it has not named
+// them. If a message is too large for the collector, the spans are sent in halves.
 func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans, n int) (rejected int, err error) {
 	export, err := filter.GRPCBody(&tracepb.TracesData{ResourceSpans: list}) // has the format of an ExportTraceServiceRequest
 	if err != nil {
