@@ -20,22 +20,22 @@ func (x *Exchange) admitted(c *admission.Control) bool {
 	if !c.Admits(time.Since(clockBegan), upstream.Random(&x.fx.Seed)) {
 		return false
 	}
-	s := x.mayNeed()
+	s := x.ensureRare()
 	s.admission, s.sent = c, false
 	return true
 }
 
 // noteSent records whether the backend of an attempt was sent all of the request, or could have been.
 func (x *Exchange) noteSent(sent bool) {
-	if sent && x.seldom != nil {
-		x.seldom.sent = true
+	if sent && x.rare != nil {
+		x.rare.sent = true
 	}
 }
 
 // takeAdmission returns where the request is to be recorded; nil if it is not to be, or already was.
 func (x *Exchange) takeAdmission() (c *admission.Control) {
-	if x.seldom != nil {
-		c, x.seldom.admission = x.seldom.admission, nil
+	if x.rare != nil {
+		c, x.rare.admission = x.rare.admission, nil
 	}
 	return c
 }
@@ -43,7 +43,7 @@ func (x *Exchange) takeAdmission() (c *admission.Control) {
 // recordHead records the response by the head in x.resp. The status of a gRPC call may follow after the body, see
 // recordTrailer.
 func (x *Exchange) recordHead() {
-	if x.seldom == nil || x.seldom.admission == nil {
+	if x.rare == nil || x.rare.admission == nil {
 		return
 	}
 	if x.grpc && x.resp.Status == http.StatusOK {
@@ -89,7 +89,7 @@ func (x *Exchange) failedByBackend() bool {
 	case observe.ReasonShuttingDown, observe.ReasonGRPCTimeout, observe.ReasonStreamIdle, observe.ReasonStreamDurationExceeded:
 		return false
 	case observe.ReasonRequestTimeout, observe.ReasonBackendTimeout, observe.ReasonUpstreamReset:
-		return attempts > 0 && x.seldom.sent
+		return attempts > 0 && x.rare.sent
 	case observe.ReasonCircuitBreakerOpen:
 		attempts-- // the last attempt was not made
 	}

@@ -30,12 +30,12 @@ const hashCookieSize = 22
 func (x *Exchange) beginBalancing() {
 	settings := x.backend.Balancing()
 	if settings == nil || settings.Hash == nil && len(settings.OverrideHeaders) == 0 {
-		if x.seldom != nil && x.seldom.balancing != nil {
-			x.seldom.balancing.settings = nil
+		if x.rare != nil && x.rare.balancing != nil {
+			x.rare.balancing.settings = nil
 		}
 		return
 	}
-	s := x.mayNeed()
+	s := x.ensureRare()
 	if s.balancing == nil {
 		s.balancing = &balancing{}
 	}
@@ -116,10 +116,10 @@ func (x *Exchange) balancedL4() *upstream.PickInfo {
 
 // balancing returns what the load balancer gets to know; nil if it needs nothing.
 func (x *Exchange) balancing() *balancing {
-	if x.seldom == nil || x.seldom.balancing == nil || x.seldom.balancing.settings == nil {
+	if x.rare == nil || x.rare.balancing == nil || x.rare.balancing.settings == nil {
 		return nil
 	}
-	return x.seldom.balancing
+	return x.rare.balancing
 }
 
 var (

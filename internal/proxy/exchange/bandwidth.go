@@ -102,10 +102,10 @@ func (x *Exchange) countPaced(p *pacing) {
 
 // endPacing must be called before the end of the exchange.
 func (x *Exchange) endPacing() {
-	if x.seldom == nil || x.seldom.pacing == nil || !x.seldom.pacing.counted {
+	if x.rare == nil || x.rare.pacing == nil || !x.rare.pacing.counted {
 		return
 	}
-	p, r := x.seldom.pacing, &x.Client.Engine.paced
+	p, r := x.rare.pacing, &x.Client.Engine.paced
 	r.mu.Lock()
 	delete(r.since, p)
 	r.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *pacing) interrupt() {
 
 // paces returns the exchange's pacing, which it creates if necessary.
 func (x *Exchange) paces() *pacing {
-	s := x.mayNeed()
+	s := x.ensureRare()
 	if s.pacing == nil {
 		p := &pacing{woken: make(chan struct{}, 1)}
 		p.inTurn.Wake = p.interrupt

@@ -34,7 +34,7 @@ type compressing struct {
 // negotiate records which encodings the client accepts. The backend does not receive the field, so that it does not
 // compress the response itself.
 func (x *Exchange) negotiate() {
-	s := x.mayNeed()
+	s := x.ensureRare()
 	if s.compressing == nil {
 		s.compressing = &compressing{x: x}
 	}
@@ -44,16 +44,16 @@ func (x *Exchange) negotiate() {
 
 // compressing returns what compresses the current response, nil if it is not compressed.
 func (x *Exchange) compressing() *compressing {
-	if x.rule == nil || x.rule.Compression == nil || !x.seldom.compressing.stream.Active() {
+	if x.rule == nil || x.rule.Compression == nil || !x.rare.compressing.stream.Active() {
 		return nil
 	}
-	return x.seldom.compressing
+	return x.rare.compressing
 }
 
 // beginCompression decides whether the response in x.resp, whose body begins with part, is compressed, and changes its
 // head accordingly. The rule must have a policy for it.
 func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
-	c, policy, h := x.seldom.compressing, x.rule.Compression, &x.resp.Header
+	c, policy, h := x.rare.compressing, x.rule.Compression, &x.resp.Header
 	if x.resp.Status == http.StatusNotModified {
 		x.fx.Scratch = compression.NotModified(&x.Header, h, x.fx.Scratch)
 		head.Length = -1 // it may differ from the length of the response to GET, see below (RFC 9110 section 8.6)
@@ -196,7 +196,7 @@ func (c *compressing) giveBuffer() {
 // compressReply returns the body of a response of the gateway as it is to be sent: compressed if that makes it shorter.
 // It changes the head in x.resp accordingly.
 func (x *Exchange) compressReply(status int, body []byte) []byte {
-	c, policy, h := x.seldom.compressing, x.rule.Compression, &x.resp.Header
+	c, policy, h := x.rare.compressing, x.rule.Compression, &x.resp.Header
 	x.resp.Status = status
 	if !policy.LongEnough(int64(len(body))) || !compression.Fit(&x.resp) {
 		return body
@@ -224,8 +224,8 @@ func (x *Exchange) restCompression() {
 
 // endCompression must be called after the relay of a response, however it has ended.
 func (x *Exchange) endCompression() {
-	if x.seldom != nil && x.seldom.compressing != nil {
-		c := x.seldom.compressing
+	if x.rare != nil && x.rare.compressing != nil {
+		c := x.rare.compressing
 		c.stream.End()
 		c.giveBuffer()
 		c.head = Head{}

@@ -43,8 +43,8 @@ type Exchange struct {
 	// tryAt is when the request of the current attempt was begun, counted from start; set only if it is logged.
 	tryAt time.Duration
 
-	body   requestBody
-	seldom *seldom // nil until a request needs it
+	body requestBody
+	rare *rareState // nil until a request needs it
 
 	requestID      [requestIDSize]byte // the id generated here, if any
 	deadlineReason observe.Reason
@@ -67,8 +67,8 @@ type Exchange struct {
 	joined    *joined // nil except in Join and after a request has changed its protocol
 }
 
-// seldom holds what most exchanges do not need.
-type seldom struct {
+// rareState holds what most exchanges do not need.
+type rareState struct {
 	copies []*mirrored // copies of the current request that receive its body part by part
 	span   tracing.Span
 	// session is the persistent session of the current request. It has no settings if there is none.
@@ -98,12 +98,12 @@ type seldom struct {
 	logged *loggedHeaders
 }
 
-// mayNeed returns seldom, which it creates if necessary.
-func (x *Exchange) mayNeed() *seldom {
-	if x.seldom == nil {
-		x.seldom = &seldom{}
+// ensureRare returns rare, which it creates if necessary.
+func (x *Exchange) ensureRare() *rareState {
+	if x.rare == nil {
+		x.rare = &rareState{}
 	}
-	return x.seldom
+	return x.rare
 }
 
 // Request is a request as the client's side passes it. All of it is set again for each request. Its bytes are valid
@@ -286,16 +286,16 @@ func (x *Exchange) handle() (read bool) {
 	}
 	x.rule = m.Value
 	if x.rule.RateLimits != nil {
-		x.mayNeed().limited = ratelimit.Decision{}
+		x.ensureRare().limited = ratelimit.Decision{}
 	}
 	if x.rule.Tracing != nil && x.listener.Tracer != nil {
-		x.seldom.span.Match(x.rule.Tracing, &x.Request.Request, &x.fx.Seed)
+		x.rare.span.Match(x.rule.Tracing, &x.Request.Request, &x.fx.Seed)
 	}
 	if x.rule.Compression != nil {
 		x.negotiate()
 	}
-	if x.seldom != nil && m.Match.GetPath() != nil {
-		x.seldom.span.Matched(m.Match.Path.Value)
+	if x.rare != nil && m.Match.GetPath() != nil {
+		x.rare.span.Matched(m.Match.Path.Value)
 	}
 	if s := x.rule.StatsFor(x.listener); s != nil {
 		x.rec.Stats = s
@@ -426,21 +426,20 @@ func (x *Exchange) finish() {
 		}
 	}
 	if x.rule != nil && x.rule.RateLimits != nil {
-		x.seldom.limited.Charge()
+		x.rare.limited.Charge()
 	}
-	if x.seldom != nil {
-		x.rec.Span = x.seldom.span.ID()
-		x.seldom.span.End(&x.rec)
+	if x.rare != nil {
+		x.rec.Span = x.rare.span.ID()
+		x.rare.span.End(&x.rec)
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)
 	x.start = time.Time{}
 }
 
-// beginSpan decides whether the request is traced.
+// beginSpan decides whether the request is traced. The listener must have a tracer.
 func (x *Exchange) beginSpan() {
-	span := &x.mayNeed().span
+	span := &x.ensureRare().span
 	span.Begin(x.listener.Tracer, &x.Request.Request, &x.fx.Seed, x.start, uint16(x.listener.Config.Port))
-	if x.listener.Tracer != nil { // the rule may enable recording later, after the listener's filters
-		x.rec.UserAgent, _ = x.Header.Get("user-agent")
-	}
+	// The rule may enable recording later, after the listener's filters.
+	x.rec.UserAgent, _ = x.Header.Get("user-agent")
 }

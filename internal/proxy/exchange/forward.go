@@ -123,7 +123,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
-	if s := x.seldom; s != nil && s.admitted != nil {
+	if s := x.rare; s != nil && s.admitted != nil {
 		s.admitted.Done()
 		s.admitted = nil
 	}
@@ -133,14 +133,14 @@ func (x *Exchange) endEndpoint() {
 func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
 	k, ok := backend.Admit()
 	if k != nil {
-		x.mayNeed().admitted = k
+		x.ensureRare().admitted = k
 	}
 	return ok
 }
 
 // endRetry ends the attempt that the rule's retry allowed last.
 func (x *Exchange) endRetry() {
-	if s := x.seldom; s != nil && s.retry != nil {
+	if s := x.rare; s != nil && s.retry != nil {
 		s.retry.RetryDone()
 		s.retry = nil
 	}

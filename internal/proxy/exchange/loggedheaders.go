@@ -18,7 +18,7 @@ type loggedHeaders struct {
 
 // noteRequestHeaders records the headers of the request as received.
 func (x *Exchange) noteRequestHeaders() {
-	e, s := x.Client.Engine, x.mayNeed()
+	e, s := x.Client.Engine, x.ensureRare()
 	n := len(e.LoggedRequest) + len(e.LoggedResponse)
 	if s.logged == nil || len(s.logged.values) != n { // or it was created for another engine
 		s.logged = &loggedHeaders{make(observe.Headers, n), make([][]byte, n)}
@@ -31,7 +31,7 @@ func (x *Exchange) noteRequestHeaders() {
 // noteResponseHeaders records the headers of the response when its head is sent.
 func (x *Exchange) noteResponseHeaders() {
 	if e := x.Client.Engine; x.rec.Headers != nil {
-		x.seldom.logged.note(len(e.LoggedRequest), e.LoggedResponse, &x.resp.Header)
+		x.rare.logged.note(len(e.LoggedRequest), e.LoggedResponse, &x.resp.Header)
 	}
 }
 

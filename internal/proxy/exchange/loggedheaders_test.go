@@ -36,7 +36,7 @@ func TestRecordedIsSmall(t *testing.T) {
 		t.Errorf("%d bytes are kept, %d of the target", kept, len(r.Target))
 	}
 	headers := 0
-	for _, list := range [][][]byte{*r.Headers, x.seldom.logged.memory} {
+	for _, list := range [][][]byte{*r.Headers, x.rare.logged.memory} {
 		for _, b := range list {
 			headers += cap(b)
 		}

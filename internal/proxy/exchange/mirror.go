@@ -183,8 +183,8 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
 			m.body = &mirroredBody{more: make(chan struct{}, 1)}
-			seldom := x.mayNeed()
-			seldom.copies = append(seldom.copies, m)
+			rare := x.ensureRare()
+			rare.copies = append(rare.copies, m)
 			x.body.each(m.feed)
 		}
 		go m.run()
@@ -217,10 +217,10 @@ func cloneFields(dst, src *message.Fields) {
 
 // feedMirrors copies a part of a streamed body.
 func (x *Exchange) feedMirrors(data []byte) {
-	if x.seldom == nil {
+	if x.rare == nil {
 		return
 	}
-	for _, m := range x.seldom.copies {
+	for _, m := range x.rare.copies {
 		m.feed(data)
 	}
 }
@@ -235,10 +235,10 @@ func (m *mirrored) feed(data []byte) {
 
 // endMirrors records that a streamed body has ended, or has broken off.
 func (x *Exchange) endMirrors(clean bool) {
-	if x.seldom == nil {
+	if x.rare == nil {
 		return
 	}
-	list := x.seldom.copies
+	list := x.rare.copies
 	for i, m := range list {
 		if clean {
 			m.body.end(x.Client.Body.Trailer())
@@ -248,7 +248,7 @@ func (x *Exchange) endMirrors(clean bool) {
 		}
 		list[i] = nil
 	}
-	x.seldom.copies = list[:0]
+	x.rare.copies = list[:0]
 }
 
 func (m *mirrored) run() {

@@ -21,7 +21,7 @@ var (
 // the request's time expires.
 func (x *Exchange) checkRateLimits(path, query []byte) observe.Reason {
 	req := ratelimit.Request{Request: &x.Request.Request, Path: path, Query: query, Client: x.rec.ClientAddr.Addr()}
-	d := &x.seldom.limited
+	d := &x.rare.limited
 	if x.listener.Redis == nil || !x.rule.RateLimits.Waits() {
 		x.rule.RateLimits.Check(&req, nil, d)
 	} else if reason := x.askRedis(&req, d); reason != observe.ReasonOK {
@@ -65,7 +65,7 @@ func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) obser
 // tellRateLimit adds what is left of the nearest limit to the head of a response (draft-polli-ratelimit-headers-03),
 // and marks a request over a limit as Envoy does. It replaces such fields of the backend.
 func (x *Exchange) tellRateLimit() {
-	d := &x.seldom.limited
+	d := &x.rare.limited
 	if d.Limited {
 		x.resp.Header.Set(rateLimitedName, trueValue)
 	}

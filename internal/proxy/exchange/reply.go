@@ -128,13 +128,13 @@ func (x *Exchange) filterResponse() {
 	if x.listener != nil {
 		x.listener.Filters.RunResponse(&x.fx)
 	}
-	if x.seldom != nil {
-		if t := x.seldom.contentType; t != nil {
+	if x.rare != nil {
+		if t := x.rare.contentType; t != nil {
 			x.resp.Header.Set(contentTypeName, t)
 			x.resp.Header.Set(contentTypeOptionsName, noSniff)
-			x.seldom.contentType = nil
+			x.rare.contentType = nil
 		}
-		x.seldom.span.Responds(&x.resp.Header)
+		x.rare.span.Responds(&x.resp.Header)
 	}
 }
 

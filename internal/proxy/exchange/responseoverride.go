@@ -46,7 +46,7 @@ type sentTarget struct {
 }
 
 // keepTarget records the target for rules whose responses may refer to it.
-func (x *Exchange) keepTarget() { x.mayNeed().target = sentTarget{x.Path, x.Query, x.HasQuery} }
+func (x *Exchange) keepTarget() { x.ensureRare().target = sentTarget{x.Path, x.Query, x.HasQuery} }
 
 // matchOverride returns the override for the response whose head is in x.resp, nil if there is none. local means that
 // the gateway has made the response. Responses of gRPC are not changed: their clients read the outcome from other
@@ -110,7 +110,7 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 		o.Header(&x.fx)
 	}
 	if o.Body != nil && o.Body.Asks && len(body) > 0 {
-		x.mayNeed().contentType, _ = header.Get("content-type")
+		x.ensureRare().contentType, _ = header.Get("content-type")
 	}
 	return body, replaced
 }
@@ -120,7 +120,7 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 func (x *Exchange) overrideByRedirect(o *snapshot.ResponseOverride) bool {
 	sent := x.Request.Request // the rule's filters may have changed it
 	sent.Host = x.rec.Host
-	t := x.seldom.target
+	t := x.rare.target
 	sent.Path, sent.Query, sent.HasQuery = t.path, t.query, t.hasQuery
 	x.fx.Request = &sent
 	reply := o.Redirect(&x.fx)
@@ -257,7 +257,7 @@ func (x *Exchange) requestField(name string) ([]byte, bool) {
 	case ":method":
 		return x.Method, true
 	case ":path":
-		t := x.seldom.target
+		t := x.rare.target
 		if !t.hasQuery {
 			return t.path, true
 		}

@@ -260,8 +260,8 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
 	x.endRetry()
-	if v.again && x.seldom != nil { // otherwise no retry was limited when the request began
-		x.seldom.retry, v.again = x.backend.AdmitRetry()
+	if v.again && x.rare != nil { // otherwise no retry was limited when the request began
+		x.rare.retry, v.again = x.backend.AdmitRetry()
 	}
 	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
 		v.again, v.refused = false, true

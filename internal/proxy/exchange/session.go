@@ -31,12 +31,12 @@ func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 		settings = b.Backend.Sessions()
 	}
 	if settings == nil || x.listener.Sessions == nil {
-		if x.seldom != nil {
-			x.seldom.session.settings = nil
+		if x.rare != nil {
+			x.rare.session.settings = nil
 		}
 		return
 	}
-	s := &x.mayNeed().session
+	s := &x.ensureRare().session
 	s.settings, s.keys, s.left = settings, x.listener.Sessions, false
 	settings.Read(s.keys, &x.Header, &s.token)
 	s.with, s.known = s.token.Endpoint(settings, b.Backend.SessionID(), time.Now())
@@ -44,10 +44,10 @@ func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 
 // session returns the session of the current request, nil if it has none.
 func (x *Exchange) session() *clientSession {
-	if x.seldom == nil || x.seldom.session.settings == nil {
+	if x.rare == nil || x.rare.session.settings == nil {
 		return nil
 	}
-	return &x.seldom.session
+	return &x.rare.session
 }
 
 // inSession reports whether the current attempt is at the endpoint of a session, which no other endpoint knows.

@@ -40,7 +40,7 @@ func (x *Exchange) limitStream() {
 	if r.MaxStreamDuration > 0 {
 		l.until = x.start.Add(r.MaxStreamDuration)
 	}
-	x.mayNeed().limits = l
+	x.ensureRare().limits = l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(l.left(), l.expire)
@@ -95,10 +95,10 @@ func (l *streamLimits) end() {
 
 // limits returns the limits that the rule sets for streams, nil if there are none.
 func (x *Exchange) limits() *streamLimits {
-	if x.seldom == nil {
+	if x.rare == nil {
 		return nil
 	}
-	return x.seldom.limits
+	return x.rare.limits
 }
 
 // movedNow records that data has moved, to the backend or from it.
@@ -126,7 +126,7 @@ func (l *streamLimits) moveOn() {
 func (x *Exchange) endLimits() {
 	if l := x.limits(); l != nil {
 		l.end()
-		x.seldom.limits = nil
+		x.rare.limits = nil
 	}
 }
 

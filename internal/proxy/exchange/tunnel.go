@@ -126,10 +126,10 @@ func (x *Exchange) keepRecorded() {
 		v := *f.value
 		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one byte more than is shown, as in note
 	}
-	if x.seldom != nil {
-		x.seldom.span.Detach()
+	if x.rare != nil {
+		x.rare.span.Detach()
 		if x.rec.Headers != nil {
-			x.seldom.logged.compact()
+			x.rare.logged.compact()
 		}
 	}
 }
