@@ -58,8 +58,8 @@ type Exchange struct {
 	// statusAwaited means that the response head lacks the status of a gRPC call, which the health of endpoints depends
 	// on.
 	statusAwaited bool
-	// unasked means that the client asked for another protocol but the backend was not asked for it.
-	unasked bool
+	// upgradeNotForwarded means that the client asked for another protocol but the backend was not asked for it.
+	upgradeNotForwarded bool
 	// connects is how a CONNECT is handled if its rule accepts it; RefuseConnect for all other requests.
 	connects snapshot.Connect
 	// suspended means that Run or Join has returned before the end.
@@ -217,7 +217,7 @@ func (x *Exchange) reset() {
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
 	x.deadline, x.callTime = time.Time{}, 0
-	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
+	x.closing, x.complete, x.upgradeNotForwarded, x.grpc, x.suspended = false, false, false, false, false
 	x.connects = snapshot.RefuseConnect
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()

@@ -44,7 +44,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return x.bodyFailed()
 	}
 	if x.Upgrade != nil && !leaves {
-		x.Upgrade, x.unasked = nil, true
+		x.Upgrade, x.upgradeNotForwarded = nil, true
 	}
 	if x.connects == snapshot.ForwardConnect {
 		x.setConnectTarget()

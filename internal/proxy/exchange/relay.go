@@ -51,7 +51,7 @@ func (x *Exchange) relayInterim() error {
 // was received from the backend and sent to the client completely.
 func (x *Exchange) relay(a *attempt) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
-	if x.unasked {
+	if x.upgradeNotForwarded {
 		x.rec.Reason = observe.ReasonUpgradeIgnored
 	}
 	x.addDate()

@@ -188,7 +188,7 @@ func (x *Exchange) overrideBackend(a *attempt) (read, answered bool) {
 	x.keepSession()
 	x.giveHashCookie()
 	reason := x.ending
-	if x.unasked {
+	if x.upgradeNotForwarded {
 		reason = observe.ReasonUpgradeIgnored
 	}
 	x.limitWrite()
