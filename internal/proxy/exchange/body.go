@@ -40,7 +40,7 @@ type bodyState struct {
 	inMemory    bool   // it arrived with its head, and is not read from the client any more
 	reading     bool   // a goroutine waits for the client
 	stopped     bool   // no more of the body is needed
-	settled     bool   // no other attempt follows
+	final       bool   // no other attempt follows
 	pinned      bool   // another attempt follows, so nothing is discarded before it
 	filling     bool   // all of it is awaited before any attempt is made
 	heldBack    bool   // filling was ended because memory is scarce
@@ -225,7 +225,7 @@ func (b *requestBody) append(p *piece) {
 // forget discards what the current attempt has sent, if no other attempt can follow or if it is too much to keep. mu
 // must be held.
 func (b *requestBody) forget() {
-	if !b.settled && (b.pinned || b.inMemory || b.end <= b.x.replayable()) {
+	if !b.final && (b.pinned || b.inMemory || b.end <= b.x.replayable()) {
 		return
 	}
 	for b.first != nil && b.first.end() <= b.cursor.at {
@@ -346,7 +346,7 @@ func (b *requestBody) rewind() (number int, err error) {
 	switch {
 	case b.err != nil:
 		return 0, b.err
-	case b.from != 0 || b.settled:
+	case b.from != 0 || b.final:
 		return 0, errForgotten
 	}
 	b.cursor, b.pinned = cursor{number: b.cursor.number + 1}, false
@@ -496,15 +496,15 @@ func (b *requestBody) detach(a *attempt) {
 	}
 }
 
-// settle records that the response has begun, so that no other attempt follows. From now on only the part of the body
+// markFinal records that the response has begun, so that no other attempt follows. From now on only the part of the body
 // that has not been sent is kept.
-func (b *requestBody) settle(a *attempt) {
+func (b *requestBody) markFinal(a *attempt) {
 	if b.whole == nil && !b.x.Streamed {
 		return
 	}
 	a.unsent = a.whole && !a.transport.releaseBody()
 	if a.unsent {
-		return // settle is called again, since nothing reports when the transport is done
+		return // markFinal is called again, since nothing reports when the transport is done
 	}
 	if b.whole != nil {
 		b.drop()
@@ -512,7 +512,7 @@ func (b *requestBody) settle(a *attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settled = true
+	b.final = true
 	if a.whole { // there is no sender
 		b.cursor.at = b.end
 	}
@@ -535,7 +535,7 @@ func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.settled = true
+	b.final = true
 	if responseComplete && !b.awaited() {
 		b.waitFor(uploadGrace)
 	}

@@ -268,7 +268,7 @@ func TestBodyIsPinned(t *testing.T) {
 	if err := x.open(a); err != nil {
 		t.Fatal(err)
 	}
-	if v := x.judge(failure{kind: failedByStatus}); !v.again {
+	if v := x.decide(failure{kind: failedByStatus}); !v.again {
 		t.Fatalf("nothing follows a response while the body is at hand: %+v", v)
 	}
 	f <- make([]byte, replayable)

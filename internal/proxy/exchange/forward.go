@@ -90,7 +90,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.endpoint = ep
 		x.attempt.attemptState = attemptState{uploads: x.rule.PerTryTimeout > 0 && x.Streamed}
 		x.attempt.deadline = x.attemptDeadline()
-		var v verdict
+		var v retryDecision
 		read, f, v = x.attemptAt(ep)
 		if x.suspended {
 			return false
@@ -147,10 +147,10 @@ func (x *Exchange) endRetry() {
 }
 
 // attemptAt makes an attempt at an endpoint. If it fails, v is what follows.
-func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v verdict) {
+func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v retryDecision) {
 	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
 		x.noteSent(x.body.allAtHand()) // otherwise the client may have delayed the attempt
-		f, v = x.judged(f)
+		f, v = x.decideFailure(f)
 		return false, f, v
 	}
 	return x.try(&x.attempt)
@@ -158,7 +158,7 @@ func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v ver
 
 // try waits for the response to a request that was begun, and relays it. If any of the response was sent to the client,
 // no other attempt follows.
-func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
+func (x *Exchange) try(a *attempt) (read bool, f failure, v retryDecision) {
 	if x.Client.Engine.Logging { // only the access log shows it
 		x.tryAt = time.Since(x.start)
 	}
@@ -168,7 +168,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.Client.Watch.beginTry(a, x.repeatable() && x.mayReplay() && !x.inSession())
 	defer x.endTry(a)
 	err := x.readHead(a)
-	lost := x.Client.Watch.settle()
+	lost := x.Client.Watch.endTry()
 	if lost && err == nil { // the response arrived just when the transport was interrupted
 		err = os.ErrDeadlineExceeded
 	}
@@ -189,7 +189,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 			sent = sent || !starved
 		}
 		x.noteSent(sent)
-		f, v = x.judged(f)
+		f, v = x.decideFailure(f)
 		if !v.again {
 			x.body.finish(a, false)
 		}
@@ -202,7 +202,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(&x.resp, x.grpc) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // the reason if no endpoint is left for another attempt
-		if f, v = x.judged(f); v.again || v.refused {
+		if f, v = x.decideFailure(f); v.again || v.refused {
 			x.discard(a)
 			return false, f, v
 		}
@@ -212,11 +212,11 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.endRetry() // no retry follows, and relaying may take hours
 	tunnel := x.opensTunnel()
 	x.recordHead()
-	x.body.settle(a) // before endPerTryTimeout, so that the sender does not start the timeout again
+	x.body.markFinal(a) // before endPerTryTimeout, so that the sender does not start the timeout again
 	x.endPerTryTimeout(a)
 	if x.rule.ResponseOverrides != nil {
 		if read, answered := x.overrideBackend(a); answered {
-			return read, failure{}, verdict{}
+			return read, failure{}, retryDecision{}
 		}
 	}
 	x.filterResponse()
@@ -225,9 +225,9 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if tunnel {
 		x.endSession(true)
 		x.tunnel(a)
-		return true, failure{}, verdict{}
+		return true, failure{}, retryDecision{}
 	}
-	return x.relayed(a, x.relay(a)), failure{}, verdict{}
+	return x.relayed(a, x.relay(a)), failure{}, retryDecision{}
 }
 
 // relayed completes the attempt after its response was relayed, unless the exchange is suspended.
@@ -290,7 +290,7 @@ func (x *Exchange) stopPerTryTimeout() { x.setPerTryTimeout(x.deadline) }
 // and the attempt must not be detached.
 func (x *Exchange) setPerTryTimeout(d time.Time) {
 	a := &x.attempt
-	if !a.uploads || x.body.settled {
+	if !a.uploads || x.body.final {
 		return
 	}
 	if !x.deadline.IsZero() && x.deadline.Before(d) {

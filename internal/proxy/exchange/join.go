@@ -137,7 +137,7 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 			return u, observe.ReasonOK
 		}
 		f := x.dialFailure(err)
-		v := x.judge(f)
+		v := x.decide(f)
 		x.endEndpoint()
 		if reason = f.reason; !v.again {
 			return nil, reason

@@ -123,9 +123,9 @@ func (w *Watch) beginTry(a *attempt, movable bool) {
 	w.beginLocked(a)
 }
 
-// settle must be called after the wait for the response of an attempt; from then on it is not sent to another endpoint.
+// endTry must be called after the wait for the response of an attempt; from then on it is not sent to another endpoint.
 // lost reports whether the wait was interrupted because the endpoint does not acknowledge the request.
-func (w *Watch) settle() (lost bool) {
+func (w *Watch) endTry() (lost bool) {
 	return w.movable.Load() != notMovable && w.movable.Swap(notMovable) == isLost
 }
 

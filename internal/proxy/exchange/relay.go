@@ -100,7 +100,7 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 	part := Part{Last: last}
 	for err == nil && !part.Last {
 		if a.unsent {
-			x.body.settle(a)
+			x.body.markFinal(a)
 		}
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
 			x.movedNow()

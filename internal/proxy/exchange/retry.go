@@ -61,7 +61,7 @@ const (
 	failedMalformed               // the response is malformed
 )
 
-// retryState is what judge knows of the attempts of a request so far.
+// retryState is what decide knows of the attempts of a request so far.
 type retryState struct {
 	tried upstream.Tried
 	// fresh means that the next attempt needs a new connection, since all idle ones may be closed.
@@ -78,8 +78,8 @@ type retryState struct {
 	retries   int // retries that the rule has allowed
 }
 
-// verdict is what follows a failure.
-type verdict struct {
+// retryDecision is what follows a failure.
+type retryDecision struct {
 	again bool
 	pause time.Duration // before the next attempt
 	// reason is the reason of a request whose response is relayed although its status asks for a retry.
@@ -89,17 +89,17 @@ type verdict struct {
 	refused bool
 }
 
-// judged returns the verdict of judge, and f as it is reported to the client if no other attempt follows.
-func (x *Exchange) judged(f failure) (failure, verdict) {
-	v := x.judge(f)
+// decideFailure returns the decision of decide, and f as it is reported to the client if no other attempt follows.
+func (x *Exchange) decideFailure(f failure) (failure, retryDecision) {
+	v := x.decide(f)
 	if v.refused {
 		f = failure{kind: failedFinally, reason: observe.ReasonRetryBudgetExhausted}
 	}
 	return f, v
 }
 
-// judge decides what follows a failure of the current attempt. It is the only place that does.
-func (x *Exchange) judge(f failure) (v verdict) {
+// decide decides what follows a failure of the current attempt. It is the only place that does.
+func (x *Exchange) decide(f failure) (v retryDecision) {
 	r, p := &x.retry, x.rule.Retry
 	r.needsOther = false
 	counted := func() bool { return int(x.rec.Attempts)-r.uncounted < maxConnects }
@@ -239,7 +239,7 @@ const leastAttempt = 5 * time.Millisecond
 
 // retryByRule allows another attempt within the limits of the rule's retry. It allows none that could not begin within
 // timeouts.request, none while memory is scarce, and none in place of a response if no endpoint may be asked.
-func (x *Exchange) retryByRule(f failure) (v verdict) {
+func (x *Exchange) retryByRule(f failure) (v retryDecision) {
 	r, p := &x.retry, x.rule.Retry
 	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Refuses() {
 		return v
@@ -317,7 +317,7 @@ func (x *Exchange) pause(d time.Duration) bool {
 	return !x.Client.Watch.end()
 }
 
-// failureOf returns the failure for an error in place of a final response head. lost is the result of Watch.settle.
+// failureOf returns the failure for an error in place of a final response head. lost is the result of Watch.endTry.
 func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 	var toClient errClientWrite
 	switch {

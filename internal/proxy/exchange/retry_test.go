@@ -40,12 +40,12 @@ func failingWith(t *testing.T, endpoints int, policy *snapshot.Retry, health *co
 	return x
 }
 
-// fails lets an attempt after the other fail until nothing follows, and returns how many there were and the last verdict.
-func (x *Exchange) fails(kinds ...failureKind) (attempts int, last verdict) {
+// fails lets an attempt after the other fail until nothing follows, and returns how many there were and the last retryDecision.
+func (x *Exchange) fails(kinds ...failureKind) (attempts int, last retryDecision) {
 	for {
 		x.rec.Attempts++
 		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
-		last = x.judge(failure{kind: kinds[min(int(x.rec.Attempts), len(kinds))-1]})
+		last = x.decide(failure{kind: kinds[min(int(x.rec.Attempts), len(kinds))-1]})
 		if !last.again || x.rec.Attempts == 1000 {
 			return int(x.rec.Attempts), last
 		}
@@ -179,7 +179,7 @@ func TestNoEndpointToRetry(t *testing.T) {
 				t.Fatalf("%+v: no endpoint is left after %d attempts, and the response is gone", c, x.rec.Attempts-1)
 			}
 			x.endpoint.Responded(503)
-			v := x.judge(failure{kind: failedByStatus})
+			v := x.decide(failure{kind: failedByStatus})
 			if !v.again {
 				if v.reason != observe.ReasonRetriesExhausted || int(x.rec.Attempts) != c.want || x.retry.retries != c.want-1 {
 					t.Errorf("%+v: %d attempts, %d retries, %v", c, x.rec.Attempts, x.retry.retries, v.reason)
@@ -246,7 +246,7 @@ func TestTimeoutBeforeSending(t *testing.T) {
 	x := failing(t, 1, &snapshot.Retry{Attempts: 1})
 	x.Method = []byte("POST")
 	x.rec.Attempts, x.endpoint = 1, x.backend.Endpoints()[0]
-	if f := x.timeoutFailure(true); f.kind != failedByTimeout || f.reason != observe.ReasonBackendTimeout || !x.judge(f).again {
+	if f := x.timeoutFailure(true); f.kind != failedByTimeout || f.reason != observe.ReasonBackendTimeout || !x.decide(f).again {
 		t.Errorf("%+v", f)
 	}
 	x.deadline, x.deadlineReason = time.Now().Add(-time.Second), observe.ReasonRequestTimeout
@@ -279,7 +279,7 @@ func TestBackoff(t *testing.T) {
 	for i := 1; i <= 2*maxWithoutPause; i++ {
 		x.rec.Attempts++
 		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
-		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != (i > maxWithoutPause) {
+		if v := x.decide(failure{kind: failedToConnect}); !v.again || v.pause > 0 != (i > maxWithoutPause) {
 			t.Errorf("retry %d of 100 endpoints: %+v", i, v)
 		}
 	}
@@ -288,7 +288,7 @@ func TestBackoff(t *testing.T) {
 	for i, want := range []bool{false, true, true} {
 		x.rec.Attempts++
 		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
-		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != want {
+		if v := x.decide(failure{kind: failedToConnect}); !v.again || v.pause > 0 != want {
 			t.Errorf("retry %d: %+v", i+1, v)
 		}
 	}
