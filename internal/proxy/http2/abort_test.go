@@ -350,7 +350,7 @@ func TestDrainUnderLoad(t *testing.T) {
 		})
 	}
 	for range 20 {
-		c := s.waitFor(t, "a connection", func(c *Conn) bool { return c.lastID > 20 && c.draining == drainNot && !c.over })
+		c := s.waitFor(t, "a connection", func(c *Conn) bool { return c.lastID > 20 && c.draining == drainNot && !c.ended })
 		c.Drain()
 		if err := s.ended(t); err != nil {
 			t.Errorf("Serve returned %v", err)

@@ -199,7 +199,7 @@ func (c *Conn) endHeader() error {
 	b := &c.block
 	s := b.s
 	b.s = nil
-	if c.over { // a write has failed meanwhile, and nothing would end the stream
+	if c.ended { // a write has failed meanwhile, and nothing would end the stream
 		s.recycle()
 		return nil
 	}

@@ -16,11 +16,11 @@ type Client struct {
 
 	// The fields below are guarded by c.mu.
 
-	allowed  uint32 // concurrent streams that the backend allows
-	headers  uint32 // largest header section of a request that the backend accepts, in bytes
-	gone     bool   // no more streams can be opened
-	goneTold bool
-	rose     bool // allowed has risen, and Freed was not called yet
+	allowed      uint32 // concurrent streams that the backend allows
+	headers      uint32 // largest header section of a request that the backend accepts, in bytes
+	gone         bool   // no more streams can be opened
+	goneNotified bool
+	rose         bool // allowed has risen, and Freed was not called yet
 
 	pingDue int64 // when the next PING of Keepalive is due; 0 before the first check
 	idleAt  int64 // since when there is no stream; 0 before the first one
@@ -61,7 +61,7 @@ func (cl *Client) Drain() {
 	c := cl.c
 	c.mu.Lock()
 	defer c.unlock()
-	if c.over || c.draining == drainRefuse {
+	if c.ended || c.draining == drainRefuse {
 		return
 	}
 	cl.gone, c.draining = true, drainRefuse
@@ -90,7 +90,7 @@ func (cl *Client) MaxStreams() (n int, known bool) {
 // room implements Available. mu must be held.
 func (cl *Client) room() int {
 	c := cl.c
-	if c.over || cl.gone {
+	if c.ended || cl.gone {
 		return 0
 	}
 	return max(0, min(c.o.MaxStreams, int(cl.allowed))-len(c.streams))
@@ -120,11 +120,11 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	cs := takeStream(cl)
 	s := &cs.s
 	s.headEnds = r.Last && len(r.Body) == 0
-	s.head = encode.AppendRequest(s.head, 0, &r.RequestHead, s.headEnds, !c.sizeSaid.Load())
+	s.head = encode.AppendRequest(s.head, 0, &r.RequestHead, s.headEnds, !c.tableSizeSent.Load())
 	cs.toHead, cs.toConnect, cs.suspends = string(r.Method) == "HEAD", len(r.Path) == 0, r.Suspends
 	s.data, s.end, s.readDeadline = r.Body, r.Last, r.Deadline
 	s.length = -1
-	s.pending, s.unsent, s.headSaid = true, true, true
+	s.pending, s.unsent, s.headSet = true, true, true
 
 	c.mu.Lock()
 	defer c.unlock()
@@ -167,7 +167,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 // must be held.
 func (cl *Client) refuses(r *RequestHead, encoded int) error {
 	switch {
-	case cl.c.over || cl.gone:
+	case cl.c.ended || cl.gone:
 		return ErrEnds
 	case cl.room() == 0:
 		return ErrUnavailable
@@ -212,11 +212,11 @@ func (cl *Client) giveUp(which func(*Stream) bool) {
 
 // notifyFreed makes the pending calls of Freed and Gone. mu must be held; it is released during the calls.
 func (cl *Client) notifyFreed() {
-	gone, rose := cl.gone && !cl.goneTold, cl.rose
+	gone, rose := cl.gone && !cl.goneNotified, cl.rose
 	if !gone && !rose {
 		return
 	}
-	cl.goneTold, cl.rose = cl.gone, false
+	cl.goneNotified, cl.rose = cl.gone, false
 	cl.c.mu.Unlock()
 	defer cl.c.mu.Lock()
 	if gone && cl.o.Gone != nil {

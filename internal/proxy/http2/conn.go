@@ -23,11 +23,11 @@ type Conn struct {
 	handle func(*Stream) // only in the server role
 	client *Client       // nil in the server role
 	start  time.Time
-	// sizeSaid means that the peer was told by a table size update that header blocks use no dynamic table.
-	sizeSaid atomic.Bool
-	handlers sync.WaitGroup
-	asides   sync.WaitGroup // goroutines of writeAside
-	aside    func()
+	// tableSizeSent means that the peer was informed by a table size update that header blocks use no dynamic table.
+	tableSizeSent atomic.Bool
+	handlers      sync.WaitGroup
+	asides        sync.WaitGroup // goroutines of writeAside
+	aside         func()
 
 	in readBuffer // belongs to the reader; without memory before Serve and while the connection rests
 
@@ -69,8 +69,8 @@ type Conn struct {
 	rest      rest
 	broken    bool                // a write has failed
 	starving  map[uint32]starving // state of EndStarved
-	over      bool                // all streams have ended
-	hasty     bool                // ended by EndIfIdle
+	ended     bool                // all streams have ended
+	endedIdle bool                // ended by EndIfIdle
 	cause     error               // why over is set, if a write has failed
 }
 
@@ -112,13 +112,13 @@ func (c *Conn) serve(prior []byte) error {
 	if err == ErrRests {
 		return err
 	}
-	var told *ConnError
-	sayGoAway := err == nil || errors.As(err, &told)
+	var connErr *ConnError
+	sayGoAway := err == nil || errors.As(err, &connErr)
 	if err == errEnd {
 		err = nil
 	}
-	polite := c.tearDown(told, sayGoAway)
-	if polite && c.client == nil {
+	graceful := c.tearDown(connErr, sayGoAway)
+	if graceful && c.client == nil {
 		c.linger()
 	}
 	c.nc.Close()
@@ -128,18 +128,18 @@ func (c *Conn) serve(prior []byte) error {
 
 // tearDown ends all streams and, if sayGoAway is set, sends GOAWAY. It reports whether the peer should be given time to
 // close.
-func (c *Conn) tearDown(told *ConnError, sayGoAway bool) (polite bool) {
+func (c *Conn) tearDown(connErr *ConnError, sayGoAway bool) (graceful bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.in.shrink()
 	cause := ErrClosed
-	if told != nil {
-		cause = told
-		c.out = frame.AppendGoAway(c.out, c.lastPeer(), told.Code, told.Why)
+	if connErr != nil {
+		cause = connErr
+		c.out = frame.AppendGoAway(c.out, c.lastPeer(), connErr.Code, connErr.Why)
 	} else if sayGoAway && (c.draining != drainRefuse || c.client != nil) {
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
-	c.die(cause)
+	c.endAllStreams(cause)
 	c.workers.stop(c.workers.n)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	if sayGoAway {
@@ -148,7 +148,7 @@ func (c *Conn) tearDown(told *ConnError, sayGoAway bool) (polite bool) {
 	for c.writing {
 		c.idle.Wait()
 	}
-	return sayGoAway && !c.broken && !c.hasty
+	return sayGoAway && !c.broken && !c.endedIdle
 }
 
 // lastPeer returns the last stream for GOAWAY: the last one of the peer that was or might be processed. It never rises
@@ -198,7 +198,7 @@ func (c *Conn) linger() {
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining != drainNot || c.over {
+	if c.draining != drainNot || c.ended {
 		return
 	}
 	c.draining, c.drainAt = drainAnnounced, c.clock()
@@ -218,7 +218,7 @@ func (c *Conn) Idle(least time.Duration) (idle, used bool) {
 
 // idles reports whether the connection is not ending and has had no stream for at least that long. mu must be held.
 func (c *Conn) idles(least time.Duration) bool {
-	return !c.over && !c.hasty && len(c.streams) == 0 && !(c.block.open && c.block.kind == blockHeader) && c.clock()-c.idleAt >= least.Milliseconds()
+	return !c.ended && !c.endedIdle && len(c.streams) == 0 && !(c.block.open && c.block.kind == blockHeader) && c.clock()-c.idleAt >= least.Milliseconds()
 }
 
 // EndIfIdle ends the connection, without waiting for the client, if it has had no stream for at least that long, and
@@ -229,7 +229,7 @@ func (c *Conn) EndIfIdle(least time.Duration) bool {
 	if !c.idles(least) {
 		return false
 	}
-	c.hasty = true
+	c.endedIdle = true
 	if c.draining != drainRefuse {
 		c.refuseMore()
 	}
@@ -288,12 +288,12 @@ func (c *Conn) Close() { c.nc.Close() }
 // clock returns the milliseconds since the connection was created.
 func (c *Conn) clock() int64 { return time.Since(c.start).Milliseconds() }
 
-// die ends all streams.
-func (c *Conn) die(cause error) {
-	if c.over {
+// endAllStreams ends all streams.
+func (c *Conn) endAllStreams(cause error) {
+	if c.ended {
 		return
 	}
-	c.over, c.cause = true, cause
+	c.ended, c.cause = true, cause
 	for _, s := range c.streams {
 		switch {
 		case s.err != nil:
@@ -393,7 +393,7 @@ func (c *Conn) endStream(s *Stream, w *worker) (stays bool) {
 		}
 	}
 	c.push()
-	if stays = !c.over; stays {
+	if stays = !c.ended; stays {
 		c.workers.put(w)
 	}
 	return stays
@@ -452,7 +452,7 @@ func (c *Conn) find(id uint32) (*Stream, closeReason) {
 // credit returns bytes of bodies to the connection's window as soon as they arrive. Otherwise streams that are not read
 // would use it up and stall all others.
 func (c *Conn) credit(n int) {
-	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
+	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.ended {
 		c.out = frame.AppendWindowUpdate(c.out, 0, c.consumed)
 		c.recvWindow += c.consumed
 		c.consumed = 0

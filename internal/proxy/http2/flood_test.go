@@ -158,7 +158,7 @@ func flood(t *testing.T, begin func(*raw), frame func(*raw, uint32) error, sent 
 	over := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.over
+		return c.ended
 	}
 	for ; n < sent && !over(); n++ {
 		if n%2000 == 1000 {

@@ -76,7 +76,7 @@ func (c *Conn) read(prior []byte) error {
 	c.in.held(copy(c.in.space(), prior[n:]))
 	for {
 		c.woken = false
-		if c.over {
+		if c.ended {
 			return c.cause
 		}
 		if c.draining == drainRefuse && len(c.streams) == 0 && !(c.client == nil && c.block.open && c.block.kind == blockHeader) { // GOAWAY promises that the request which has begun is processed
@@ -124,7 +124,7 @@ func (c *Conn) fetch(due int64) error {
 	switch {
 	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
 		return nil
-	case c.over:
+	case c.ended:
 		return c.cause
 	case c.open == 0: // also for a reset: clients close with unread bytes
 		return errEnd
@@ -185,7 +185,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := c.restDue(); at != 0 && at < due {
 		due, expire = at, (*Conn).expireRest
 	}
-	if !c.writing && !c.over && !c.writeLimit.IsZero() {
+	if !c.writing && !c.ended && !c.writeLimit.IsZero() {
 		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // before the write deadline passes
 			due, expire = at, (*Conn).expireWriteLimit
 		}

@@ -80,8 +80,8 @@ func (s *ClientStream) keepInterim(x *head.Section, most int) bool {
 // fail ends a stream to a backend because the connection has ended. A complete response remains readable.
 func (c *Conn) fail(s *Stream, cause error) {
 	why := ErrClosed
-	if told, ok := cause.(*ConnError); ok {
-		why = told
+	if connErr, ok := cause.(*ConnError); ok {
+		why = connErr
 	}
 	switch {
 	case s.remoteEnded:

@@ -58,7 +58,7 @@ type Stream struct {
 	data       []byte
 	headEnds   bool  // head has END_STREAM
 	end        bool  // the last frame of data has END_STREAM
-	headSaid   bool  // the final head was passed to WriteHead
+	headSet    bool  // the final head was passed to WriteHead
 	pending    bool  // the above waits for the connection's writer
 	unsent     bool  // opened by this side, and head has not been taken
 	headEnd    int64 // where head ends in the bytes that the connection has put into batches

@@ -201,7 +201,7 @@ func TestSuspendedHandlerOfDeadConnection(t *testing.T) {
 	srv.mu.Unlock()
 	for over := false; !over; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
-		over = c.over
+		over = c.ended
 		c.mu.Unlock()
 	}
 	select {

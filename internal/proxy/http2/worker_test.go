@@ -86,7 +86,7 @@ func TestWorkersEndWithTheConnection(t *testing.T) {
 	w.streams[s.id] = s
 	w.handlers.Add(1)
 	w.workers.start(s)
-	w.die(ErrClosed)
+	w.endAllStreams(ErrClosed)
 	w.workers.stop(w.workers.n)
 	w.mu.Unlock()
 	w.end <- struct{}{}

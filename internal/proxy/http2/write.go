@@ -26,10 +26,10 @@ var errOrder = errors.New("http2: response written out of order")
 
 // WriteInformational sends a 1xx head at once.
 func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
-	if s.headSaid {
+	if s.headSet {
 		return errOrder
 	}
-	s.head = encode.AppendSection(s.head, s.id, status, fields, -1, false, !s.c.sizeSaid.Load())
+	s.head = encode.AppendSection(s.head, s.id, status, fields, -1, false, !s.c.tableSizeSent.Load())
 	return s.Flush()
 }
 
@@ -37,11 +37,11 @@ func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
 // connection-specific fields are left out. With end there is no body, and the head is sent at once; otherwise it waits
 // for Write or Flush, to be sent together with the data. fields may be changed after it returns.
 func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int64, end bool) error {
-	if s.headSaid {
+	if s.headSet {
 		return errOrder
 	}
-	s.headSaid = true
-	s.head = encode.AppendSection(s.head, s.id, status, fields, contentLength, end, !s.c.sizeSaid.Load())
+	s.headSet = true
+	s.head = encode.AppendSection(s.head, s.id, status, fields, contentLength, end, !s.c.tableSizeSent.Load())
 	s.headEnds = end
 	if end {
 		return s.Flush()
@@ -54,7 +54,7 @@ func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int
 // of at most 80 KiB. If part of it was not sent, it returns an error: os.ErrDeadlineExceeded after Timeouts.Write or
 // the timeout of SetWriteTimeout, *ResetError, or ErrClosed.
 func (s *Stream) Write(p []byte, end bool) error {
-	if !s.headSaid || s.headEnds || s.end {
+	if !s.headSet || s.headEnds || s.end {
 		return errOrder
 	}
 	s.end = end
@@ -66,10 +66,10 @@ func (s *Stream) WriteTrailers(fields *message.Fields) error {
 	if fields == nil || fields.Len() == 0 {
 		return s.Write(nil, true)
 	}
-	if !s.headSaid || s.headEnds || s.end {
+	if !s.headSet || s.headEnds || s.end {
 		return errOrder
 	}
-	s.tail = encode.AppendSection(s.tail, s.id, 0, fields, -1, true, !s.c.sizeSaid.Load())
+	s.tail = encode.AppendSection(s.tail, s.id, 0, fields, -1, true, !s.c.tableSizeSent.Load())
 	s.end = true
 	return s.send(nil)
 }
@@ -89,7 +89,7 @@ func (s *Stream) send(p []byte) error {
 	if s.isInterrupted() {
 		return os.ErrDeadlineExceeded
 	}
-	s.data, s.pending, s.answered = p, true, s.headSaid
+	s.data, s.pending, s.answered = p, true, s.headSet
 	c.queue.Add(&s.entry, s.short())
 	if c.writing {
 		c.gather()
@@ -161,7 +161,7 @@ func (c *Conn) push() {
 
 // pushAside is like push, for the reader and other goroutines that must never wait for the client.
 func (c *Conn) pushAside() {
-	if c.writing || c.over || !c.hasOutput() {
+	if c.writing || c.ended || !c.hasOutput() {
 		return
 	}
 	c.writing = true
@@ -327,7 +327,7 @@ func (c *Conn) written(n int, err error) {
 	if c.client != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.client.cannotWrite(err)
 	} else {
-		c.die(err)
+		c.endAllStreams(err)
 	}
 	c.wakeReader()
 }
@@ -336,12 +336,12 @@ func (c *Conn) written(n int, err error) {
 // done when a tenth of it has passed.
 func (c *Conn) armWrite() {
 	limit := c.o.Timeouts.Write
-	if c.over {
+	if c.ended {
 		limit = c.o.Timeouts.Linger
 	}
 	now := time.Now()
 	c.writeBegan = now.UnixMilli()
-	if c.over || c.writeLimit.Sub(now) < limit-limit/10 {
+	if c.ended || c.writeLimit.Sub(now) < limit-limit/10 {
 		c.writeLimit = now.Add(limit)
 		c.nc.SetWriteDeadline(c.writeLimit)
 	}
@@ -350,7 +350,7 @@ func (c *Conn) armWrite() {
 // disarmWrite removes the deadline of the last write, unless something is being written. crypto/tls writes while it
 // reads, to answer a KeyUpdate (RFC 8446 section 4.6.3), and would fail with a deadline that has passed.
 func (c *Conn) disarmWrite() {
-	if !c.writing && !c.over && !c.writeLimit.IsZero() {
+	if !c.writing && !c.ended && !c.writeLimit.IsZero() {
 		c.writeLimit = time.Time{}
 		c.nc.SetWriteDeadline(c.writeLimit)
 	}
@@ -378,7 +378,7 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 	if len(s.head) > 0 {
 		b = append(b, s.head...)
 		s.head, s.unsent, s.headEnd = s.head[:0], false, c.filled+int64(len(b))
-		c.sizeSaid.Store(true)
+		c.tableSizeSent.Store(true)
 		if s.headEnds {
 			c.endLocal(s)
 		}
