@@ -437,10 +437,10 @@ func (c *Conn) http1State() *http1State {
 	return c.h1
 }
 
-// lend returns all pooled memory so that other connections can use it while this one waits: memory that is reused soon
+// releaseMemory returns all pooled memory so that other connections can use it while this one waits: memory that is reused soon
 // is still in the CPU cache, and waiting connections hold nothing. Nothing may be unread, and nothing may point into
 // the memory.
-func (c *Conn) lend() {
+func (c *Conn) releaseMemory() {
 	c.giveInput()
 	if c.h1 != nil {
 		c.h1.ex.Client = nil
@@ -461,9 +461,9 @@ func (c *Conn) giveInput() {
 	c.in, c.r, c.w = nil, 0, 0
 }
 
-// park is like lend, for a connection that waits longer.
+// park is like releaseMemory, for a connection that waits longer.
 func (c *Conn) park() {
-	c.lend()
+	c.releaseMemory()
 	c.eager = false
 	c.holding.Store(false)
 }

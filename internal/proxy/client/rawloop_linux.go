@@ -150,7 +150,7 @@ func (c *Conn) rawStep(fd uintptr) bool {
 			continue
 		}
 		if c.r == c.w {
-			c.lend()
+			c.releaseMemory()
 		} else {
 			c.makeRoom()
 		}
