@@ -166,7 +166,7 @@ func (r *Redis) run(ctx context.Context) {
 		r.availability.set(false, err, time.Now())
 		if err != nil && !said && ctx.Err() == nil {
 			said = true
-			r.logger.Warn("Redis, in which global rate limits count, is away", "failure-mode", r.failureMode(), "err", clean(err.Error()))
+			r.logger.Warn("Redis, in which global rate limits count, is away", "failure-mode", r.failureMode(), "error", clean(err.Error()))
 		}
 		tried()
 		sleep(ctx, pause)
@@ -204,7 +204,7 @@ func (r *Redis) serve(ctx context.Context, client *rueidis.Client, tried func())
 			// has become a replica.
 			if now := time.Now(); r.logged.IsZero() || now.Sub(r.logged) > answerPause {
 				r.logged = now
-				r.logger.Warn("Redis has answered a global rate limit with an error", "failure-mode", r.failureMode(), "err", clean(answer.Error()))
+				r.logger.Warn("Redis has answered a global rate limit with an error", "failure-mode", r.failureMode(), "error", clean(answer.Error()))
 			}
 			if err := r.probe(ctx, client); err != nil {
 				return err
@@ -406,10 +406,7 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	select {
 	case r.asked <- struct{}{}:
 	case <-timer.C:
-		if late == errLate { // otherwise Redis may have had too little time
-			r.failed(late)
-		}
-		return late
+		return r.timedOut(late)
 	case <-w.done:
 		return errGone
 	}
@@ -422,10 +419,7 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 	select {
 	case result = <-answer:
 	case <-timer.C:
-		if late == errLate { // otherwise Redis may have had too little time
-			r.failed(late)
-		}
-		return late
+		return r.timedOut(late)
 	case <-w.done:
 		return errGone
 	}
@@ -451,6 +445,15 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 		out[i] = verdict{n[0] == 1, uint32(min(max(n[1], 0), math.MaxUint32)), uint32(min(max(n[2], 0), math.MaxUint32))}
 	}
 	return nil
+}
+
+// timedOut returns late, the error for a request whose wait has ended. It counts against Redis only if Redis had its
+// whole timeout.
+func (r *Redis) timedOut(late error) error {
+	if late == errLate {
+		r.failed(late)
+	}
+	return late
 }
 
 // charge takes a response cost from a limit, without waiting.
