@@ -259,7 +259,7 @@ func (e *Endpoint) mayKeep() bool {
 		return true
 	}
 	// Another client may wait for the endpoint's limit, or a request with another client certificate.
-	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0 && e.inner == nil && len(e.backend.root().variantList()) == 0
+	return k.starved.Load() == 0 && e.dials.numWaiting.Load() == 0 && e.inner == nil && len(e.backend.root().variantList()) == 0
 }
 
 // blockedQueue is the state of a queue for connections in a Breaker. The queue's lock guards it.

@@ -143,11 +143,11 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	}
 	if len(h.waiting) >= e.backend.set.options.MaxWaiting {
 		h.mu.Unlock()
-		return nil, nil, e.crowded()
+		return nil, nil, e.tooManyWaiting()
 	}
 	w := &waiter{patient: limit.patient, ready: make(chan struct{})}
 	h.waiting = append(h.waiting, w)
-	h.hungry.Store(int64(len(h.waiting)))
+	h.numWaiting.Store(int64(len(h.waiting)))
 	e.dialMore()
 	blocked := h.blocked.by != notLimited
 	h.mu.Unlock()
@@ -189,7 +189,7 @@ func (h *sharing) abandon(w *waiter) bool {
 		return false
 	}
 	h.waiting = slices.Delete(h.waiting, i, i+1)
-	h.hungry.Store(int64(len(h.waiting)))
+	h.numWaiting.Store(int64(len(h.waiting)))
 	if len(h.waiting) == 0 {
 		h.blocked.set(notLimited)
 	}
@@ -205,7 +205,7 @@ func (h *sharing) next() *waiter {
 		h.waiting = nil
 		h.blocked.set(notLimited)
 	}
-	h.hungry.Store(int64(len(h.waiting)))
+	h.numWaiting.Store(int64(len(h.waiting)))
 	return w
 }
 
@@ -271,7 +271,7 @@ func (h *sharing) endImpatient(err *DialError) {
 		close(w.ready)
 		return true
 	})
-	h.hungry.Store(int64(len(h.waiting)))
+	h.numWaiting.Store(int64(len(h.waiting)))
 	if len(h.waiting) == 0 {
 		h.waiting = nil
 		h.blocked.set(notLimited)
@@ -382,7 +382,7 @@ func (e *Endpoint) feedFrom(s *Shared) {
 
 // feed gives free places to the waiting requests.
 func (e *Endpoint) feed() {
-	if e.sharing.hungry.Load() == 0 {
+	if e.sharing.numWaiting.Load() == 0 {
 		return
 	}
 	e.sharing.mu.Lock()

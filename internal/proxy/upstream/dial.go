@@ -100,7 +100,7 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	case ReasonDeadline:
 		return e.dialError(ReasonDeadline, false, os.ErrDeadlineExceeded)
 	case ReasonOverloaded:
-		return e.crowded()
+		return e.tooManyWaiting()
 	}
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }

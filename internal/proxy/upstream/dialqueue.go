@@ -16,8 +16,8 @@ import (
 // Tunnels may have most of the turns and of the waiting places, but not all: each waits until it can dial, up to the
 // connect timeout, even if its client has sent its last byte and left, so they could block all requests.
 type dialQueue struct {
-	// hungry is len(waiting), readable without mu.
-	hungry atomic.Int64
+	// numWaiting is len(waiting), readable without mu.
+	numWaiting atomic.Int64
 
 	mu      sync.Mutex
 	dialing int
@@ -64,7 +64,7 @@ type dialWaiter struct {
 	purpose purpose
 }
 
-var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
+var errTooManyWaiting = errors.New("too many requests wait for a connection to the endpoint")
 
 // dialInTurn makes a connection for an HTTP/1.1 request or for a tunnel, when it is its turn. A request may get a
 // connection that was released meanwhile, and was just found to be alive. connected is as in dialBy.
@@ -89,7 +89,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		}
 		if !again && !q.mayWait(p, o.MaxWaiting) {
 			q.mu.Unlock()
-			return nil, e.crowded()
+			return nil, e.tooManyWaiting()
 		}
 		w := &dialWaiter{ready: make(chan struct{}), purpose: p}
 		at := len(q.waiting)
@@ -153,7 +153,7 @@ func (e *Endpoint) idleFor(p purpose) *Conn {
 // serveWaiting hands idle connections to waiting requests. It must be called after keep: a request that began to wait
 // after hand had seen no waiters may have looked for idle connections before this one was kept.
 func (e *Endpoint) serveWaiting() {
-	for e.dials.hungry.Load() > 0 {
+	for e.dials.numWaiting.Load() > 0 {
 		c := e.idleFor(e.dials.leastDemanding())
 		if c == nil || e.dials.hand(c) {
 			return
@@ -164,10 +164,10 @@ func (e *Endpoint) serveWaiting() {
 	}
 }
 
-// crowded counts a refused request and returns its error.
-func (e *Endpoint) crowded() *DialError {
+// tooManyWaiting counts a refused request and returns its error.
+func (e *Endpoint) tooManyWaiting() *DialError {
 	e.backend.totals().refused.Add(1)
-	return e.dialError(ReasonOverloaded, true, errCrowded)
+	return e.dialError(ReasonOverloaded, true, errTooManyWaiting)
 }
 
 // awaitTurn waits until w is served, or returns the error with which it has given up.
@@ -197,7 +197,7 @@ func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter
 // insert adds w to the queue at a position. mu must be held.
 func (q *dialQueue) insert(at int, w *dialWaiter) {
 	q.waiting = slices.Insert(q.waiting, at, w)
-	q.hungry.Store(int64(len(q.waiting)))
+	q.numWaiting.Store(int64(len(q.waiting)))
 	if w.purpose == forTunnel {
 		q.tunnelsWaiting++
 	}
@@ -269,7 +269,7 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 		q.waiting = nil
 		q.blocked.set(notLimited)
 	}
-	q.hungry.Store(int64(len(q.waiting)))
+	q.numWaiting.Store(int64(len(q.waiting)))
 	if w.purpose == forTunnel {
 		q.tunnelsWaiting--
 	}
@@ -289,7 +289,7 @@ func (q *dialQueue) leastDemanding() (p purpose) {
 // hand hands a released connection to the first waiting request, or to the first repeatable one if IdleRecent would not
 // return the connection. It returns false if there is none.
 func (q *dialQueue) hand(c *Conn) bool {
-	if q.hungry.Load() == 0 {
+	if q.numWaiting.Load() == 0 {
 		return false
 	}
 	q.mu.Lock()

@@ -34,13 +34,13 @@ func connect(t *testing.T, e *Endpoint) <-chan connected { t.Helper(); return co
 
 func connectAs(t *testing.T, e *Endpoint, repeatable bool) <-chan connected {
 	t.Helper()
-	waiting := e.dials.hungry.Load()
+	waiting := e.dials.numWaiting.Load()
 	got := make(chan connected, 1)
 	go func() {
 		c, s, err := e.Connect(context.Background(), time.Time{}, repeatable)
 		got <- connected{c, s, err}
 	}()
-	testkit.Eventually(t, "the request waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
+	testkit.Eventually(t, "the request waits", func() bool { return e.dials.numWaiting.Load() == waiting+1 })
 	return got
 }
 
@@ -116,7 +116,7 @@ func TestDeadIsNotHandedOver(t *testing.T) {
 	got := connect(t, e)
 	dead.Release()
 	testkit.Eventually(t, "the dead connection is closed, and the request waits", func() bool {
-		return e.Stats().Open == 1 && e.dials.hungry.Load() == 1
+		return e.Stats().Open == 1 && e.dials.numWaiting.Load() == 1
 	})
 	alive.Release()
 	if g := wait(t, got); g.conn != alive || !alive.Reused {
@@ -174,7 +174,7 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 	repeatable := &dialWaiter{ready: make(chan struct{}), purpose: forRepeatable}
 	e.dials.mu.Lock()
 	e.dials.waiting = append(e.dials.waiting, repeatable)
-	e.dials.hungry.Store(2)
+	e.dials.numWaiting.Store(2)
 	e.dials.mu.Unlock()
 	e.serveWaiting()
 	if repeatable.conn != old {
@@ -193,13 +193,13 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 // connectTunnel calls ConnectTunnel, and returns when it waits.
 func connectTunnel(t *testing.T, e *Endpoint) <-chan connected {
 	t.Helper()
-	waiting := e.dials.hungry.Load()
+	waiting := e.dials.numWaiting.Load()
 	got := make(chan connected, 1)
 	go func() {
 		c, err := e.ConnectTunnel(context.Background(), nil)
 		got <- connected{conn: c, err: err}
 	}()
-	testkit.Eventually(t, "the tunnel waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
+	testkit.Eventually(t, "the tunnel waits", func() bool { return e.dials.numWaiting.Load() == waiting+1 })
 	return got
 }
 

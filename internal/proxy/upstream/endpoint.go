@@ -109,7 +109,7 @@ func (e *Endpoint) Stats() Stats {
 
 // waiting returns how many requests wait for a connection.
 func (e *Endpoint) waiting() int64 {
-	return e.dials.hungry.Load() + e.sharing.hungry.Load() + e.innerCount((*Endpoint).waiting)
+	return e.dials.numWaiting.Load() + e.sharing.numWaiting.Load() + e.innerCount((*Endpoint).waiting)
 }
 
 // idleNow returns how many connections are idle.

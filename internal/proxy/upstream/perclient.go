@@ -138,7 +138,7 @@ func (w *within) dropUnused(since int64) {
 
 // unused reports whether there are neither connections nor requests that wait for one.
 func (e *Endpoint) unused() bool {
-	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && e.dials.hungry.Load() == 0 && e.sharing.hungry.Load() == 0
+	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && e.dials.numWaiting.Load() == 0 && e.sharing.numWaiting.Load() == 0
 }
 
 // drop makes connections be closed when they are released.

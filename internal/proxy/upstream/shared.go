@@ -165,8 +165,8 @@ type sharing struct {
 	limit atomic.Int64
 	// exclusive means that the backend chose HTTP/1.1 when it last had the choice.
 	exclusive atomic.Bool
-	// hungry is len(waiting), readable without mu.
-	hungry atomic.Int64
+	// numWaiting is len(waiting), readable without mu.
+	numWaiting atomic.Int64
 	// failure is the error of the last dial; nil if it succeeded, or if none has failed since no dials were in
 	// progress.
 	failure atomic.Pointer[DialError]

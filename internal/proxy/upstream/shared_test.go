@@ -167,11 +167,11 @@ func TestWaitersGetWhatIsLeft(t *testing.T) {
 	e.sharing.mu.Lock()
 	w := &waiter{ready: make(chan struct{})}
 	e.sharing.waiting = append(e.sharing.waiting, w)
-	e.sharing.hungry.Store(1)
+	e.sharing.numWaiting.Store(1)
 	e.sharing.mu.Unlock()
 	p.Leave(false)
 	<-w.ready
-	if w.place != p || e.sharing.hungry.Load() != 0 {
+	if w.place != p || e.sharing.numWaiting.Load() != 0 {
 		t.Errorf("%+v", w)
 	}
 	p.Leave(false)

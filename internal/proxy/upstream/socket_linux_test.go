@@ -103,7 +103,7 @@ func TestWaitingIsGivenUp(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	_, _, err = e.Connect(ctx, time.Time{}, true)
 	wantDialError(t, err, ReasonCanceled, false)
-	if n := e.sharing.hungry.Load(); n != 0 || len(e.sharing.waiting) != 0 {
+	if n := e.sharing.numWaiting.Load(); n != 0 || len(e.sharing.waiting) != 0 {
 		t.Errorf("%d wait", n)
 	}
 	time.AfterFunc(20*time.Millisecond, func() { apply(t, s, endpointsResource(key)) })
