@@ -111,12 +111,12 @@ func (a *active) dial(ctx context.Context, e *Endpoint) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn, e.introduce(ctx, conn)
+	return conn, e.sendProxyHeader(ctx, conn)
 }
 
-// introduce sends the PROXY header, if any, on a connection that serves no client. If it returns an error, the
+// sendProxyHeader sends the PROXY header, if any, on a connection that serves no client. If it returns an error, the
 // connection must be closed.
-func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
+func (e *Endpoint) sendProxyHeader(ctx context.Context, conn net.Conn) error {
 	header := e.header()
 	if header == nil {
 		return nil
@@ -129,19 +129,19 @@ func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// maxWays is the largest number of Gateway certificates that one check tries.
-const maxWays = 4
+// maxGatewayTransports is the largest number of Gateway certificates that one check tries.
+const maxGatewayTransports = 4
 
-// ways returns the transports for connections that serve no request: those of the Gateways whose requests have used the
+// gatewayTransports returns the transports for connections that serve no request: those of the Gateways whose requests have used the
 // backend. The certificate of any other Gateway must not be used, because the backend may belong to another tenant.
-func (e *Endpoint) ways() []*transport {
+func (e *Endpoint) gatewayTransports() []*transport {
 	variants := e.backend.variantList()
 	if t := e.transport; t.tls == nil || t.own || len(variants) == 0 {
 		return []*transport{t}
 	}
 	variants = slices.SortedFunc(slices.Values(variants), func(a, b *Backend) int { return a.identity.key.compare(b.identity.key) })
 	var all []*transport
-	for _, v := range variants[:min(len(variants), maxWays)] {
+	for _, v := range variants[:min(len(variants), maxGatewayTransports)] {
 		if t := v.transport.Load(); t.tls != nil {
 			all = append(all, t)
 		}
@@ -285,7 +285,7 @@ func (c *checker) run() {
 	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
 	defer cancel()
 	var r checkResult
-	for _, t := range c.endpoint.ways() { // an endpoint may refuse the certificate of one Gateway and accept that of another
+	for _, t := range c.endpoint.gatewayTransports() { // an endpoint may refuse the certificate of one Gateway and accept that of another
 		if r = c.active.check(ctx, c.endpoint, t); !r.unanswered || ctx.Err() != nil {
 			break
 		}

@@ -304,17 +304,17 @@ func TestChecksShowCertificates(t *testing.T) {
 	testkit.Eventually(t, "without a certificate it is not healthy", func() bool { failing, known := checked(); return failing && known })
 	other, own := testkit.Certificate{Name: "other"}.TLS(t), testkit.Certificate{Name: "own", Issuer: taken}.TLS(t)
 	first, second := s.Identity("default/a", "Secret/default/other", &other), s.Identity("default/b", "Secret/default/own", &own)
-	if ways := e.ways(); len(ways) != 1 || ways[0] != e.transport {
-		t.Errorf("%d ways, or another one than without a certificate, to an endpoint that no request has used", len(ways))
+	if transports := e.gatewayTransports(); len(transports) != 1 || transports[0] != e.transport {
+		t.Errorf("%d transports, or another one than without a certificate, to an endpoint that no request has used", len(transports))
 	}
 	s.Get(key).As(first)
-	if ways := e.ways(); len(ways) != 1 || ways[0] == e.transport {
-		t.Errorf("%d ways to an endpoint that requests of one Gateway have used", len(ways))
+	if transports := e.gatewayTransports(); len(transports) != 1 || transports[0] == e.transport {
+		t.Errorf("%d transports to an endpoint that requests of one Gateway have used", len(transports))
 	}
 	s.Get(key).As(second)
 	testkit.Eventually(t, "one of the certificates is taken", func() bool { failing, known := checked(); return !failing && known })
-	if ways := e.ways(); len(ways) != 2 {
-		t.Errorf("%d ways to an endpoint that requests of two Gateways have used", len(ways))
+	if transports := e.gatewayTransports(); len(transports) != 2 {
+		t.Errorf("%d transports to an endpoint that requests of two Gateways have used", len(transports))
 	}
 	third := s.Identity("default/c", "Secret/default/other", &other)
 	s.Get(key).As(third)

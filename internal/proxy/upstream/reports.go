@@ -180,10 +180,10 @@ func (e *Endpoint) dialReports(ctx context.Context, at netip.AddrPort) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	if err := e.introduce(ctx, nc); err != nil || e.transport.tls == nil {
+	if err := e.sendProxyHeader(ctx, nc); err != nil || e.transport.tls == nil {
 		return nc, err
 	}
-	settings := e.ways()[0].tls.Clone()
+	settings := e.gatewayTransports()[0].tls.Clone()
 	settings.NextProtos = []string{protocolHTTP2}
 	secured := tls.Client(nc, settings)
 	if err := secured.HandshakeContext(ctx); err != nil {
