@@ -245,13 +245,13 @@ func (h *health) replaceChecker(e *Endpoint, a *active, c *checker) {
 	c.task.run = func(time.Time) { e.backend.set.checks.begin(c) }
 	h.checker = c
 	s := e.backend.set
-	s.timetable.add(&c.task, s.checks.first(time.Now(), a.jitter))
+	s.taskQueue.add(&c.task, s.checks.first(time.Now(), a.jitter))
 }
 
 // stop ends the checks. The result of a check in progress is ignored.
 func (c *checker) stop() {
 	s := c.endpoint.backend.set
-	s.timetable.stop(&c.task)
+	s.taskQueue.stop(&c.task)
 	s.checks.abandon(c)
 }
 
@@ -279,7 +279,7 @@ func (c *checker) run() {
 		return
 	}
 	if c.endpoint.transport.unknown { // nothing may be sent
-		s.timetable.add(&c.task, c.next())
+		s.taskQueue.add(&c.task, c.next())
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
@@ -328,7 +328,7 @@ func (c *checker) done(r checkResult) {
 	if a.log != nil && !a.log.report(a, e, event, r.failure) {
 		t.eventsDropped.Add(1)
 	}
-	e.backend.set.timetable.add(&c.task, c.next())
+	e.backend.set.taskQueue.add(&c.task, c.next())
 }
 
 // succeeded handles a success. health.mu must be held.

@@ -470,15 +470,15 @@ func TestChecksAreEdited(t *testing.T) {
 	if e.Health() != Unhealthy {
 		t.Error("a result of the old policy counts")
 	}
-	if n := len(s.timetable.tasks); n != 3 {
+	if n := len(s.taskQueue.tasks); n != 3 {
 		t.Errorf("%d tasks for 3 endpoints", n)
 	}
 	apply(t, s, endpointsResource(key, endpoint(address(0)), endpoint(address(7))))
-	if n := len(s.timetable.tasks); n != 2 || b.Endpoints()[1].Health() != Unknown {
+	if n := len(s.taskQueue.tasks); n != 2 || b.Endpoints()[1].Health() != Unknown {
 		t.Errorf("%d tasks for 2 endpoints", n)
 	}
 	apply(t, s, withHealth(nil))
-	if n := len(s.timetable.tasks); n != 0 || e.Health() != Healthy || b.health.unfit.Load() != 0 {
+	if n := len(s.taskQueue.tasks); n != 0 || e.Health() != Healthy || b.health.unfit.Load() != 0 {
 		t.Errorf("without a policy: %d tasks, %v", n, e.Health())
 	}
 }
@@ -512,9 +512,9 @@ func TestCheckIsStopped(t *testing.T) {
 			testkit.Eventually(t, "no check is left", func() bool {
 				s.checks.mu.Lock()
 				defer s.checks.mu.Unlock()
-				s.timetable.mu.Lock()
-				defer s.timetable.mu.Unlock()
-				return s.checks.running == 0 && len(s.timetable.tasks) == 0 && !s.timetable.running
+				s.taskQueue.mu.Lock()
+				defer s.taskQueue.mu.Unlock()
+				return s.checks.running == 0 && len(s.taskQueue.tasks) == 0 && !s.taskQueue.running
 			})
 			if unfit := b.health.unfit.Load(); unfit != 0 {
 				t.Errorf("%d unfit", unfit)
@@ -758,44 +758,44 @@ func TestCheckLogNeverWaits(t *testing.T) {
 	}
 }
 
-func TestTimetable(t *testing.T) {
+func TestTaskQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var table timetable
+		var queue taskQueue
 		var got []string
 		begin := time.Now()
 		named := func(name string) *task {
 			return &task{run: func(now time.Time) { got = append(got, fmt.Sprint(name, now.Sub(begin))) }}
 		}
 		stopped, twice := named("stopped"), named("c")
-		table.add(named("b"), begin.Add(2*time.Second))
-		table.add(stopped, begin.Add(1500*time.Millisecond))
-		table.add(twice, begin.Add(3*time.Second))
-		table.add(twice, begin.Add(time.Second)) // it waits already
+		queue.add(named("b"), begin.Add(2*time.Second))
+		queue.add(stopped, begin.Add(1500*time.Millisecond))
+		queue.add(twice, begin.Add(3*time.Second))
+		queue.add(twice, begin.Add(time.Second)) // it waits already
 		time.Sleep(500 * time.Millisecond)
-		table.add(named("a"), begin.Add(time.Second)) // before all others
-		table.add(named("late"), begin)
-		table.stop(stopped)
-		table.add(stopped, begin.Add(time.Second))
-		table.panicked = func(string, any) { got = append(got, "panic") }
-		table.add(&task{}, begin.Add(2500*time.Millisecond)) // run is nil
+		queue.add(named("a"), begin.Add(time.Second)) // before all others
+		queue.add(named("late"), begin)
+		queue.stop(stopped)
+		queue.add(stopped, begin.Add(time.Second))
+		queue.panicked = func(string, any) { got = append(got, "panic") }
+		queue.add(&task{}, begin.Add(2500*time.Millisecond)) // run is nil
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := "[late500ms a1s b2s panic c3s]"; fmt.Sprint(got) != want {
 			t.Errorf("%v, want %s", got, want)
 		}
-		if table.running {
+		if queue.running {
 			t.Error("it runs though nothing waits")
 		}
 		got = nil
-		table.add(named("again"), time.Now().Add(time.Second))
-		table.add(named("never"), time.Now().Add(time.Hour))
+		queue.add(named("again"), time.Now().Add(time.Second))
+		queue.add(named("never"), time.Now().Add(time.Hour))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		table.close()
-		table.add(named("closed"), time.Now())
+		queue.close()
+		queue.add(named("closed"), time.Now())
 		synctest.Wait()
-		if len(got) != 1 || table.running {
-			t.Errorf("%v, running: %v", got, table.running)
+		if len(got) != 1 || queue.running {
+			t.Errorf("%v, running: %v", got, queue.running)
 		}
 	})
 }

@@ -268,7 +268,7 @@ func (b *Backend) setPassive(next *passive) {
 	}
 	g.passive = next
 	if before != nil {
-		b.set.timetable.stop(before.sweep)
+		b.set.taskQueue.stop(before.sweep)
 	}
 	for _, e := range b.list.Load().all {
 		e.health.setOutlier(next)
@@ -277,10 +277,10 @@ func (b *Backend) setPassive(next *passive) {
 	if next != nil {
 		next.sweep = &task{}
 		next.sweep.run = func(now time.Time) {
-			b.set.timetable.add(next.sweep, now.Add(next.interval))
+			b.set.taskQueue.add(next.sweep, now.Add(next.interval))
 			b.sweepOutliers(next, now)
 		}
-		b.set.timetable.add(next.sweep, time.Now().Add(next.interval))
+		b.set.taskQueue.add(next.sweep, time.Now().Add(next.interval))
 	}
 }
 

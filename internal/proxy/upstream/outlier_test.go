@@ -269,7 +269,7 @@ func TestPassiveIsEdited(t *testing.T) {
 	if first.Health() != Healthy {
 		t.Error("ejected by a policy that is gone")
 	}
-	if n := len(s.timetable.tasks); n != 0 {
+	if n := len(s.taskQueue.tasks); n != 0 {
 		t.Errorf("%d sweeps go on", n)
 	}
 	apply(t, s, withHealth(&config.HealthCheck{Passive: c}))
@@ -284,7 +284,7 @@ func TestPassiveIsEdited(t *testing.T) {
 	if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.timetable.tasks); n != 0 {
+	if n := len(s.taskQueue.tasks); n != 0 {
 		t.Errorf("%d sweeps go on when the Backend is gone", n)
 	}
 }

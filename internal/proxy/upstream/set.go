@@ -153,7 +153,7 @@ type Set struct {
 	makingTables bool
 	tableSlots   int       // of all requested tables; guarded by mu
 	slotsMade    int       // by the current Apply
-	timetable    timetable // for health checks
+	taskQueue    taskQueue // for health checks
 	checks       checkQueue
 	eventLogs    eventLogs
 
@@ -167,7 +167,7 @@ func NewSet(options Options) *Set {
 	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
 	s.tick.Store(s.clock.Load())
-	s.timetable.panicked = s.options.Panicked
+	s.taskQueue.panicked = s.options.Panicked
 	s.widening.Most = maxWidened
 	return s
 }
@@ -497,7 +497,7 @@ func (s *Set) Close() {
 	for _, e := range gone {
 		e.retire()
 	}
-	s.timetable.close()
+	s.taskQueue.close()
 	s.eventLogs.close()
 	s.open.closeAll()
 }

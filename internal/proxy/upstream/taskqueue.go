@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// timetable calls functions at their times, on one goroutine that exists as long as there are any. So ten thousand
+// taskQueue calls functions at their times, on one goroutine that exists as long as there are any. So ten thousand
 // endpoints that are checked every few seconds need no goroutines between their checks. The zero value is ready for
 // use.
-type timetable struct {
+type taskQueue struct {
 	mu      sync.Mutex
 	tasks   taskHeap
 	running bool
@@ -28,99 +28,99 @@ type task struct {
 }
 
 // add schedules a task for a time, unless it was stopped before.
-func (t *timetable) add(k *task, at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed || k.ended || k.index != 0 {
+func (q *taskQueue) add(k *task, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || k.ended || k.index != 0 {
 		return
 	}
 	k.at = at
-	heap.Push(&t.tasks, k)
-	if t.woken == nil {
-		t.woken = make(chan struct{}, 1)
+	heap.Push(&q.tasks, k)
+	if q.woken == nil {
+		q.woken = make(chan struct{}, 1)
 	}
-	if !t.running {
-		t.running = true
-		go t.loop()
+	if !q.running {
+		q.running = true
+		go q.loop()
 		return
 	}
 	if k.index == 1 {
-		t.wake()
+		q.wake()
 	}
 }
 
-func (t *timetable) wake() {
+func (q *taskQueue) wake() {
 	select {
-	case t.woken <- struct{}{}:
+	case q.woken <- struct{}{}:
 	default:
 	}
 }
 
 // stop prevents further runs of a task, which may still be running.
-func (t *timetable) stop(k *task) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (q *taskQueue) stop(k *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	k.ended = true
 	if k.index != 0 {
-		heap.Remove(&t.tasks, k.index-1)
-		if len(t.tasks) == 0 && t.running {
-			t.wake()
+		heap.Remove(&q.tasks, k.index-1)
+		if len(q.tasks) == 0 && q.running {
+			q.wake()
 		}
 	}
 }
 
 // close stops all tasks.
-func (t *timetable) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	for _, k := range t.tasks {
+func (q *taskQueue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for _, k := range q.tasks {
 		k.index = 0
 	}
-	t.tasks = nil
-	if t.running {
-		t.wake()
+	q.tasks = nil
+	if q.running {
+		q.wake()
 	}
 }
 
-func (t *timetable) loop() {
+func (q *taskQueue) loop() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		k, wait, done := t.next()
+		k, wait, done := q.next()
 		switch {
 		case done:
 			return
 		case k != nil:
-			t.carryOut(k)
+			q.carryOut(k)
 			continue
 		}
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
-		case <-t.woken:
+		case <-q.woken:
 		}
 	}
 }
 
 // next returns the next task if it is due, or how long it takes until it is. done means that there is none.
-func (t *timetable) next() (k *task, wait time.Duration, done bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.tasks) == 0 {
-		t.running = false
+func (q *taskQueue) next() (k *task, wait time.Duration, done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.tasks) == 0 {
+		q.running = false
 		return nil, 0, true
 	}
-	if wait = time.Until(t.tasks[0].at); wait > 0 {
+	if wait = time.Until(q.tasks[0].at); wait > 0 {
 		return nil, wait, false
 	}
-	return heap.Pop(&t.tasks).(*task), 0, false
+	return heap.Pop(&q.tasks).(*task), 0, false
 }
 
-func (t *timetable) carryOut(k *task) {
+func (q *taskQueue) carryOut(k *task) {
 	defer func() {
-		if v := recover(); v != nil && t.panicked != nil {
-			t.panicked("health", v)
+		if v := recover(); v != nil && q.panicked != nil {
+			q.panicked("health", v)
 		}
 	}()
 	k.run(time.Now())
