@@ -110,11 +110,11 @@ func (v *eviction) run(take func() []*Conn) bool {
 func (s *Set) EvictIdle() bool {
 	return s.eviction.run(func() []*Conn {
 		s.mu.Lock()
-		all := make([]*Backend, 0, len(s.backends)+len(s.leaving))
+		all := make([]*Backend, 0, len(s.backends)+len(s.removed))
 		for _, b := range s.backends {
 			all = append(all, b)
 		}
-		for _, b := range s.leaving {
+		for _, b := range s.removed {
 			all = append(all, b.Backend)
 		}
 		s.mu.Unlock()

@@ -52,7 +52,7 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 	}
 	i.shown = shown
 	bases := slices.Collect(maps.Values(s.backends))
-	for _, l := range s.leaving { // requests that had found these backends before use the same certificate
+	for _, l := range s.removed { // requests that had found these backends before use the same certificate
 		bases = append(bases, l.Backend)
 	}
 	for _, b := range bases {
@@ -72,9 +72,9 @@ func sameCertificate(a, b *tls.Certificate) bool {
 }
 
 // KeepIdentities removes all Identities that are not used. Requests that have found one before can still use it for
-// leaveFor.
+// removedLifetime.
 func (s *Set) KeepIdentities(used map[*Identity]bool) {
-	var leaving []*Endpoint
+	var removed []*Endpoint
 	s.mu.Lock()
 	for key, i := range s.identities {
 		if used[i] {
@@ -84,13 +84,13 @@ func (s *Set) KeepIdentities(used map[*Identity]bool) {
 		i.gone = true
 		for _, b := range s.backends {
 			if v := b.variant(i); v != nil {
-				s.leaving = append(s.leaving, leavingBackend{v, s.clock.Load()})
-				leaving = append(leaving, v.list.Load().all...)
+				s.removed = append(s.removed, removedBackend{v, s.clock.Load()})
+				removed = append(removed, v.list.Load().all...)
 			}
 		}
 	}
 	s.mu.Unlock()
-	for _, e := range leaving {
+	for _, e := range removed {
 		e.closeIdle()
 	}
 }
@@ -169,7 +169,7 @@ func (b *Backend) addVariant(i *Identity) *Backend {
 	b.variants.Store(&all)
 	b.checkAnew()
 	if i.gone {
-		s.leaving = append(s.leaving, leavingBackend{v, s.clock.Load()})
+		s.removed = append(s.removed, removedBackend{v, s.clock.Load()})
 	}
 	if i.gone || s.backends[b.key] != b { // only for requests that have found them before
 		for _, e := range v.list.Load().all {

@@ -94,7 +94,7 @@ func TestIdentityEnds(t *testing.T) {
 	if s.Identity("default/gw", "Secret/default/old", &shown) == old {
 		t.Error("an Identity that was forgotten is found")
 	}
-	s.Sweep(begin.Add(leaveFor / 2))
+	s.Sweep(begin.Add(removedLifetime / 2))
 	for _, i := range []*Identity{old, unused} {
 		late := b.As(i).Pick(&seed, new(Tried))
 		if late == nil {
@@ -104,7 +104,7 @@ func TestIdentityEnds(t *testing.T) {
 			t.Error("a connection is kept after its use")
 		}
 	}
-	s.Sweep(begin.Add(3 * leaveFor))
+	s.Sweep(begin.Add(3 * removedLifetime))
 	if n := len(b.variantList()); n != 0 {
 		t.Errorf("%d variants are left", n)
 	}
@@ -171,7 +171,7 @@ func TestIdentityFollowsEndpoints(t *testing.T) {
 	if b.Stats().Open != 0 {
 		t.Error("a connection of a backend that was removed idles")
 	}
-	s.Sweep(begin.Add(2 * leaveFor))
+	s.Sweep(begin.Add(2 * removedLifetime))
 	if as.Pick(&seed, new(Tried)) != nil {
 		t.Error("a backend that was removed has endpoints for the Identity")
 	}
@@ -197,17 +197,17 @@ func TestIdentityOfRemovedBackend(t *testing.T) {
 	if shown := b.As(identity).transport.Load().client; shown != &now {
 		t.Error("a certificate that was replaced is shown")
 	}
-	for range maxLeaving { // each is kept twice, once for the Identity
+	for range maxRemoved { // each is kept twice, once for the Identity
 		remove()
 	}
 	kept := 0
-	for _, l := range s.leaving {
+	for _, l := range s.removed {
 		for range l.everyEndpoint() {
 			kept++
 		}
 	}
-	if kept > maxLeaving {
-		t.Errorf("%d endpoints of removed Backends are kept, want %d at most", kept, maxLeaving)
+	if kept > maxRemoved {
+		t.Errorf("%d endpoints of removed Backends are kept, want %d at most", kept, maxRemoved)
 	}
 }
 

@@ -139,7 +139,7 @@ type Set struct {
 
 	mu         sync.Mutex // guards backends, closed, and every Backend's changes of known and list
 	backends   map[string]*Backend
-	leaving    []leavingBackend
+	removed    []removedBackend
 	identities map[identityKey]*Identity
 	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
@@ -228,7 +228,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			return err
 		}
 	}
-	var gone, leaving []*Endpoint
+	var gone, removed []*Endpoint
 	var watches watchChanges
 	s.mu.Lock()
 	s.slotsMade = 0
@@ -255,27 +255,27 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			gone = append(gone, b.replace(parsed[i])...)
 		}
 	}
-	gone = append(gone, s.showAnew(upserts)...)
+	gone = append(gone, s.replaceClientCertificates(upserts)...)
 	for _, id := range removals {
 		if id.Kind == config.KindAuthorities {
 			s.trusted.remove(id.Key)
 			continue
 		}
 		ended, left := s.remove(id, &watches)
-		gone, leaving = append(gone, ended...), append(leaving, left...)
+		gone, removed = append(gone, ended...), append(removed, left...)
 	}
-	gone = append(gone, s.endLeaving(0)...)
+	gone = append(gone, s.endRemoved(0)...)
 	if s.closed { // late configuration must not undo Close
 		for _, b := range s.backends {
 			gone = append(gone, b.replace(nil)...)
 		}
-		gone = append(gone, s.endLeaving(math.MaxInt64)...)
+		gone = append(gone, s.endRemoved(math.MaxInt64)...)
 	}
 	s.mu.Unlock()
 	for _, e := range gone {
 		e.retire()
 	}
-	for _, e := range leaving {
+	for _, e := range removed {
 		e.closeIdle()
 	}
 	s.watch(&watches)
@@ -306,9 +306,9 @@ func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	return t, nil
 }
 
-// showAnew updates Backends whose client certificates an update replaces, and returns the endpoints that are gone. s.mu
+// replaceClientCertificates updates Backends whose client certificates an update replaces, and returns the endpoints that are gone. s.mu
 // must be held.
-func (s *Set) showAnew(upserts []*config.Resource) (gone []*Endpoint) {
+func (s *Set) replaceClientCertificates(upserts []*config.Resource) (gone []*Endpoint) {
 	changed := map[string]bool{}
 	for _, r := range upserts {
 		if c := r.GetCertificate(); c != nil {
@@ -347,40 +347,40 @@ func (s *Set) Refused(c *config.Backend) {
 	}
 }
 
-// leaveFor is how long requests that had found a Backend before it was removed can still use its endpoints. A request
+// removedLifetime is how long requests that had found a Backend before it was removed can still use its endpoints. A request
 // may wait that long for its client to send the beginning of a body.
-const leaveFor = time.Minute
+const removedLifetime = time.Minute
 
-// maxLeaving is the largest number of such endpoints: a user who edits a route may add and remove Backends as often.
+// maxRemoved is the largest number of such endpoints: a user who edits a route may add and remove Backends as often.
 // Beyond it, those that were removed first end early.
-const maxLeaving = 4096
+const maxRemoved = 4096
 
-// leavingBackend is a Backend that was removed.
-type leavingBackend struct {
+// removedBackend is a Backend that was removed.
+type removedBackend struct {
 	*Backend
 	at int64 // the Set's clock when it was removed
 }
 
-// endLeaving removes the leaving Backends that were removed at or before a time, or that are too many, and returns
+// endRemoved removes the removed Backends that were removed at or before a time, or that are too many, and returns
 // their endpoints. s.mu must be held.
-func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
-	n, kept := len(s.leaving), 0
+func (s *Set) endRemoved(until int64) (gone []*Endpoint) {
+	n, kept := len(s.removed), 0
 	for ; n > 0; n-- { // the newest are at the end
-		b := s.leaving[n-1]
+		b := s.removed[n-1]
 		for range b.everyEndpoint() {
 			kept++
 		}
-		if b.at <= removed || kept > maxLeaving {
+		if b.at <= until || kept > maxRemoved {
 			break
 		}
 	}
-	for _, b := range s.leaving[:n] {
+	for _, b := range s.removed[:n] {
 		gone = append(gone, b.replace(nil)...)
 		if b.base != nil {
 			b.base.dropVariant(b.Backend)
 		}
 	}
-	s.leaving = slices.Delete(s.leaving, 0, n)
+	s.removed = slices.Delete(s.removed, 0, n)
 	return gone
 }
 
@@ -397,8 +397,8 @@ func (s *Set) backend(key string) *Backend {
 }
 
 // remove removes one resource. It returns the endpoints that are gone, and those of a Backend of which nothing is left,
-// which can be used for leaveFor. s.mu must be held.
-func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endpoint) {
+// which can be used for removedLifetime. s.mu must be held.
+func (s *Set) remove(id config.ID, watches *watchChanges) (gone, removed []*Endpoint) {
 	b := s.backends[id.Key]
 	if b == nil {
 		return nil, nil
@@ -425,11 +425,11 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 		if b.Balancing() != nil {
 			s.listBalanced()
 		}
-		if leaving = slices.Collect(b.everyEndpoint()); len(leaving) > 0 {
-			s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
+		if removed = slices.Collect(b.everyEndpoint()); len(removed) > 0 {
+			s.removed = append(s.removed, removedBackend{b, s.clock.Load()})
 		}
 	}
-	return gone, leaving
+	return gone, removed
 }
 
 // Get returns the backend of a key, nil if neither its Backend nor its Endpoints exist. The result reflects later
@@ -461,8 +461,8 @@ func (s *Set) Sweep(now time.Time) {
 	for _, b := range s.backends {
 		s.sweep = append(s.sweep, b)
 	}
-	gone := s.endLeaving(now.Add(-leaveFor).UnixNano())
-	for _, b := range s.leaving {
+	gone := s.endRemoved(now.Add(-removedLifetime).UnixNano())
+	for _, b := range s.removed {
 		s.sweep = append(s.sweep, b.Backend)
 	}
 	s.mu.Unlock()
@@ -491,7 +491,7 @@ func (s *Set) Close() {
 		b.endHost(&watches)
 		gone = append(gone, b.replace(nil)...)
 	}
-	gone = append(gone, s.endLeaving(math.MaxInt64)...)
+	gone = append(gone, s.endRemoved(math.MaxInt64)...)
 	s.mu.Unlock()
 	s.watch(&watches)
 	for _, e := range gone {

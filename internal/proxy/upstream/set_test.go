@@ -127,7 +127,7 @@ func TestRemovedBackendServesWhoHasIt(t *testing.T) {
 	if s.Get(key) != nil {
 		t.Error("the backend can be found still")
 	}
-	s.Sweep(begin.Add(leaveFor / 2))
+	s.Sweep(begin.Add(removedLifetime / 2))
 	late := b.Pick(&seed, new(Tried))
 	if late == nil {
 		t.Fatal("a request that had found the backend finds no endpoint")
@@ -140,9 +140,9 @@ func TestRemovedBackendServesWhoHasIt(t *testing.T) {
 	if late.Idle() != nil {
 		t.Error("a connection to it is kept after its use")
 	}
-	s.Sweep(begin.Add(2 * leaveFor))
-	if b.Pick(&seed, new(Tried)) != nil || len(s.leaving) != 0 {
-		t.Errorf("%d backends are kept, with endpoints %v", len(s.leaving), b.Endpoints())
+	s.Sweep(begin.Add(2 * removedLifetime))
+	if b.Pick(&seed, new(Tried)) != nil || len(s.removed) != 0 {
+		t.Errorf("%d backends are kept, with endpoints %v", len(s.removed), b.Endpoints())
 	}
 	if c, err := late.Dial(t.Context(), time.Time{}); err == nil {
 		c.Close()
@@ -198,7 +198,7 @@ func TestCloseEndsEverything(t *testing.T) {
 // TestLeavingIsBounded: however fast Backends come and go, few endpoints of removed ones are kept, and of those the newest.
 func TestLeavingIsBounded(t *testing.T) {
 	var seed uint64
-	const each = maxLeaving/4 - 1
+	const each = maxRemoved/4 - 1
 	var list []*config.Endpoint
 	for i := range each {
 		list = append(list, endpoint(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)))
@@ -220,7 +220,7 @@ func TestLeavingIsBounded(t *testing.T) {
 	}
 }
 
-// TestNothingLeaves: of a removed Backend without endpoints nothing is kept, since maxLeaving bounds only endpoints.
+// TestNothingLeaves: of a removed Backend without endpoints nothing is kept, since maxRemoved bounds only endpoints.
 func TestNothingLeaves(t *testing.T) {
 	s, _ := newSet(t, Options{})
 	for range 3 {
@@ -229,7 +229,7 @@ func TestNothingLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.leaving); n > 0 {
+	if n := len(s.removed); n > 0 {
 		t.Errorf("%d Backends without endpoints are kept", n)
 	}
 }
