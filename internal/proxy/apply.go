@@ -600,7 +600,7 @@ func (a *applying) report(u *config.Update, took time.Duration) {
 	a.result.Listeners = maps.Clone(p.state.failed)
 	var err error
 	for id, e := range a.result.Rejected {
-		p.logger.Error("configuration rejected, the version before stays", "resource", id.String(), "error", e)
+		p.logger.Error("configuration rejected, the previous version stays in force", "resource", id.String(), "error", e)
 		err = e
 	}
 	p.metrics.ConfigApplied(observe.ConfigApply{Generation: u.Generation, Duration: took, At: time.Now(), Err: err})

@@ -77,7 +77,7 @@ func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 	if len(c.ServerCertificates()) == 0 {
 		return nil // this is intended
 	}
-	return fmt.Errorf("none of the certificates %q is there", c.ServerCertificates())
+	return fmt.Errorf("none of the certificates %q exists", c.ServerCertificates())
 }
 
 // warnOfLists logs the stale revocation lists because of which clients are refused.

@@ -199,7 +199,7 @@ func (p *Proxy) endForMemory(now time.Time, used uint64) {
 	if used >= m.limit/100*cutAt && cycle >= m.cutAt {
 		if n := p.clients.CutLargest(used - m.limit/100*refuseAt); n > 0 {
 			m.cutAt = cycle + settleCycles
-			p.logger.Warn("memory is scarce: connections that hold much of request bodies are ended", "reason", observe.ReasonOverloaded.String(),
+			p.logger.Warn("memory is scarce: connections that hold large request bodies are ended", "reason", observe.ReasonOverloaded.String(),
 				"connections", n, "used", used, "limit", m.limit)
 		}
 	}
@@ -217,10 +217,10 @@ type holding struct {
 func (p *Proxy) endHeldUp(used uint64) bool {
 	limit := p.memory.limit
 	return endUntil(used-min(used, limit/100*acceptAt), []holding{
-		{"tunnels that hold what is not taken", p.clients.EndStuckTunnels},
+		{"tunnels with data that one side does not take", p.clients.EndStuckTunnels},
 		{"responses that bandwidth limits hold up", p.engine.EndPaced},
 		{"connections whose clients do not take their responses", p.clients.EndStuckResponses},
-		{"HTTP/2 streams whose clients grant their responses no room", p.clients.EndStarvedStreams},
+		{"HTTP/2 streams whose clients grant their responses no flow-control window", p.clients.EndStarvedStreams},
 	}, func(what string, n int) {
 		p.logger.Warn("memory is scarce: "+what+" are ended", "reason", observe.ReasonOverloaded.String(), "number", n, "used", used, "limit", limit)
 	})

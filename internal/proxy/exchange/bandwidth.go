@@ -47,7 +47,7 @@ type delays struct {
 }
 
 // errScarce ends a response that is held up while memory is scarce.
-var errScarce = errors.New("a response that is held up ends for its memory")
+var errScarce = errors.New("a response held up by a bandwidth limit was ended because memory is scarce")
 
 // pacedResponses are the responses that have been held up and have not ended. Each of them may have a buffer with data
 // that waits.

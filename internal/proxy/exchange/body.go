@@ -337,7 +337,7 @@ func (b *requestBody) failed() error {
 // errPanicked ends an exchange whose body was being sent by a goroutine that panicked.
 var errPanicked = errors.New("a panic ended the upload")
 
-var errForgotten = errors.New("the beginning of the request body is not at hand any more")
+var errForgotten = errors.New("the beginning of the request body is no longer available")
 
 // rewind moves the cursor to the first byte for a new attempt. The previous attempt must have been detached.
 func (b *requestBody) rewind() (number int, err error) {

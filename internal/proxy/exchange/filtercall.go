@@ -28,7 +28,7 @@ const (
 )
 
 var (
-	errCallNoEndpoint = errors.New("the backend has no endpoint that is ready")
+	errCallNoEndpoint = errors.New("the backend has no ready endpoint")
 	errCallOverloaded = errors.New("a limit of the backend's circuit breaker is reached")
 	errCallContent    = errors.New("the response's body is too long")
 )

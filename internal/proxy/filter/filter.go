@@ -80,7 +80,7 @@ var ErrOverloaded = errors.New("filter: memory is too scarce to hold the request
 
 // ErrLoop means that no call is made for a request that has come back several times: its call might come back too, and
 // multiply with each pass.
-var ErrLoop = errors.New("filter: the request has passed too many proxies of Moongate for a call")
+var ErrLoop = errors.New("filter: the request has passed too many Moongate proxies for a call")
 
 // Call is a request of a filter itself to a backend, and the response.
 type Call struct {

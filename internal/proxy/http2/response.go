@@ -8,11 +8,11 @@ import (
 
 // Errors in responses, in addition to those of package head.
 var (
-	errAfterEnd = errors.New("frame behind the end of the stream")
+	errAfterEnd = errors.New("frame after the end of the stream")
 	errTrailer  = errors.New("trailer section that is malformed, does not end the stream, or cuts the body short")
 	errNoHead   = errors.New("DATA before the header section")
 	errLength   = errors.New("content is not as long as it should be")
-	errWindow   = errors.New("windows of flow control not kept")
+	errWindow   = errors.New("flow-control window exceeded")
 	errInterims = errors.New("too many interim responses at once")
 )
 

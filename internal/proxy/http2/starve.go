@@ -7,7 +7,7 @@ import (
 )
 
 // ErrStarved is the error of streams that EndStarved has ended.
-var ErrStarved = errors.New("http2: the client has granted the response no room")
+var ErrStarved = errors.New("http2: the client has granted the response no flow-control window")
 
 // starving is since when a stream's response has waited for flow-control window without getting any, by the
 // connection's clock, and how many bytes were sent by then.

@@ -120,7 +120,7 @@ func TestProbe(t *testing.T) {
 		command(t, server, "CONFIG", "SET", "maxmemory", "0")
 		up(true)
 		said := strings.TrimPrefix(log.String(), before)
-		if strings.Count(said, "is away") != 1 || strings.Count(said, "is back") != 1 || !strings.Contains(said, "OOM") {
+		if strings.Count(said, "rate limits is unreachable") != 1 || strings.Count(said, "rate limits is reachable again") != 1 || !strings.Contains(said, "OOM") {
 			t.Errorf("the log says\n%s", said)
 		}
 		if r.Check(request(t, "GET /", "192.0.2.1", "A: y"), redis, &d); d.Undecided {

@@ -80,9 +80,9 @@ type charge struct {
 }
 
 var (
-	errAway = errors.New("Redis is away")                         // at the time when it would have been asked
+	errAway = errors.New("Redis is unreachable")                         // at the time when it would have been asked
 	errLate = errors.New("Redis has not answered in time")        // --rate-limit-timeout has expired
-	errGone = errors.New("the request has ended before its time") // the request has not waited for the whole timeout
+	errGone = errors.New("the request has ended before Redis has answered") // the request has not waited for the whole timeout
 )
 
 // newRedis begins to connect to a server. close ends it.
@@ -154,7 +154,7 @@ func (r *Redis) run(ctx context.Context) {
 		if err == nil {
 			if said {
 				said = false
-				r.logger.Info("Redis, in which global rate limits count, is back")
+				r.logger.Info("Redis for global rate limits is reachable again")
 			}
 			since := time.Now()
 			err = r.serve(ctx, &client, tried)
@@ -166,7 +166,7 @@ func (r *Redis) run(ctx context.Context) {
 		r.availability.set(false, err, time.Now())
 		if err != nil && !said && ctx.Err() == nil {
 			said = true
-			r.logger.Warn("Redis, in which global rate limits count, is away", "failure-mode", r.failureMode(), "error", clean(err.Error()))
+			r.logger.Warn("Redis for global rate limits is unreachable", "failure-mode", r.failureMode(), "error", clean(err.Error()))
 		}
 		tried()
 		sleep(ctx, pause)
@@ -433,7 +433,7 @@ func (r *Redis) decide(w wait, keys, args []string, out []verdict) error {
 		r.idle.Store(false)
 	}
 	if len(all) != 3*len(keys) {
-		return errors.New("Redis has answered something else than it was asked")
+		return errors.New("Redis has returned an unexpected answer")
 	}
 	for i := range out {
 		var n [3]int64

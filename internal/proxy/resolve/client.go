@@ -82,7 +82,7 @@ func (c *client) list() (servers []string, err error) {
 		servers = append(servers, net.JoinHostPort(s, conf.Port))
 	}
 	if servers == nil {
-		return nil, fmt.Errorf("%s names no server of DNS", file)
+		return nil, fmt.Errorf("%s names no DNS server", file)
 	}
 	return servers, nil
 }
@@ -106,7 +106,7 @@ func (c *client) of(ctx context.Context, servers []string, host string, kind uin
 					return got, err
 				}
 			}
-			last = fmt.Errorf("server %s of DNS: %w", server, err)
+			last = fmt.Errorf("DNS server %s: %w", server, err)
 		}
 	}
 	return found{}, last

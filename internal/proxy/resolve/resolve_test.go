@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 		{"loop.example.com", nil, 0, "DNS has no address of loop.example.com"},
 		{"text.example.com", nil, 0, "DNS has no address of text.example.com"},
 		{"none.example.com", nil, 0, "DNS has no name none.example.com (NXDOMAIN)"},
-		{"broken.example.com", nil, 0, "server " + s.Addr().String() + " of DNS: it answers SERVFAIL"},
+		{"broken.example.com", nil, 0, "DNS server " + s.Addr().String() + ": it answers SERVFAIL"},
 	} {
 		for _, narrow := range []bool{false, true} {
 			s.Narrow(narrow)
@@ -433,7 +433,7 @@ func TestLines(t *testing.T) {
 			if flaps.Load() && n%2 == 0 {
 				return found{addresses: addrs("192.0.2.1"), ttl: 0}, nil
 			}
-			return found{}, fmt.Errorf("server 192.0.2.%d:53 of DNS: %w", n%4, &net.OpError{Op: "read", Net: "udp",
+			return found{}, fmt.Errorf("DNS server 192.0.2.%d:53: %w", n%4, &net.OpError{Op: "read", Net: "udp",
 				Source: &net.UDPAddr{Port: 40000 + n}, Err: os.NewSyscallError("read", syscall.ECONNREFUSED)})
 		}
 		var l told

@@ -39,9 +39,9 @@ func Compile(c *config.SessionPersistence) (*Settings, error) {
 	}
 	switch {
 	case !config.IsToken(c.Name):
-		return nil, fmt.Errorf("session_persistence: %q is no name", c.Name)
+		return nil, fmt.Errorf("session_persistence: %q is not a name", c.Name)
 	case !c.Header && !config.IsCookiePath(c.Path):
-		return nil, fmt.Errorf("session_persistence: %q is no path of a cookie", c.Path)
+		return nil, fmt.Errorf("session_persistence: %q is not a cookie path", c.Path)
 	case s.absolute < 0 || s.idle < 0 || c.Permanent && s.absolute == 0:
 		return nil, fmt.Errorf("session_persistence: its timeouts are out of bounds: %v", c)
 	}

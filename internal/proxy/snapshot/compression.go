@@ -20,10 +20,10 @@ func compileCompression(c *config.Compression) (compression.Policy, error) {
 	for _, o := range c.GetCompressors() {
 		e, ok := encodings[o.Encoding]
 		if !ok {
-			return nil, fmt.Errorf("compression: there is no encoding %s", o.Encoding)
+			return nil, fmt.Errorf("compression: unknown encoding %s", o.Encoding)
 		}
 		if slices.ContainsFunc(p, func(other compression.Offer) bool { return other.Encoding == e }) {
-			return nil, fmt.Errorf("compression: the encoding %s is there twice", e)
+			return nil, fmt.Errorf("compression: encoding %s occurs twice", e)
 		}
 		p = append(p, compression.Offer{Encoding: e, MinLength: max(int64(o.MinContentLength), 1)})
 	}

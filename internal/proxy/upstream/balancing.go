@@ -92,7 +92,7 @@ func newBalancing(b *config.Backend) (*Balancing, error) {
 
 func (l *Balancing) setHash(h *config.ConsistentHash) error {
 	if h == nil || h.TableSize < minTable || h.TableSize > maxTable || !isPrime(h.TableSize) {
-		return fmt.Errorf("consistent_hash.table_size %d is no prime from %d to %d", h.GetTableSize(), minTable, maxTable)
+		return fmt.Errorf("consistent_hash.table_size %d is not a prime from %d to %d", h.GetTableSize(), minTable, maxTable)
 	}
 	l.Hash = h
 	c := h.Cookie
@@ -106,7 +106,7 @@ func (l *Balancing) setHash(h *config.ConsistentHash) error {
 	given := map[string]bool{}
 	for _, a := range c.Attributes {
 		if !config.IsToken(a.Name) || strings.ContainsFunc(a.Value, func(r rune) bool { return r == ';' || config.IsControl(r) }) {
-			return fmt.Errorf("consistent_hash.cookie.attributes has %q=%q, which is no attribute of a cookie", a.Name, a.Value)
+			return fmt.Errorf("consistent_hash.cookie.attributes has %q=%q, which is not a cookie attribute", a.Name, a.Value)
 		}
 		given[strings.ToLower(a.Name)] = true
 		if attributes += "; " + a.Name; a.Value != "" {

@@ -37,7 +37,7 @@ type httpCheck struct {
 func newHTTPCheck(c *config.HTTPHealthCheck) (*httpCheck, error) {
 	path, err := url.ParseRequestURI(c.Path)
 	if err != nil || !strings.HasPrefix(c.Path, "/") {
-		return nil, fmt.Errorf("path %q is none: give one that begins with /", c.Path)
+		return nil, fmt.Errorf("path %q is not absolute: give one that begins with /", c.Path)
 	}
 	if c.Host == "" {
 		return nil, errors.New("host is empty: give the value of the Host field")

@@ -25,7 +25,7 @@ const (
 var evictAges = [...]time.Duration{10 * time.Second, 2 * time.Second, 0}
 
 // errDescriptors means that Options.MaxOpen is reached by connections in use.
-var errDescriptors = errors.New("there are as many connections to backends as the limit on open files leaves room for")
+var errDescriptors = errors.New("the limit on open files allows no more connections to backends")
 
 // IsExhausted reports whether err means that the process or the system has no file descriptors left.
 func IsExhausted(err error) bool {

@@ -49,7 +49,7 @@ func parseHost(b *config.Backend) (*externalHost, error) {
 		for _, text := range list.from {
 			p, err := netip.ParsePrefix(text)
 			if err != nil {
-				return nil, fmt.Errorf("upstream: Backend %s: external_hostname has %q, which is no range of addresses: give one such as 192.0.2.0/24", b.Key, text)
+				return nil, fmt.Errorf("upstream: Backend %s: external_hostname has %q, which is not an address range: give one such as 192.0.2.0/24", b.Key, text)
 			}
 			*list.to = append(*list.to, p.Masked())
 		}

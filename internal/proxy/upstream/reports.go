@@ -43,7 +43,7 @@ var (
 
 var (
 	errNoReportService = errors.New("the endpoint has no OpenRcaService")
-	errReportMessage   = errors.New("the endpoint has sent what is no load report")
+	errReportMessage   = errors.New("the endpoint has sent a malformed load report")
 )
 
 // askForReports requests load reports from the endpoint as a load balancer is configured, which may be nil, and ends

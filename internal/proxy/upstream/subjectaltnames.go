@@ -51,7 +51,7 @@ func newSubjectAltNames(c *config.SubjectAltNames, by *trust) (*subjectAltNames,
 func (s *subjectAltNames) verify(state tls.ConnectionState) error {
 	chain := state.PeerCertificates
 	if len(chain) == 0 {
-		return errors.New("the endpoint shows no certificate")
+		return errors.New("the endpoint has sent no certificate")
 	}
 	options := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
 	if s.trust != nil {

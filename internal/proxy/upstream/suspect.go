@@ -62,7 +62,7 @@ func (e *Endpoint) reached() {
 	e.avoidUntil.Store(0)
 }
 
-var errSlow = errors.New("no answer in the time that connects take")
+var errSlow = errors.New("the connect takes longer than usual")
 
 // dialTCP makes the connection. If the backend has another fit endpoint, it gives up early with errSlow: that endpoint
 // serves the request better than one whose network drops packets.

@@ -26,7 +26,7 @@ var (
 	timeoutValue    = []byte("5S") // as long as the engine waits for a call
 )
 
-var errNoAnswer = errors.New("the call has failed, or its answer is no CheckResponse")
+var errNoAnswer = errors.New("the call has failed, or its answer is not a CheckResponse")
 
 // askGRPC makes the server check the request.
 func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {

@@ -39,7 +39,7 @@ func Compile(message *anypb.Any, env filter.Env) (filter.Filter, error) {
 		return filter.Filter{}, &filter.Error{
 			Filter:  message.GetTypeUrl(),
 			Field:   "type_url",
-			Problem: "this data plane knows no such filter",
+			Problem: "this data plane does not know the filter",
 			Remedy:  "run controller and data plane of the same version",
 		}
 	}

@@ -56,7 +56,7 @@ type Conn struct {
 // NewConn returns a Conn over another connection, on which nothing must have been read or written.
 func NewConn(c net.Conn) *Conn { return &Conn{Conn: c, commands: scanner{unbounded: true}} }
 
-var errUnasked = errors.New("an answer to nothing")
+var errUnasked = errors.New("an answer without a command")
 
 // Read implements net.Conn. Its error is what is wrong with an answer; nothing of an invalid answer is returned.
 func (c *Conn) Read(b []byte) (int, error) {

@@ -89,7 +89,7 @@ func (s *scanner) begin(c byte) error {
 	switch c {
 	case '$', '+', '-', ':', '_', ',', '#', '!', '=', '(', '*', '%', '~':
 	default: // pushed messages, attributes and values without announced length are never requested
-		return fmt.Errorf("there is no value that begins with byte %#x", c)
+		return fmt.Errorf("no value begins with byte %#x", c)
 	}
 	s.kind, s.line, s.number, s.negative, s.cr = c, 0, 0, false, false
 	return s.grow(1)
