@@ -80,8 +80,8 @@ type charge struct {
 }
 
 var (
-	errAway = errors.New("Redis is unreachable")                         // at the time when it would have been asked
-	errLate = errors.New("Redis has not answered in time")        // --rate-limit-timeout has expired
+	errAway = errors.New("Redis is unreachable")                            // at the time when it would have been asked
+	errLate = errors.New("Redis has not answered in time")                  // --rate-limit-timeout has expired
 	errGone = errors.New("the request has ended before Redis has answered") // the request has not waited for the whole timeout
 )
 
