@@ -77,7 +77,7 @@ func TestFind(t *testing.T) {
 	if err := os.WriteFile(file, []byte("search example.com\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.find(t.Context(), "a.example.com", PreferIPv4); err == nil || !strings.Contains(err.Error(), "names no server") {
+	if _, err := c.find(t.Context(), "a.example.com", PreferIPv4); err == nil || !strings.Contains(err.Error(), "names no DNS server") {
 		t.Errorf("without servers: %v", err)
 	}
 	if err := os.WriteFile(file, []byte("nameserver 192.0.2.53\nnameserver 2001:db8::53\n"), 0o600); err != nil {
