@@ -60,7 +60,8 @@ func (c *Conn) beginHead() {
 	}
 }
 
-// isEmptyLine reports whether b is one empty line, which a server ignores before a request line (RFC 9112 section 2.2): the request has not begun.
+// isEmptyLine reports whether b is exactly one empty line, which does not begin a request: a server ignores it before a
+// request line (RFC 9112 section 2.2).
 func isEmptyLine(b []byte) bool { return string(b) == "\r\n" }
 
 // parseHead parses the unread bytes. It returns http1.ErrIncomplete if they are not a whole head.

@@ -6,11 +6,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Two authentication schemes authenticate the connection that a request comes by, not the request: NTLM, and Negotiate as RFC 4559 has it. RFC 9110 section 3.3 forbids
-// that servers assume it, and some do: whoever's request comes next by the connection is taken for the client before.
+// connectionSchemes are the authentication schemes, in lower case, that authenticate the connection of a request instead
+// of the request: NTLM, and Negotiate as in RFC 4559. RFC 9110 section 3.3 forbids servers to rely on that, but some do:
+// they take whichever client sends the next request on the connection for the one that has authenticated.
 var connectionSchemes = []string{"ntlm", "negotiate"}
 
-// authenticatesConnection reports whether credentials, or a challenge, are of a scheme that authenticates the connection.
+// authenticatesConnection reports whether value, which is credentials or a challenge, is of one of connectionSchemes.
 func authenticatesConnection(value []byte) bool {
 	for _, scheme := range connectionSchemes {
 		if len(value) >= len(scheme) && message.EqualFold(value[:len(scheme)], scheme) && (len(value) == len(scheme) || value[len(scheme)] == ' ') {
@@ -20,7 +21,8 @@ func authenticatesConnection(value []byte) bool {
 	return false
 }
 
-// challengesConnection reports whether any challenge of a response is of such a scheme. A field may have several (RFC 9110 section 11.6.1).
+// challengesConnection reports whether any WWW-Authenticate challenge in the header of a response is of one of
+// connectionSchemes. A field may have several challenges (RFC 9110 section 11.6.1).
 func challengesConnection(header *message.Fields) bool {
 	for i := range header.Len() {
 		f := header.At(i)

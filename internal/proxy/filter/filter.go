@@ -48,7 +48,7 @@ type note struct {
 	value []byte
 }
 
-// decided is the owner of the notes that Decide makes.
+// decided is the owner of the notes that Decide and DecideAll make.
 var decided any = new(byte)
 
 // notesKept is the largest number of notes whose memory an exchange keeps for the next request.
@@ -141,19 +141,22 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 // hyphens.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
-// Decider knows the names of fields that a filter decides on, see Exchange.Decide.
+// Decider tells which fields a filter decides on. See Exchange.Decide.
 type Decider interface {
-	// Decides reports whether a field of that name, in any spelling, is the filter's decision.
+	// Decides reports whether the filter decides on the field with the name, which may be in any case and have underscores
+	// in place of hyphens.
 	Decides(name []byte) bool
 }
 
-// DecideBy is Decide for the names that d knows. It keeps d until the exchange ends and allocates nothing if d is a pointer.
+// DecideBy is like Decide for all names for which d.Decides returns true. It keeps d until the exchange ends, and does
+// not allocate if d is a pointer.
 func (x *Exchange) DecideBy(d Decider) { x.Note(d, nil) }
 
-// DecideAll is Decide for all names.
+// DecideAll is like Decide for all names.
 func (x *Exchange) DecideAll() { x.Note(decided, nil) }
 
-// Decided reports whether a filter has decided on a name, in any spelling.
+// Decided reports whether a filter has decided on the field with the name, which may be in any case and have underscores
+// in place of hyphens.
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
 		n := &x.notes[i]
