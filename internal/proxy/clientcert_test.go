@@ -256,7 +256,7 @@ func TestAuthoritiesThatAreMissing(t *testing.T) {
 func TestRefusedCertificateIsHeardOf(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
+	g := startGateway(t, Timeouts{Linger: testkit.Patience})
 	a := testkit.NewAuthority(t)
 	g.apply([]*config.Resource{authorities(a), certificate(t, "c", newECDSA(t), "*.example"), validated(g.httpsListener("https", "a.example", "c"), false, a)})
 	for range 10 {
