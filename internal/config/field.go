@@ -13,10 +13,11 @@ func IsToken(s string) bool {
 	return s != ""
 }
 
-// IsControl reports whether a character is one of those that RFC 9110 section 5.5 forbids in the value of a header field.
+// IsControl reports whether r is a character that RFC 9110 section 5.5 forbids in the value of a header field.
 func IsControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// IsCookiePath reports whether s can be the Path of a cookie: it begins with a slash, and ends before neither an attribute nor a line (RFC 6265 section 4.1.1).
+// IsCookiePath reports whether s can be the Path attribute of a cookie: it begins with a slash and contains no semicolon or control
+// character (RFC 6265 section 4.1.1).
 func IsCookiePath(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= 0x7f || c == ';' {

@@ -2,8 +2,7 @@
 // data, immutable once published. The messages are in the .proto files; this
 // package adds their keys, their grouping into updates and a printed form.
 //
-// It imports nothing of Kubernetes and no other package of this module, so that
-// both sides can depend on it.
+// It imports nothing of Kubernetes and no other package of this module, so that both sides can depend on it.
 package config
 
 import (
@@ -16,27 +15,27 @@ import (
 	"strings"
 )
 
-// Kind orders Resources as they must be applied: what others refer to first, but for KindAuthorities. Its numbers are
-// on the wire between a controller and proxies of other versions: they never change.
+// Kind is the kind of a Resource. Its numbers are sent between controllers and proxies of different versions: they never change.
+// Upserts and Removals are sorted by it.
 type Kind uint8
 
-// The kinds of Resource; removals are applied in the reverse order.
+// The kinds of Resource.
 const (
 	KindCertificate Kind = iota + 1
 	KindBackend
 	KindEndpoints
 	KindListener
 	KindRoute
-	KindTicketKeys // nothing refers to them
+	KindTicketKeys // no other Resource refers to it
 	KindL4Route
-	KindAuthorities      // Backends and Listeners refer to them, so that they are applied first, and removed last
-	KindRateLimitService // nothing refers to them
+	KindAuthorities      // Backends and Listeners refer to it: the proxy applies it first and removes it last
+	KindRateLimitService // no other Resource refers to it
 )
 
 var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
 	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route", KindAuthorities: "Authorities", KindRateLimitService: "RateLimitService"}
 
-// String is the message's name.
+// String returns the name of the message, or "Kind(n)" if the kind is unknown.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) && kindNames[k] != "" {
 		return kindNames[k]
@@ -44,10 +43,10 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// IsRoute reports whether Resources of the kind are attached to listeners, and their keys those of RouteKey.
+// IsRoute reports whether Resources of this kind attach to listeners; their keys are made by RouteKey and RoutePartKey.
 func (k Kind) IsRoute() bool { return k == KindRoute || k == KindL4Route }
 
-// Attachments are those of a route of either kind; nil for other Resources, and for nil.
+// Attachments returns the attachments of a route of either kind. It returns nil for other Resources and for a nil Resource.
 func (r *Resource) Attachments() []*Attachment {
 	switch k := r.GetKind().(type) {
 	case *Resource_Route:
@@ -64,7 +63,7 @@ type ID struct {
 	Key  string
 }
 
-// String is "<Kind> <key>".
+// String returns "<Kind> <key>".
 func (id ID) String() string { return id.Kind.String() + " " + id.Key }
 
 // CompareID orders by kind, then key.
@@ -72,8 +71,7 @@ func CompareID(a, b ID) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 }
 
-// ID is the resource's name; it panics on a Resource without a kind, which only a
-// programming error can make.
+// ID returns the kind and key of the Resource. It panics if the Resource has no kind, which only a programming error can cause.
 func (r *Resource) ID() ID {
 	switch k := r.Kind.(type) {
 	case *Resource_Certificate:
@@ -98,26 +96,27 @@ func (r *Resource) ID() ID {
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
 
-// Update is one generation: it is applied as a whole or not at all.
+// Update is one generation. It becomes visible at once. A Resource that a proxy rejects does not stop the others:
+// proxy.Result.Rejected reports it.
 type Update struct {
-	// Generation grows by one from Update to Update of one sender.
+	// Generation increases by one with each Update of one sender.
 	Generation uint64
 	// Upserts are new or changed Resources, sorted by CompareID.
 	Upserts []*Resource
-	// Removals are Resources that are gone, sorted by CompareID; disjoint from Upserts.
+	// Removals are the IDs of Resources that no longer exist, sorted by CompareID; disjoint from Upserts.
 	Removals []ID
 }
 
-// Empty says that nothing changes.
+// Empty reports whether the Update changes nothing.
 func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) == 0 }
 
-// OfListeners reports whether other listeners may serve after the Update: no other Resources than these decide that.
+// OfListeners reports whether the Update can change which listeners are served: only Listeners and Certificates decide that.
 func (u *Update) OfListeners() bool {
 	of := func(id ID) bool { return id.Kind == KindListener || id.Kind == KindCertificate }
 	return slices.ContainsFunc(u.Upserts, func(r *Resource) bool { return of(r.ID()) }) || slices.ContainsFunc(u.Removals, of)
 }
 
-// ServerCertificates returns the keys of the Certificates that a listener shows, in the order of certificateRefs.
+// ServerCertificates returns the keys of the Certificates that a listener presents to clients, in the order of certificateRefs.
 func (l *Listener) ServerCertificates() []string {
 	if v := l.GetClientValidation(); v != nil {
 		return v.Certificates
@@ -125,28 +124,29 @@ func (l *Listener) ServerCertificates() []string {
 	return l.GetCertificates()
 }
 
-// GatewayKey is Listener.gateway, TicketKeys.key and RateLimitService.key.
+// GatewayKey returns the key of a Gateway: Listener.gateway, TicketKeys.key and RateLimitService.key.
 func GatewayKey(namespace, name string) string { return namespace + "/" + name }
 
-// MergedName stands in the place of a Gateway's name for the proxies that serve all Gateways of a class. No Gateway can have it, because of the colon.
+// MergedName is used in place of a Gateway's name for the proxies that serve all Gateways of a class. Because of its colon it cannot
+// be the name of a Gateway.
 func MergedName(class string) string { return mergedPrefix + class }
 
 const mergedPrefix = "gatewayclass:"
 
-// MergedClass undoes MergedName; false for the name of a Gateway.
+// MergedClass returns the class of a name made by MergedName; ok is false if name is the name of a Gateway.
 func MergedClass(name string) (class string, ok bool) { return strings.CutPrefix(name, mergedPrefix) }
 
-// ListenerKey is Listener.key of one of a Gateway's own listeners.
+// ListenerKey returns the Listener.key of a listener of a Gateway itself.
 func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listener
 }
 
-// ListenerSetListenerKey is Listener.key of a listener of a ListenerSet, which is Listener.listener_set.
+// ListenerSetListenerKey returns the Listener.key of a listener of a ListenerSet; listenerSet is Listener.listener_set.
 func ListenerSetListenerKey(gatewayNamespace, gatewayName, listenerSet, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listenerSet + "/" + listener
 }
 
-// SplitListenerKey parts Listener.key into Listener.gateway and what names the listener beside others of the Gateway: its name, or
+// SplitListenerKey splits a Listener.key into Listener.gateway and the name of the listener within the Gateway: its name, or
 // "<namespace>/<ListenerSet>/<name>".
 func SplitListenerKey(key string) (gateway, listener string) {
 	if i := strings.IndexByte(key, '/'); i >= 0 {
@@ -157,42 +157,46 @@ func SplitListenerKey(key string) (gateway, listener string) {
 	return "", key
 }
 
-// RouteKey is Route.key and L4Route.key.
+// RouteKey returns the Route.key or L4Route.key of a route.
 func RouteKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
-// ServiceBackendKey is Backend.key of a Service's port.
+// ServiceBackendKey returns the Backend.key of a port of a Service.
 func ServiceBackendKey(namespace, name string, port int32) string {
 	return "Service/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
 }
 
-// OverHTTP2 is Backend.key of what is spoken to in HTTP/2 although it does not say so itself, from the key that it has else.
+// OverHTTP2 returns the Backend.key for the backend with the given key if it is reached over HTTP/2 because the object that refers
+// to it requires this, although the port's own appProtocol does not.
 func OverHTTP2(key string) string { return key + overHTTP2 }
 
 const overHTTP2 = "/http2"
 
-// PassedThrough is Backend.key of that with which clients speak TLS themselves, whatever is said of TLS with it.
+// PassedThrough returns the Backend.key for the backend with the given key if clients themselves speak TLS with its endpoints. A
+// BackendTLSPolicy for the port does not apply to it.
 func PassedThrough(key string) string { return key + passthrough }
 
 const passthrough = "/passthrough"
 
-// OfUDP is Backend.key of a port of protocol UDP, which may have the number of another one of TCP.
+// OfUDP returns the Backend.key for the UDP port that has the same number as the TCP port with the given key.
 func OfUDP(key string) string { return key + overUDP }
 
 const overUDP = "/udp"
 
-// ByPolicy is Backend.key of what is spoken to as a BackendTrafficPolicy says, or several that are merged, from the key that it has else.
+// ByPolicy returns the Backend.key for the backend with the given key if a BackendTrafficPolicy, or several merged ones, change how
+// it is reached.
 func ByPolicy(key, policies string) string { return key + byPolicy + policies }
 
 const byPolicy = "/by/"
 
-// SplitPolicy undoes ByPolicy; policies is "" of a key that is not such.
+// SplitPolicy splits a key made by ByPolicy; policies is "" if the key was not made by it.
 func SplitPolicy(key string) (base, policies string) {
 	port, rest := splitPort(key)
 	spoken, policies, _ := strings.Cut(rest, byPolicy)
 	return key[:len(port)+len(spoken)], policies
 }
 
-// splitPort parts Backend.key behind the port: what stands before are names, which may be the words that have a meaning behind it.
+// splitPort splits a Backend.key after the port. The part before it holds names, which may be equal to the words that have a meaning
+// after it.
 func splitPort(key string) (port, rest string) {
 	at := 0
 	for range 4 { // kind, namespace, name, port
@@ -205,36 +209,38 @@ func splitPort(key string) (port, rest string) {
 	return key[:at-1], key[at-1:]
 }
 
-// RoutePartKey is Route.key and L4Route.key of a part of a route, beside the first: what differs between listeners that the route is attached to stands in Resources of its own.
+// RoutePartKey returns the Route.key or L4Route.key of a further part of a route. A route has several parts if it differs between
+// the listeners that it is attached to.
 func RoutePartKey(key string, part int) string { return key + "/" + strconv.Itoa(part) }
 
-// WholeRouteKey is RouteKey of the route that a Resource is of, or a part of.
+// WholeRouteKey returns the RouteKey of the route that a Resource, or its part, belongs to.
 func WholeRouteKey(key string) string {
 	parts := strings.SplitN(key, "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
-// XBackendKey is Backend.key of an XBackend, to which what is said of the ports of Services applies, too.
+// XBackendKey returns the Backend.key of an XBackend. What applies to the ports of Services applies to it too.
 func XBackendKey(namespace, name string, port int32) string {
 	return "XBackend/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
 }
 
-// ServicePort is the Backend.key of a Service's port, or of an XBackend, as it is spoken to by itself, from that of any Backend of it.
+// ServicePort returns, from the key of any Backend of a Service's port or of an XBackend, the key without the suffixes of OverHTTP2,
+// PassedThrough and ByPolicy.
 func ServicePort(key string) string {
 	port, rest := splitPort(key)
-	if spoken, _, _ := strings.Cut(rest, byPolicy); spoken == overUDP { // another port
+	if spoken, _, _ := strings.Cut(rest, byPolicy); spoken == overUDP { // the UDP port of the same number is another port
 		return key[:len(port)+len(overUDP)]
 	}
 	return port
 }
 
-// SecretKey is Certificate.key of a Secret.
+// SecretKey returns the Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }
 
-// AuthoritiesKey is Authorities.key of certificates in PEM, and of revocation lists in DER.
+// AuthoritiesKey returns the Authorities.key of certificates in PEM and of revocation lists in DER.
 func AuthoritiesKey(pem string, lists ...[]byte) string {
 	h := sha256.New()
-	io.WriteString(h, pem) //nolint:errcheck // a hash takes all
+	io.WriteString(h, pem) //nolint:errcheck // a hash never returns an error
 	for _, l := range lists {
 		sum := sha256.Sum256(l)
 		h.Write(sum[:])
@@ -242,7 +248,7 @@ func AuthoritiesKey(pem string, lists ...[]byte) string {
 	return fmt.Sprintf("sha256:%x", h.Sum(nil))
 }
 
-// Certificates returns the authorities' certificates in PEM, whether they have revocation lists or not.
+// Certificates returns the certificates of the authorities in PEM, with or without revocation lists.
 func (a *Authorities) Certificates() string {
 	if a.Revocable != nil {
 		return a.Revocable.Pem

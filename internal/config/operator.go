@@ -5,20 +5,22 @@ import (
 	"strings"
 )
 
-// operatorPattern is what is taken for an operator of a text. Percent signs are frequent in HTML, so that all else stands for itself.
+// operatorPattern matches an operator in a text. Percent signs are frequent in HTML, so everything that it does not match stands for
+// itself.
 var operatorPattern = regexp.MustCompile(`%%|%([A-Z][A-Z0-9_]*)(\(([^()%]*)\))?(:([0-9]+))?%`)
 
-// operatorText is an operator such as %REQ(NAME?OTHER):20%, by its parts.
+// operatorText is a parsed operator, such as %REQ(NAME?OTHER):20%.
 type operatorText struct {
 	whole, name, argument, length string
-	// parenthesis and limit are argument and length with their punctuation; "" where there are none.
+	// parenthesis and limit are the argument and the length with their punctuation; "" if the operator has none.
 	parenthesis, limit string
 }
 
-// bare reports whether it is a name alone.
+// bare reports whether the operator is only a name.
 func (o *operatorText) bare() bool { return o.parenthesis == "" && o.limit == "" }
 
-// splitOperators calls literal and operator for the parts of a text, in their order. Two percent signs are one. It ends with the first error of operator.
+// splitOperators calls literal or operator for each part of a text, in order. "%%" is one literal percent sign. It stops at the
+// first error that operator returns.
 func splitOperators(text string, literal func(string), operator func(operatorText) error) error {
 	var pending strings.Builder
 	flush := func() {

@@ -8,25 +8,25 @@ import (
 // BackendProtocolInfo describes a BackendProtocol.
 type BackendProtocolInfo struct {
 	Protocol BackendProtocol
-	// AppProtocols are the values of a Service port's appProtocol that mean it; "" is a port without one.
+	// AppProtocols are the values of a Service port's appProtocol that select the protocol; "" means a port without appProtocol.
 	AppProtocols []string
-	// HTTP2 reports whether requests are sent by nothing else.
+	// HTTP2 reports whether all requests are sent over HTTP/2.
 	HTTP2 bool
-	// Upgrade is the protocol that requests by HTTP/1.1 may switch to, for which they are sent by nothing else; "" is none.
+	// Upgrade is the protocol that HTTP/1.1 requests may switch to; such requests are always sent over HTTP/1.1. "" means none.
 	Upgrade string
-	// Cleartext and TLS say in words what requests are sent by; " over TLS to ..." follows the latter.
+	// Cleartext and TLS name the protocol in text; after TLS the caller appends " over TLS to ...".
 	Cleartext, TLS string
 }
 
 var backendProtocols = []BackendProtocolInfo{
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_HTTP, AppProtocols: []string{"", "http", "https"}, Cleartext: "HTTP/1.1", TLS: "HTTP/2 or HTTP/1.1, as the backend chooses,"},
-	// KEP-3726 has the names of Kubernetes.
+	// The names of Kubernetes are defined in KEP-3726.
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2"},
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, AppProtocols: []string{"kubernetes.io/ws", "kubernetes.io/wss"}, Upgrade: "websocket", Cleartext: "HTTP/1.1 and WebSocket",
 		TLS: "HTTP/1.1 and WebSocket"},
 }
 
-// Info describes the protocol; one that is unknown is HTTP.
+// Info describes the protocol; an unknown one is described as HTTP.
 func (p BackendProtocol) Info() BackendProtocolInfo {
 	for _, i := range backendProtocols {
 		if i.Protocol == p {
@@ -36,7 +36,7 @@ func (p BackendProtocol) Info() BackendProtocolInfo {
 	return backendProtocols[0]
 }
 
-// BackendProtocolOf returns the protocol that an appProtocol means; false is none that is known.
+// BackendProtocolOf returns the protocol that an appProtocol selects; ok is false if it is unknown.
 func BackendProtocolOf(appProtocol string) (BackendProtocol, bool) {
 	for _, i := range backendProtocols {
 		if slices.Contains(i.AppProtocols, appProtocol) {
@@ -46,7 +46,8 @@ func BackendProtocolOf(appProtocol string) (BackendProtocol, bool) {
 	return 0, false
 }
 
-// UpgradeAppProtocols lists the values of appProtocol with which requests may switch to a protocol; none is that it is not supported.
+// UpgradeAppProtocols returns the values of appProtocol with which requests may switch to the protocol; nil if the protocol is not
+// supported.
 func UpgradeAppProtocols(protocol string) []string {
 	for _, i := range backendProtocols {
 		if i.Upgrade != "" && strings.EqualFold(i.Upgrade, protocol) {
@@ -56,7 +57,7 @@ func UpgradeAppProtocols(protocol string) []string {
 	return nil
 }
 
-// AppProtocols lists the values of appProtocol that are known.
+// AppProtocols returns the known values of appProtocol.
 func AppProtocols() (names []string) {
 	for _, i := range backendProtocols {
 		for _, name := range i.AppProtocols {

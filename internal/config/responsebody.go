@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// BodyOperator is what stands in a ResponseOverride's body for a value of the request or response.
+// BodyOperator is an operator in the body of a ResponseOverride. It stands for a value of the request or response.
 type BodyOperator uint8
 
 const (
-	BodyText         BodyOperator = iota // no operator
-	BodyResponseCode                     // %RESPONSE_CODE%: the status that the client is sent
+	BodyText         BodyOperator = iota // literal text
+	BodyResponseCode                     // %RESPONSE_CODE%: the status that is sent to the client
 	BodyReason                           // %RESPONSE_CODE_DETAILS%: the reason word of the response
 	BodyProtocol                         // %PROTOCOL%: HTTP/1.1, HTTP/1.0 or HTTP/2
-	BodyRequestField                     // %REQ(NAME)%, %REQ(NAME?OTHER)%, or with :LENGTH behind the parenthesis: a header field of the request
+	BodyRequestField                     // %REQ(NAME)%, %REQ(NAME?OTHER)%, or with :LENGTH after the parenthesis: a header field of the request
 )
 
 // BodyPart is a part of a ResponseOverride's body.
 type BodyPart struct {
 	Operator BodyOperator
-	Text     string // of BodyText
-	// Name is that of the field of BodyRequestField, and Other that of the one in its place where there is none, "" for none; both in lower case. ":authority",
-	// ":method" and ":path", which has the query, too, are as the client has sent them.
+	Text     string // of BodyText only
+	// Name is the name of the field of BodyRequestField. Other is the field that is used if Name is absent, "" if none. Both are in
+	// lower case. ":authority", ":method" and ":path" (with the query) are as the client sent them.
 	Name, Other string
-	Length      int // bytes of the value at most; 0 is all
+	Length      int // maximum length of the value in bytes; 0 means no limit
 }
 
-// BodyOperators names those that ParseBody knows.
+// BodyOperators lists the operators that ParseBody accepts, for error messages.
 const BodyOperators = "%RESPONSE_CODE%, %RESPONSE_CODE_DETAILS%, %PROTOCOL% and %REQ(NAME)%"
 
-// ParseBody reads the body of a ResponseOverride. An error names an operator that is not known: those of Envoy that are not are refused, as is a name
-// that no field can have. Two percent signs are one.
+// ParseBody parses the body of a ResponseOverride. It returns an error that names the operator if an operator is unknown (also one
+// that Envoy has and Moongate does not), or if its argument is not a valid field name. "%%" is one percent sign.
 func ParseBody(text string) (parts []BodyPart, err error) {
 	err = splitOperators(text, func(literal string) { parts = append(parts, BodyPart{Text: literal}) }, func(o operatorText) error {
 		p, err := bodyOperator(o)
@@ -74,17 +74,19 @@ func isRequestField(name string) bool {
 	return IsToken(name) || name == ":authority" || name == ":method" || name == ":path"
 }
 
-// BodyEscape is how values of the request are written into a body, so that a client cannot have a page say something else by what it sends.
+// BodyEscape is how values of the request are escaped in a body, so that a client cannot change the meaning of a page by what it
+// sends.
 type BodyEscape uint8
 
 const (
 	EscapeNothing BodyEscape = iota // for plain text
-	EscapeHTML                      // as character references
-	EscapeJSON                      // as part of a string
-	EscapeUnknown                   // as for HTML: of a type of which nobody knows where a value of the request would be safe
+	EscapeHTML                      // as HTML character references
+	EscapeJSON                      // as part of a JSON string
+	EscapeUnknown                   // as for HTML: for media types for which no safe escaping is known
 )
 
-// BodyEscape is by the media type that the response has in the end: that which its header is given counts, too. Of several that differ it is EscapeUnknown.
+// BodyEscape returns the escaping for the media type that the response finally has, including one that its header modifier sets. It
+// returns EscapeUnknown if several media types that differ are set.
 func (o *ResponseOverride) BodyEscape() BodyEscape {
 	var types []string
 	if o.GetContentType() != "" {

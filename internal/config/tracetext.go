@@ -9,7 +9,7 @@ import (
 
 const traceOperatorPrefix = "TRACE_OPERATOR_"
 
-// TraceOperators names what ParseTraceText knows, sorted.
+// TraceOperators returns the names of the operators that ParseTraceText accepts, sorted.
 func TraceOperators() (names []string) {
 	for n, name := range TraceOperator_name {
 		if n != 0 {
@@ -21,8 +21,8 @@ func TraceOperators() (names []string) {
 	return names
 }
 
-// ParseTraceText reads a text with operators. An error names an operator that is not known, or that names what no field can be called. Two percent signs are one, and
-// one that begins no operator stands for itself.
+// ParseTraceText parses a text with operators. It returns an error that names the operator if an operator is unknown or if its
+// argument is not a valid field name. "%%" is one percent sign, and a percent sign that begins no operator stands for itself.
 func ParseTraceText(text string) (parts []*TraceText, err error) {
 	err = splitOperators(text, func(literal string) { parts = append(parts, TraceLiteral(literal)) }, func(o operatorText) error {
 		p, err := traceOperator(o)
@@ -65,7 +65,7 @@ func traceOperator(o operatorText) (*TraceText, error) {
 	return p, nil
 }
 
-// TraceLiteral is a text without operators.
+// TraceLiteral returns a TraceText without operators.
 func TraceLiteral(text string) *TraceText {
 	return &TraceText{Part: &TraceText_Literal{Literal: text}}
 }

@@ -1,6 +1,7 @@
 package config
 
-// TraceAttributes are the names of the attributes that spans have by themselves, by OpenTelemetry's conventions: those that TraceAttribute.attribute may be.
+// TraceAttributes returns the names of the attributes that all spans have, by OpenTelemetry's conventions. TraceAttribute.attribute
+// is one of them.
 func TraceAttributes() []string {
 	return []string{
 		"client.address", "error.type", "http.request.body.size", "http.request.method", "http.request.method_original", "http.request.resend_count",

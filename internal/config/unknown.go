@@ -10,19 +10,20 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// FirstIgnorable is the lowest number of fields that a proxy may ignore where it does not know them. A field with a lower number may restrict what
-// is served, so a Resource with one that is not known is refused.
+// FirstIgnorable is the lowest number of fields that a proxy may ignore if it does not know them. A field with a lower number may
+// restrict what is served, so a Resource with an unknown one is refused.
 const FirstIgnorable protowire.Number = 1000
 
-// CheckKnown returns an error where a message, or one within it, has a field that this version does not know and that it may not ignore, or a field whose
-// enum has no such value here: the sender is newer. Protobuf keeps both without a word. Filters of types that are not known are left to who compiles them.
+// CheckKnown returns an error if a message, or one within it, has an unknown field that must not be ignored, or a field with an
+// unknown enum value: the sender is newer. Protobuf keeps both silently. Filters of unknown types are checked by the code that
+// compiles them.
 func CheckKnown(m proto.Message) error {
 	r := m.ProtoReflect()
 	return layoutOf(r.Descriptor()).check(r)
 }
 
-// layout has the fields of a type of messages within which something may be unknown. Most have few: to look at these alone takes a third of the time of
-// protoreflect.Message.Range, and a proxy does it for each of its routes when it starts.
+// layout lists the fields of a message type that may contain something unknown. Most types have few: to check only these takes a
+// third of the time of protoreflect.Message.Range, and a proxy does it for each of its routes when it starts.
 type layout struct {
 	packed   bool // it is an Any
 	messages []messageField
@@ -46,7 +47,8 @@ func layoutOf(d protoreflect.MessageDescriptor) *layout {
 	return l
 }
 
-// newLayout has those that it is within, as a type may have fields of its own type.
+// newLayout returns the layout of a message type. outer holds the layouts that are being built, because a type may have fields of
+// its own type.
 func newLayout(d protoreflect.MessageDescriptor, outer map[protoreflect.MessageDescriptor]*layout) *layout {
 	if l := outer[d]; l != nil {
 		return l
@@ -69,7 +71,7 @@ var anyName = (*anypb.Any)(nil).ProtoReflect().Descriptor().FullName()
 func (l *layout) check(m protoreflect.Message) error {
 	for b := m.GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
-		if n < 0 { // decoding has refused such bytes
+		if n < 0 { // decoding has already rejected such bytes
 			return protowire.ParseError(n)
 		}
 		if number < FirstIgnorable {
@@ -106,7 +108,7 @@ func (l *layout) check(m protoreflect.Message) error {
 	return nil
 }
 
-// checkValue is for a field of an enum: to take a value that is not known for the default would be to do something else than what was asked for.
+// checkValue checks a field of an enum type: treating an unknown value as the default would do something that was not configured.
 func checkValue(m protoreflect.Message, f protoreflect.FieldDescriptor) error {
 	if !m.Has(f) {
 		return nil

@@ -2,11 +2,11 @@ package config
 
 import "strings"
 
-// UpgradeConnect is the Upgrade.type that stands for the method CONNECT.
+// UpgradeConnect is the Upgrade.type that stands for the CONNECT method.
 const UpgradeConnect = "CONNECT"
 
-// CheckUpgrade returns why a connection cannot be switched to a protocol, as the end of a sentence; "" is that it can (RFC 9110 section 7.8). After a
-// switch to another version of HTTP, or to TLS, requests would reach the backend that no rule has seen.
+// CheckUpgrade returns why a connection cannot be switched to a protocol, as the end of a sentence, or "" if it can (RFC 9110
+// section 7.8). After a switch to another version of HTTP, or to TLS, requests would reach the backend without matching a rule.
 func CheckUpgrade(protocol string) (why string) {
 	name, version, versioned := strings.Cut(protocol, "/")
 	switch {
