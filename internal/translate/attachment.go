@@ -16,8 +16,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// admission is what decides whether a listener lets a route in. It holds nothing
-// else, so that other changes of a listener do not wake its routes.
+// admission contains what decides whether a listener accepts a route, and nothing else. Other changes of a listener therefore do not
+// cause its routes to be translated again.
 type admission struct {
 	Port        int32
 	Hostname    string
@@ -26,20 +26,20 @@ type admission struct {
 	Passthrough bool
 }
 
-// attachment is what became of a route's parentRefs.
+// attachment is the result of a route's parentRefs.
 type attachment struct {
-	Parents   []parent        // those whose Gateway is managed, in the order of the spec, and the default Gateways
-	Listeners []listenerKey   // that let the route in; sorted, distinct
-	Hosts     []attachedHosts // of each of Listeners
-	Invalid   bool            // the route is not accepted although listeners let it in
+	Parents   []parent        // the parentRefs whose Gateway is managed, in the order of the spec, then the default Gateways
+	Listeners []listenerKey   // the listeners that accept the route; sorted, distinct
+	Hosts     []attachedHosts // one for each of Listeners
+	Invalid   bool            // the route is not accepted although listeners allow it
 	Gateways  []name          // of Parents; sorted, distinct
 
 	Expressions int   // size of the route's regular expressions, for the limit of each of Listeners
 	Created     int64 // in nanoseconds since the epoch
 }
 
-// reaching are the Gateways that reach the route's backends, which are those that accept it; sorted, distinct. With passthrough they are those, too, that pass on connections
-// with their TLS, of which policies are no matter.
+// reaching returns the Gateways that accept the route and so reach its backends; sorted, distinct. With passthrough it includes
+// those that only forward TLS without terminating it: policies for TLS to backends do not apply to them.
 func (a *attachment) reaching(passthrough bool) (gateways []name) {
 	for _, p := range a.Parents {
 		if p.Problem == nil && (passthrough || !p.Passthrough) {
@@ -52,21 +52,22 @@ func (a *attachment) reaching(passthrough bool) (gateways []name) {
 
 type attachedHosts struct {
 	Hostnames   []*config.Hostname
-	Passthrough bool // the listener passes TLS on
+	Passthrough bool // the listener forwards TLS without terminating it
 }
 
 // parent is a parentRef whose Gateway is managed by this controller.
 type parent struct {
 	Ref     gwv1.ParentReference
-	Gateway name               // that it is, or is attached to
-	Problem *condition.Problem // nil where the route is accepted
-	// Default says that the route does not name it, and asks for default Gateways.
+	Gateway name               // the Gateway that it names, or that the ListenerSet is attached to
+	Problem *condition.Problem // nil if the route is accepted
+	// Default is set if the route does not name the Gateway, but asks for default Gateways.
 	Default bool
-	// Passthrough says that all its listeners that let the route in pass TLS on, so that policies for TLS to backends are no matter.
+	// Passthrough is set if all listeners that accept the route forward TLS without terminating it, so that policies for TLS to
+	// backends do not apply.
 	Passthrough bool
 }
 
-// admissions tell which listeners let a route in.
+// admissions decides which listeners accept a route.
 type admissions struct {
 	namespaces *namespaces
 	gateways   *gateways
@@ -77,7 +78,7 @@ type admissions struct {
 	byPort     *incremental.Index[portKey, listenerKey, admission]
 	byHostname *incremental.Index[hostnameKey, listenerKey, admission]
 
-	same struct { // in most attachments
+	same struct { // used in most attachments
 		parents   intern.Values[[]parent]
 		listeners intern.Values[[]listenerKey]
 		gateways  intern.Values[[]name]
@@ -107,30 +108,30 @@ func newAdmissions(e *incremental.Engine, namespaces *namespaces, gateways *gate
 	return ad
 }
 
-// portKey is a port of an object with listeners.
+// portKey is a port of a Gateway or ListenerSet.
 type portKey struct {
 	Owner kindName
 	Port  int32
 }
 
-// hostnameKey is one of listener.HostnameKeys for listeners of an object.
+// hostnameKey is one of listener.HostnameKeys for the listeners of a Gateway or ListenerSet.
 type hostnameKey struct {
 	Owner    kindName
 	Hostname string
 }
 
-// routeFacts is what attaching needs to know of a route, of whatever kind.
+// routeFacts contains what attachment needs to know about a route of any kind.
 type routeFacts struct {
 	Kind      Kind
 	Name      name
 	Parents   []gwv1.ParentReference
-	Scope     gwv1.GatewayDefaultScope // of the default Gateways that it asks for, "" for none
+	Scope     gwv1.GatewayDefaultScope // of the default Gateways that it asks for, "" if none
 	Hostnames []gwv1.Hostname
-	// Invalid is why the route is not accepted anywhere.
+	// Invalid is why no Gateway accepts the route, nil if one may.
 	Invalid *condition.Problem
 }
 
-// factsOf are those of a route whose rules were not looked at.
+// factsOf returns the facts of a route without its rules.
 func factsOf(k kindName, o metav1.Object) *routeFacts {
 	facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Scope: kind.DefaultScopeOf(o)}
 	if rk := routeKindOf(k.Kind); rk.hostnames != nil {
@@ -139,8 +140,8 @@ func factsOf(k kindName, o metav1.Object) *routeFacts {
 	return facts
 }
 
-// attach decides about each parentRef whose Gateway is managed, and ignores the others, and about the default Gateways of the route's scope as if it named
-// them all (GEP-3793).
+// attach decides about each parentRef whose Gateway is managed, and ignores the others. It treats the default Gateways of the
+// route's scope as if the route named all of them (GEP-3793).
 func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey]attachedHosts{}
@@ -167,7 +168,8 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	for _, ref := range ad.defaults(v, r) {
 		add(ref, "spec.useDefaultGateways", true)
 	}
-	// A status has few entries: those of Gateways that serve the route must not be crowded out by others, which anybody may make default ones.
+	// A status has room for few entries: Gateways that serve the route come first, because any user may create further default
+	// Gateways.
 	slices.SortStableFunc(a.Parents[named:], func(a, b parent) int {
 		return compareBool(a.Problem != nil, b.Problem != nil)
 	})
@@ -193,12 +195,13 @@ func sameHostnames(a, b []*config.Hostname) bool {
 	return slices.EqualFunc(a, b, sameMessage[*config.Hostname])
 }
 
-// names reports whether the attachment has such a parentRef already.
+// names reports whether the attachment already contains the parentRef.
 func (a *attachment) names(ref gwv1.ParentReference) bool {
 	return slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) })
 }
 
-// defaults returns references to the default Gateways of the route's scope, no two the same, but for those that a parentRef of the route names as a whole.
+// defaults returns references to the default Gateways of the route's scope, without duplicates, and without those that a parentRef
+// of the route names as a whole.
 func (ad *admissions) defaults(v *incremental.View, r *routeFacts) (refs []gwv1.ParentReference) {
 	if r.Scope == "" {
 		return nil
@@ -219,20 +222,20 @@ func namesWhole(ref gwv1.ParentReference, namespace string, gw name) bool {
 		value(ref.SectionName, "") == "" && ref.Port == nil
 }
 
-// gatewayRef is the parentRef of a Gateway, with all that the CRDs would default.
+// gatewayRef returns the parentRef of a Gateway, with all defaults of the CRDs.
 func gatewayRef(gw name) gwv1.ParentReference {
 	return gwv1.ParentReference{Group: new(gwv1.Group(gwv1.GroupName)), Kind: new(gwv1.Kind(KindGateway)),
 		Namespace: new(gwv1.Namespace(gw.Namespace)), Name: gwv1.ObjectName(gw.Name)}
 }
 
-// parentObject is what a parentRef names: a Gateway, or a ListenerSet of one.
+// parentObject is the object that a parentRef names: a Gateway, or a ListenerSet of one.
 type parentObject struct {
 	Kind    Kind
 	Name    name
-	Gateway name // Name, of a Gateway
+	Gateway name // equals Name if it is a Gateway
 }
 
-// listener is the key of one of its listeners.
+// listener returns the key of one of its listeners.
 func (p parentObject) listener(listenerName string) listenerKey {
 	k := listenerKey{Gateway: p.Gateway, Name: listenerName}
 	if p.Kind != KindGateway {
@@ -245,7 +248,7 @@ func (p parentObject) owner() kindName { return kindName{p.Kind, p.Name} }
 
 func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.String() }
 
-// parentObject returns what a parentRef names, and whether it is managed here.
+// parentObject returns the object that a parentRef names, and whether it is managed by this controller.
 func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
 	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
 	on := parentObject{Kind(value(ref.Kind, gwv1.Kind(KindGateway))), n, n}
@@ -271,8 +274,8 @@ func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.
 	return on, false, nil
 }
 
-// attachTo adds to hosts what the parent's listeners accept for one parentRef; the
-// problem says why none does. passthrough is parent.Passthrough.
+// attachTo adds to hosts what the parent's listeners accept for one parentRef; the problem says why none accepts the route.
+// passthrough is parent.Passthrough.
 func (ad *admissions) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
 	field string, hosts map[listenerKey]attachedHosts) (passthrough bool, _ *condition.Problem) {
 	accepted := false
@@ -293,12 +296,12 @@ func (ad *admissions) attachTo(v *incremental.View, r *routeFacts, on parentObje
 	return false, ad.notAttached(v, r, on, ref, field)
 }
 
-// maxHostnameKeys bounds what is looked up, and remembered, for each parentRef of a route: hostnames with a hundred labels have thousands of
-// suffixes, and an object with listeners has 64 of these.
+// maxHostnameKeys limits the keys that are looked up, and remembered, for each parentRef of a route: hostnames with a hundred labels
+// have thousands of suffixes, while a Gateway has at most 64 listeners.
 const maxHostnameKeys = 128
 
-// listenersFor returns the listeners that may let the route in: all that do, and few others. Since no more of them are read, a listener that is
-// added does not wake every route of its Gateway.
+// listenersFor returns the listeners that may accept the route: all that do, and few others. Because it reads no more than these, a
+// new listener does not cause every route of its Gateway to be translated again.
 func (ad *admissions) listenersFor(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference) (keys []listenerKey) {
 	if ref.SectionName != nil && *ref.SectionName != "" || len(r.Hostnames) == 0 {
 		return ad.selected(v, on, ref)
@@ -313,7 +316,7 @@ func (ad *admissions) listenersFor(v *incremental.View, r *routeFacts, on parent
 	return keys
 }
 
-// selected returns the listeners that a parentRef selects; one that it names may be absent, or have another port.
+// selected returns the listeners that a parentRef selects. A listener that it names may be absent, or have another port.
 func (ad *admissions) selected(v *incremental.View, on parentObject, ref gwv1.ParentReference) []listenerKey {
 	switch section := value(ref.SectionName, ""); {
 	case section != "":
@@ -324,12 +327,12 @@ func (ad *admissions) selected(v *incremental.View, on parentObject, ref gwv1.Pa
 	return incremental.Lookup(v, ad.byOwner, on.owner())
 }
 
-// onPort reports whether a parentRef selects the listener as far as its port tells.
+// onPort reports whether the port of a parentRef, if it has one, is that of the listener.
 func onPort(ref gwv1.ParentReference, a *admission) bool {
 	return ref.Port == nil || *ref.Port == a.Port
 }
 
-// notAttached says why no listener lets the route in. It reads all listeners that the parentRef selects, to tell of each.
+// notAttached returns why no listener accepts the route. It reads all listeners that the parentRef selects, to report on each.
 func (ad *admissions) notAttached(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference, field string) *condition.Problem {
 	candidates := ad.candidates(v, on, ref)
 	if len(candidates) == 0 {
@@ -396,7 +399,7 @@ func noMatchingParent(on parentObject, ref gwv1.ParentReference, field string) *
 	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "%s has no listener%s", on, strings.Join(asked, ""))
 }
 
-// refusal says why a listener does not allow a route at all, or "".
+// refusal returns why a listener does not allow a route at all, or "".
 func (ad *admissions) refusal(v *incremental.View, r *routeFacts, k listenerKey, a *admission) string {
 	if !slices.ContainsFunc(a.Kinds, func(g gwv1.RouteGroupKind) bool { return Kind(g.Kind) == r.Kind }) {
 		return fmt.Sprintf("listener %q takes no %s", k.Name, r.Kind)

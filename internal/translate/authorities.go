@@ -19,7 +19,7 @@ type authoritiesKey string
 
 func (k authoritiesKey) Compare(o authoritiesKey) int { return cmp.Compare(k, o) }
 
-// authorities are the certificates by which those of others are verified, as ConfigMaps and ClusterTrustBundles have them.
+// authorities reads the certificates by which other certificates are verified, from ConfigMaps and ClusterTrustBundles.
 type authorities struct {
 	installation *installation
 
@@ -49,15 +49,15 @@ func newAuthorities(e *incremental.Engine,
 	return as
 }
 
-// authoritiesKinds are those of objects that can hold authorities.
+// authoritiesKinds returns the kinds of objects that can contain authorities.
 func authoritiesKinds() []*kind.Kind {
 	return []*kind.Kind{kind.ConfigMap.Kind, kind.ClusterTrustBundle.Kind}
 }
 
-// authoritiesRemedy helps where a reference names another kind.
+// authoritiesRemedy is the remedy if a reference names another kind.
 const authoritiesRemedy = "refer to a ConfigMap, or to a ClusterTrustBundle of group " + certificatesv1.GroupName
 
-// authoritiesObject returns the object that a reference to authorities names; false for one of a kind that cannot hold any.
+// authoritiesObject returns the object that a reference to authorities names; ok is false if objects of the kind cannot contain any.
 func authoritiesObject(group gwv1.Group, k gwv1.Kind, namespace string, objectName gwv1.ObjectName) (kindName, bool) {
 	for _, can := range authoritiesKinds() {
 		if group == gwv1.Group(can.Group) && k == gwv1.Kind(can.Name) {
@@ -70,7 +70,7 @@ func authoritiesObject(group gwv1.Group, k gwv1.Kind, namespace string, objectNa
 	return kindName{}, false
 }
 
-// absence says why there are no objects of a kind, "" where there may be.
+// absence returns why there are no objects of a kind, or "" if there may be some.
 func (as *authorities) absence(v *incremental.View, k Kind) string {
 	if !kind.Named(string(k)).Optional {
 		return ""
@@ -81,7 +81,7 @@ func (as *authorities) absence(v *incremental.View, k Kind) string {
 	return ""
 }
 
-// read returns the authorities of an object, nil where it does not exist, and why they cannot be used and what helps.
+// read returns the authorities of an object, or nil if it does not exist, and why they cannot be used and the remedy.
 func (as *authorities) read(v *incremental.View, k kindName) (a *certificate.Authorities, why, remedy string) {
 	a, exists := incremental.Fetch(v, as.all, k)
 	switch {
@@ -100,12 +100,12 @@ func authoritiesTitle(k kindName) string {
 	return string(k.Kind) + " " + k.Name.String()
 }
 
-// authorityRefs are what the references of one validation have led to. An authority whose revocation lists cannot be used is not trusted by another
-// reference either: certificates that the lists have would be taken.
+// authorityRefs collects the results of the references of one validation. If the revocation lists of an authority cannot be used,
+// another reference to the same authority is not trusted either: else certificates that the lists revoke would be accepted.
 type authorityRefs struct {
 	usable   []authorityRef
 	withheld []string // see certificate.Authorities.Withheld
-	unknown  string   // the field of a reference to certificate.Authorities.UnknownLists, "" for none
+	unknown  string   // the field of a reference to certificate.Authorities.UnknownLists, "" if none
 }
 
 type authorityRef struct {
@@ -113,7 +113,7 @@ type authorityRef struct {
 	authorities *certificate.Authorities
 }
 
-// add takes a reference whose authorities can be used, unless p says why not; a may be nil then.
+// add adds the result of a reference. p is why its authorities cannot be used, or nil; a may be nil if p is not.
 func (r *authorityRefs) add(field string, a *certificate.Authorities, p *condition.Problem) {
 	switch {
 	case p == nil:
@@ -128,14 +128,15 @@ func (r *authorityRefs) add(field string, a *certificate.Authorities, p *conditi
 	}
 }
 
-// leaveOut has authorities that could be used count for nothing, and their lists with them.
+// leaveOut excludes authorities that could be used, and with them those of other references that share a certificate with them, if
+// they have revocation lists.
 func (r *authorityRefs) leaveOut(a *certificate.Authorities) {
 	if len(a.Lists) > 0 {
 		r.withheld = append(r.withheld, a.PEM)
 	}
 }
 
-// refused says why a reference is not used though it could be, or nil.
+// refused returns why a reference is not used although its authorities are usable, or nil.
 func (r *authorityRefs) refused(ref authorityRef, reason gwv1.ListenerConditionReason) *condition.Problem {
 	for _, text := range r.withheld {
 		if certificate.Shares(text, ref.authorities.PEM) {

@@ -14,7 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// backends are the ports of Services and the XBackends that routes and listeners use, and their endpoints.
+// backends contains the ports of Services and the XBackends that routes and listeners use, and their endpoints.
 type backends struct {
 	endpointSlices     *incremental.Collection[name, *discoveryv1.EndpointSlice]
 	services           *services
@@ -27,15 +27,15 @@ type backends struct {
 	infrastructure     *infrastructure
 
 	users     *incremental.Index[backendID, routePart, *config.Resource]
-	l4Users   *incremental.Index[backendID, routePart, *config.Resource] // routes of connections, by what is spoken to without policies
+	l4Users   *incremental.Index[backendID, routePart, *config.Resource] // L4 routes, by backend without its policies
 	all       *incremental.Collection[backendID, *config.Backend]
 	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	labelled  *incremental.Index[name, name, *discoveryv1.EndpointSlice] // of XBackends
 	endpoints *incremental.Collection[backendID, *config.Endpoints]
 }
 
-// newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses. Those that nobody uses cost nothing, of which a
-// cluster may have many.
+// newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses. Unused ones, of which a
+// cluster may have many, cost nothing.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
 	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals, infrastructure *infrastructure,
@@ -80,7 +80,8 @@ func newBackends(e *incremental.Engine,
 	return bs
 }
 
-// ofService is a port of a Service as it is spoken to, without its key and what BackendTrafficPolicies say; nil where it cannot be spoken to so.
+// ofService returns the Backend for a port of a Service, without its key and without BackendTrafficPolicies. It returns nil if the
+// port cannot be used in this way.
 func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backend {
 	n := key.Name
 	s, exists := incremental.Fetch(v, bs.services.all, n)
@@ -95,7 +96,7 @@ func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backe
 	if key.Passthrough {
 		return b
 	}
-	b.Protocol, _ = config.BackendProtocolOf(port.AppProtocol) // of an unknown one no route is carried
+	b.Protocol, _ = config.BackendProtocolOf(port.AppProtocol) // no rule refers to a port with an unknown appProtocol
 	if key.UDP {
 		return b
 	}
@@ -110,14 +111,14 @@ func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backe
 	return b
 }
 
-// traffic is what policies say of the way to a Backend, as far as they cannot say it themselves: whom active checks are for.
+// traffic completes what policies set for a Backend with the host of active checks, which only the Backend's routes determine.
 func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey, b *config.Backend, t *config.BackendTraffic) *config.BackendTraffic {
 	active := t.GetHealthCheck().GetActive()
 	switch {
 	case t == nil:
 		return nil
 	case key.UDP:
-		// Nothing else is about datagrams.
+		// No other setting applies to datagrams.
 		t = &config.BackendTraffic{Policy: t.Policy, LoadBalancer: t.LoadBalancer}
 		if t.LoadBalancer == nil {
 			return nil
@@ -133,7 +134,8 @@ func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey,
 	return t
 }
 
-// checkedHost is the host that active checks of a Backend ask for: its own, or that of a route to it, of several the first by name, or the name of its Service.
+// checkedHost returns the host that active checks of a Backend send: its own, or that of a route to it (of several, the first by
+// name), or the name of its Service.
 func (bs *backends) checkedHost(v *incremental.View, full backendID, b *config.Backend) string {
 	if b.ExternalHostname != nil {
 		return b.ExternalHostname.Name
@@ -152,7 +154,8 @@ func (bs *backends) checkedHost(v *incremental.View, full backendID, b *config.B
 	return cmp.Or(host, b.Name+"."+b.Namespace)
 }
 
-// ofXBackend is an XBackend as it is spoken to, without its key and what BackendTrafficPolicies say; nil where it cannot be spoken to so.
+// ofXBackend returns the Backend for an XBackend, without its key and without BackendTrafficPolicies. It returns nil if the XBackend
+// cannot be used in this way.
 func (bs *backends) ofXBackend(v *incremental.View, key backendKey) *config.Backend {
 	x, exists := incremental.Fetch(v, bs.xbackends.all, key.Name)
 	if !exists || x.Invalid != nil || x.Port != key.Port || key.UDP || x.Unsecured != nil && !key.Passthrough {
@@ -164,7 +167,7 @@ func (bs *backends) ofXBackend(v *incremental.View, key backendKey) *config.Back
 		spoken := key
 		spoken.Policy = ""
 		if incremental.Count(v, bs.l4Users, backendID(spoken.String())) > 0 {
-			denied = bs.infrastructure.allRanges(v) // nobody counts the passes of a connection that leads back to a Gateway
+			denied = bs.infrastructure.allRanges(v) // a connection that leads back to a Gateway would be a loop that nothing limits
 		}
 		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname, denied)
 	}
@@ -178,7 +181,7 @@ func (bs *backends) ofXBackend(v *incremental.View, key backendKey) *config.Back
 	traffic := bs.trafficPolicies.inForce(v, key.target())
 	b.RetryBudget, b.SessionPersistence = traffic.Budget, traffic.Sessions
 	if x.Sessions != nil {
-		b.SessionPersistence = x.Sessions // which is the more specific
+		b.SessionPersistence = x.Sessions // that of the XBackend is more specific
 	}
 	return b
 }
@@ -188,7 +191,7 @@ type backendID string
 
 func (b backendID) Compare(o backendID) int { return cmp.Compare(b, o) }
 
-// listenerBackends are the backends that a listener refers to itself.
+// listenerBackends returns the backends that a listener itself refers to.
 func listenerBackends(_ listenerKey, l *config.Listener) (all []backendID) {
 	for _, key := range rule.FilterBackends(l.Filters) {
 		all = append(all, backendID(key))
@@ -199,7 +202,7 @@ func listenerBackends(_ listenerKey, l *config.Listener) (all []backendID) {
 	return all
 }
 
-// usedBackends is every backend that a route's config refers to, as it is spoken to.
+// usedBackends returns every backend that a route's config refers to.
 func usedBackends(_ routePart, r *config.Resource) (keys []backendID) {
 	for _, rl := range r.GetRoute().GetRules() {
 		for _, key := range rule.Backends(rl) {

@@ -17,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// namedBackends are the objects that a route names as backends, whether it may or not.
+// namedBackends yields the objects that a route names as backends, permitted or not.
 func namedBackends(k kindName, o metav1.Object, yield func(policy.Target)) {
 	rules := routeKindOf(k.Kind).rules(o)
 	for i := range rules {
@@ -29,7 +29,7 @@ func namedBackends(k kindName, o metav1.Object, yield func(policy.Target)) {
 	}
 }
 
-// namedServices are those of them that are Services.
+// namedServices returns those of namedBackends that are Services.
 func namedServices(k kindName, o metav1.Object) (services []name) {
 	namedBackends(k, o, func(t policy.Target) {
 		if isService(t) {
@@ -39,7 +39,7 @@ func namedServices(k kindName, o metav1.Object) (services []name) {
 	return services
 }
 
-// namedXBackends are those of them that are XBackends.
+// namedXBackends returns those of namedBackends that are XBackends.
 func namedXBackends(k kindName, o metav1.Object) (xbackends []name) {
 	namedBackends(k, o, func(t policy.Target) {
 		if isXBackend(t) {
@@ -49,7 +49,7 @@ func namedXBackends(k kindName, o metav1.Object) (xbackends []name) {
 	return xbackends
 }
 
-// namedOthers are the rest of them.
+// namedOthers returns those of namedBackends that are neither Services nor XBackends.
 func namedOthers(k kindName, o metav1.Object) (others []policy.Target) {
 	namedBackends(k, o, func(t policy.Target) {
 		if !isService(t) {
@@ -59,7 +59,7 @@ func namedOthers(k kindName, o metav1.Object) (others []policy.Target) {
 	return others
 }
 
-// namedByListener are the objects that filters of a listener name as backends, whether they may or not.
+// namedByListener returns the objects that filters of a listener name as backends, permitted or not.
 func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target) {
 	for _, f := range l.Filters {
 		if auth := f.ExternalAuth; auth != nil {
@@ -72,18 +72,19 @@ func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target
 	return named
 }
 
-// namedBy is the object that a reference from a namespace names.
+// namedBy returns the object that a reference from a namespace names.
 func namedBy(ref gwv1.BackendObjectReference, namespace string) policy.Target {
 	return policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
 		Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)}
 }
 
-// mayName is false of an XBackend of another namespace, which nothing permits: whoever names it must not appear in its status.
+// mayName returns false for an XBackend of another namespace, because nothing can permit that reference: its status must not mention
+// the namespace that refers to it.
 func mayName(target policy.Target, namespace string) bool {
 	return !isXBackend(target) || target.Namespace == namespace
 }
 
-// referringTo are the Gateways of the listeners that name an object as a backend and may do so, in order.
+// referringTo returns the Gateways of the listeners that name an object as a backend and are permitted to, in order.
 func (lis *listeners) referringTo(v *incremental.View, target policy.Target, grants *grants) (gateways []name) {
 	for _, k := range incremental.Lookup(v, lis.byBackend, target) {
 		if grants.permitted(v, listenerReferrer(k), target.Group, target.Kind, name{target.Namespace, target.Name}) {
@@ -93,7 +94,7 @@ func (lis *listeners) referringTo(v *incremental.View, target policy.Target, gra
 	return slices.Compact(gateways)
 }
 
-// backendRefs find what references of routes and listeners mean.
+// backendRefs resolves references of routes and listeners to backends.
 type backendRefs struct {
 	grants             *grants
 	services           *services
@@ -105,9 +106,9 @@ func newBackendRefs(grants *grants, services *services, xbackends *xbackends, ba
 	return &backendRefs{grants: grants, services: services, xbackends: xbackends, backendTLSPolicies: backendTLSPolicies}
 }
 
-// resolveBackend finds the Service port or the XBackend that a reference means. permitted says
-// that the reference is to a Service that from may know about; only then may the
-// problem tell whether it exists. rk is how it is used, http2 that it must speak HTTP/2, and passthrough is backendKey.Passthrough.
+// resolveBackend returns the Service port or the XBackend that a reference names. permitted is true if the reference is to a Service
+// that from may know about; only then may the problem reveal whether it exists. rk is the kind of route, http2 requires HTTP/2, and
+// passthrough is backendKey.Passthrough.
 func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
 	if group == gwx.GroupName && kind == string(KindXBackend) {
@@ -146,7 +147,7 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 	return key, true, p
 }
 
-// canHTTP2 reports whether a Service's port is spoken to in HTTP/2, or may choose it.
+// canHTTP2 reports whether a Service's port is reached over HTTP/2, or can select it.
 func (br *backendRefs) canHTTP2(v *incremental.View, svc name, port *servicePort) bool {
 	protocol, _ := config.BackendProtocolOf(port.AppProtocol)
 	if protocol != config.BackendProtocol_BACKEND_PROTOCOL_HTTP || port.needsTLS() {
@@ -156,20 +157,20 @@ func (br *backendRefs) canHTTP2(v *incremental.View, svc name, port *servicePort
 	return overTLS
 }
 
-// named is a backend as rules know it.
+// named returns a backend in the form that rules need.
 func (br *backendRefs) named(v *incremental.View, key backendKey) rule.Backend {
 	b := rule.Backend{Key: key.String(), Authority: fmt.Sprintf("%s.%s.svc:%d", key.Name.Name, key.Name.Namespace, key.Port)}
 	if !key.XBackend {
 		return b
 	}
-	b.Authority = fmt.Sprintf("%s.%s:%d", key.Name.Name, key.Name.Namespace, key.Port) // no DNS has a name of it
+	b.Authority = fmt.Sprintf("%s.%s:%d", key.Name.Name, key.Name.Namespace, key.Port) // it is not the name of a Service
 	if x, exists := incremental.Fetch(v, br.xbackends.all, key.Name); exists && x.Hostname != "" {
 		b.Authority = fmt.Sprintf("%s:%d", x.Hostname, key.Port)
 	}
 	return b
 }
 
-// checkBackend returns why routes of a kind cannot have a port of a Service as a backend, or nil.
+// checkBackend returns why routes of a kind cannot use a port of a Service as a backend, or nil.
 func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
 	svc, exists := incremental.Fetch(v, br.services.all, key.Name)
 	if !exists {
@@ -199,8 +200,8 @@ func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key back
 	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Name, &port, field)
 }
 
-// clientIP returns why a rule that compiled to config.Rule cannot have sessions persist: a Service whose own sessionAffinity is ClientIP already says by what its
-// clients are told apart, and of such a pair a route is to be rejected (GEP-1619). nil is that nothing is wrong.
+// clientIP returns why a rule that compiled to config.Rule cannot have session persistence, or nil: a Service with sessionAffinity
+// ClientIP already identifies clients in its own way, and a route that combines both must be rejected (GEP-1619).
 func (br *backendRefs) clientIP(v *incremental.View, namespace string, index int, spec *rule.Spec, compiled *config.Rule) *condition.Problem {
 	if compiled.GetSessionPersistence() == nil {
 		return nil

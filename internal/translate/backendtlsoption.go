@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/tlsoption"
 )
 
-// readOptions reads spec.options into c. What is wrong with them becomes part of b.
+// readOptions reads spec.options into c, and adds what is wrong with them to b.
 func (b *backendTLS) readOptions(options tlsoption.Options, c *config.BackendTLS) {
 	limits, foreign := tlsoption.Read(options, func(key gwv1.AnnotationKey, remedy, format string, args ...any) {
 		b.invalid(gwv1.PolicyReasonInvalid, fmt.Sprintf("spec.options[%q]", key), remedy, format, args...)

@@ -21,13 +21,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// A Service's port with a BackendTLSPolicy is reached over TLS or not at all: references to it are invalid where the policy in force
-// cannot be carried out, also if another one could be.
+// A Service's port with a BackendTLSPolicy is reached over TLS or not at all: references to it are invalid if the policy in force
+// cannot be applied, even if another policy could be.
 
-// backendTLS is a BackendTLSPolicy as far as itself and the authorities that it refers to tell.
+// backendTLS is the result of a BackendTLSPolicy and of the authorities that it refers to.
 type backendTLS struct {
-	Config  *config.BackendTLS   // nil where Invalid
-	Invalid *condition.Problem   // why it cannot be carried out
+	Config  *config.BackendTLS   // nil if Invalid is set
+	Invalid *condition.Problem   // why the policy cannot be applied
 	Refs    []*condition.Problem // of caCertificateRefs
 	Notes   []string             // fields that are ignored
 }
@@ -36,7 +36,7 @@ func (b *backendTLS) same(o *backendTLS) bool {
 	return sameMessage(b.Config, o.Config) && sameDeeply(b.Invalid, o.Invalid) && sameDeeply(b.Refs, o.Refs) && slices.Equal(b.Notes, o.Notes)
 }
 
-// backendTLSPolicies are BackendTLSPolicies, without what routes make of them.
+// backendTLSPolicies contains BackendTLSPolicies, without their effect on routes.
 type backendTLSPolicies struct {
 	undecodedPolicies *incremental.Collection[name, undecodedPolicy]
 	authorities       *authorities
@@ -45,10 +45,10 @@ type backendTLSPolicies struct {
 	undecoded *incremental.Index[string, name, undecodedPolicy] // by namespace
 	ages      *incremental.Collection[name, int64]
 	winners   *incremental.Collection[policy.Target, name] // of those that can be decoded
-	// buckets are those with targets among winners.
+	// buckets are those that contain targets of winners.
 	buckets *incremental.Collection[targetBucket, struct{}]
 	all     *incremental.Collection[name, *backendTLS]
-	refused *incremental.Collection[name, string] // why policies cannot be carried out
+	refused *incremental.Collection[name, string] // policies that cannot be applied, and why
 }
 
 func newBackendTLSPolicies(e *incremental.Engine,
@@ -82,7 +82,7 @@ func tlsPolicyTargets(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 	return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 }
 
-// backendTLSPoliciesInUse are those for Services or XBackends that routes, listeners or XTelemetryPolicies name.
+// backendTLSPoliciesInUse returns the policies for Services or XBackends that routes, listeners or XTelemetryPolicies name.
 func backendTLSPoliciesInUse(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
 	routeObjects *incremental.Collection[kindName, metav1.Object], xbackends *incremental.Collection[name, *apisx.XBackend], listeners *listeners,
@@ -91,7 +91,7 @@ func backendTLSPoliciesInUse(e *incremental.Engine,
 	return incremental.Map(e, "BackendTLSPolicy in use", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
 			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
-				if isXBackend(target) { // which cannot have one; to say so takes one that is read
+				if isXBackend(target) { // an XBackend cannot have one, but its policies are read to report that
 					_, is := incremental.Fetch(v, xbackends, name{target.Namespace, target.Name})
 					return is
 				}
@@ -104,7 +104,7 @@ func backendTLSPoliciesInUse(e *incremental.Engine,
 		}, sameDeeply[*gwv1.BackendTLSPolicy])
 }
 
-// policiesByAuthorities finds the BackendTLSPolicies that verify backends by an object.
+// policiesByAuthorities indexes BackendTLSPolicies by the objects whose authorities verify their backends.
 func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendTLSPolicy]) *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy] {
 	return incremental.NewIndex(policies, "BackendTLSPolicies by authorities",
 		func(n name, p *gwv1.BackendTLSPolicy) []kindName {
@@ -112,7 +112,7 @@ func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendT
 		})
 }
 
-// authoritiesOf are the objects with authorities that a validation in a namespace refers to.
+// authoritiesOf returns the objects with authorities that a validation in a namespace refers to.
 func authoritiesOf(namespace string, spec *gwv1.BackendTLSPolicyValidation) (objects []kindName) {
 	for _, ref := range spec.CACertificateRefs {
 		if k, can := authoritiesObject(ref.Group, ref.Kind, namespace, ref.Name); can {
@@ -133,7 +133,8 @@ func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv
 	return b
 }
 
-// readValidation validates how a backend's certificate is verified, as it stands in field of an object. What is wrong with it becomes part of b.
+// readValidation validates how a backend's certificate is verified, as field of an object defines it, and adds what is wrong with it
+// to b.
 func (bp *backendTLSPolicies) readValidation(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, field string, b *backendTLS) *config.BackendTLS {
 	authorities := bp.readAuthorities(v, n, spec, field, b)
 	hostname := strings.ToLower(string(spec.Hostname))
@@ -149,7 +150,7 @@ func (bp *backendTLSPolicies) readValidation(v *incremental.View, n name, spec *
 	return c
 }
 
-// readSubjectAltNames returns the names that authenticate a backend in the place of its hostname, nil for none.
+// readSubjectAltNames returns the names of which a backend must have one instead of its hostname, or nil if there are none.
 func (b *backendTLS) readSubjectAltNames(all []gwv1.SubjectAltName, at string) *config.SubjectAltNames {
 	if len(all) == 0 {
 		return nil
@@ -180,15 +181,15 @@ func (b *backendTLS) readSubjectAltNames(all []gwv1.SubjectAltName, at string) *
 	return names
 }
 
-// invalid keeps the first problem: one is enough to act on.
+// invalid records a problem unless there is one already: one is enough to act on.
 func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, format string, args ...any) {
 	if b.Invalid == nil {
 		b.Invalid = condition.NewProblem(reason, field, remedy, format, args...)
 	}
 }
 
-// readAuthorities returns the keys of the authorities that a validation names, each once; none are those of the system. What is wrong with them
-// becomes part of b.
+// readAuthorities returns the keys of the authorities that a validation names, without duplicates; if empty, those of the system. It
+// adds what is wrong with them to b.
 func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, at string, b *backendTLS) (keys []string) {
 	wellKnown := value(spec.WellKnownCACertificates, "")
 	switch {
@@ -246,13 +247,13 @@ func (bp *backendTLSPolicies) resolveAuthorities(v *incremental.View, namespace 
 	return a, nil
 }
 
-// targetOf is a port of a Service as policies name it.
+// targetOf returns the target by which policies refer to a port of a Service.
 func targetOf(svc name, portName string) policy.Target {
 	return policy.Target{Group: corev1.GroupName, Kind: string(KindService), Namespace: svc.Namespace, Name: svc.Name, Section: portName}
 }
 
-// unreadable finds the policy attached to a target that takes precedence there and cannot be decoded, and why it cannot. One of which it is not known what it
-// is for precedes all others, also those for sections of what it may be for.
+// unreadable returns the policy that takes precedence at a target and cannot be decoded, and why. A policy whose targets are unknown
+// precedes all others, including those for sections of any object that it may be for.
 func (bp *backendTLSPolicies) unreadable(v *incremental.View, target policy.Target) (n name, why string, is bool) {
 	var first policy.Policy[string]
 	for _, n := range incremental.Lookup(v, bp.undecoded, target.Namespace) {
@@ -283,7 +284,7 @@ func (bp *backendTLSPolicies) unreadable(v *incremental.View, target policy.Targ
 
 const unreadableRemedy = "correct it, or install the CustomResourceDefinitions of this version"
 
-// inForce returns the policy for a Service's port. The problem is of one that would be in force and cannot be decoded.
+// inForce returns the policy for a Service's port. If that policy cannot be decoded, it returns a problem instead.
 func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
 	_, some := incremental.Fetch(v, bp.buckets, bucketOf(targetOf(svc, "")))
 	for _, target := range targetOf(svc, portName).Levels() { // the most specific first
@@ -301,14 +302,14 @@ func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, f
 	return name{}, false, nil
 }
 
-// undecodedPolicy is what is known of a BackendTLSPolicy that cannot be decoded.
+// undecodedPolicy is what can be read of a BackendTLSPolicy that cannot be decoded.
 type undecodedPolicy struct {
 	Error   string
-	Created int64                                            // in nanoseconds since the epoch, 0 where that is not known
-	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // none: any Service of the namespace may be one
+	Created int64                                            // in nanoseconds since the epoch, 0 if not known
+	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // if empty, any Service of the namespace may be a target
 }
 
-// checkBackendTLS returns why routes of a kind cannot reach a Service's port as its policy or its appProtocol has it, or nil.
+// checkBackendTLS returns why routes of a kind cannot reach a Service's port with its policy or its appProtocol, or nil.
 func (bp *backendTLSPolicies) checkBackendTLS(v *incremental.View, rk *routeKind, svc name, port *servicePort, field string) *condition.Problem {
 	n, ok, p := bp.inForce(v, svc, port.Name, field)
 	if p != nil {
@@ -324,20 +325,21 @@ func (bp *backendTLSPolicies) checkBackendTLS(v *incremental.View, rk *routeKind
 	return nil
 }
 
-// backendTLSConfig returns how TLS is spoken to a Service's port, nil for cleartext; false where it must not be reached at all.
+// backendTLSConfig returns the TLS settings of a Service's port, or nil for cleartext; ok is false if the port must not be reached
+// at all.
 func (bp *backendTLSPolicies) backendTLSConfig(v *incremental.View, svc name, portName string) (*config.BackendTLS, bool) {
 	n, ok, p := bp.inForce(v, svc, portName, "")
 	if p != nil || !ok {
 		return nil, p == nil
 	}
 	b, exists := incremental.Fetch(v, bp.all, n)
-	if !exists { // reading it has panicked
+	if !exists { // readBackendTLS panicked
 		return nil, false
 	}
 	return b.Config, b.Config != nil
 }
 
-// backendTLSPolicyStatuses are what BackendTLSPolicies say of the Gateways that reach their targets.
+// backendTLSPolicyStatuses computes the statuses of BackendTLSPolicies: one entry for each Gateway that reaches their targets.
 type backendTLSPolicyStatuses struct {
 	o                  *Options
 	policyObjects      *incremental.Collection[name, *gwv1.BackendTLSPolicy]
@@ -348,8 +350,7 @@ type backendTLSPolicyStatuses struct {
 	all *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
 
-// newBackendTLSPolicyStatuses reports on each Gateway that reaches a target
-// through a route.
+// newBackendTLSPolicyStatuses reports on each Gateway that reaches a target through a route.
 func newBackendTLSPolicyStatuses(e *incremental.Engine, o *Options,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
 	services *services, backendTLSPolicies *backendTLSPolicies, gateways *policyGateways) *backendTLSPolicyStatuses {
@@ -366,7 +367,7 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 	named, outcomes := bst.gateways.outcomes(v, tlsPolicyTargets(n, p), func(target policy.Target, field string) policy.Outcome { return bst.outcome(v, n, target, field) })
 	b, _ := incremental.Fetch(v, bst.backendTLSPolicies.all, n)
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
-	if b == nil { // no route names a target, or readBackendTLS has panicked
+	if b == nil { // no route names a target, or readBackendTLS panicked
 		return s
 	}
 	resolved := condition.True(gwv1.BackendTLSPolicyConditionResolvedRefs, gwv1.BackendTLSPolicyReasonResolvedRefs)

@@ -23,17 +23,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// A BackendTrafficPolicy is attached to a Gateway, a ListenerSet or a route, or to a section of one, and concerns the rules of routes below that. Of
-// those that concern a rule on a listener the most specific is in force: that for the rule, the route, the listener, then the object that has the listener,
-// then its Gateway. With a mergeType that of a rule or route is merged onto the closest above the route.
+// A BackendTrafficPolicy targets a Gateway, a ListenerSet or a route, or a section of one, and applies to the rules of routes below
+// its target. If several apply to a rule on a listener, the most specific is in force: the policy for the rule, the route, the
+// listener, then the object that contains the listener, then its Gateway. With a mergeType, a policy for a rule or route is merged
+// onto the closest one above the route.
 
-// reasonPolicyInvalid is the word of config.Failure.reason for rules whose policy cannot be carried out.
+// reasonPolicyInvalid is the config.Failure.reason of rules whose policy cannot be applied.
 const reasonPolicyInvalid = "policy_invalid"
 
-// readPolicy is what a BackendTrafficPolicy, or two that are merged, ask for.
+// readPolicy is the result of reading a BackendTrafficPolicy, or two that are merged.
 type readPolicy struct {
-	*backendtraffic.Compiled                    // nil where it is invalid
-	Invalid                  *condition.Problem // why it cannot be carried out
+	*backendtraffic.Compiled                    // nil if it is invalid
+	Invalid                  *condition.Problem // why it cannot be applied
 	Fields                   []string           // backendtraffic.Fields
 }
 
@@ -44,11 +45,11 @@ func (p *readPolicy) same(o *readPolicy) bool {
 			p.Expressions == o.Expressions && p.LongDistinct == o.LongDistinct && p.SharedLongDistinct == o.SharedLongDistinct)
 }
 
-// backendTrafficPolicies are BackendTrafficPolicies, without what they do to routes.
+// backendTrafficPolicies contains BackendTrafficPolicies, without their effect on routes.
 type backendTrafficPolicies struct {
 	redises    *redises
 	objects    *incremental.Collection[name, *eg.BackendTrafficPolicy]
-	undecoded  *incremental.Collection[name, undecodedTraffic] // those of objects that nobody can read
+	undecoded  *incremental.Collection[name, undecodedTraffic] // policies that cannot be decoded
 	namespaces *namespaces
 	grants     *grants
 	gateways   *incremental.Collection[name, *gwv1.Gateway]
@@ -63,19 +64,19 @@ type backendTrafficPolicies struct {
 	winners  *incremental.Collection[policy.Target, name]
 	all      *incremental.Collection[name, *readPolicy]
 	merging  *incremental.Collection[name, struct{}]           // those with a mergeType
-	merged   *incremental.Collection[policyPair, *readPolicy]  // those that are merged, as they are in force for routes
+	merged   *incremental.Collection[policyPair, *readPolicy]  // merged policies, as they are in force for routes
 	ofRoutes *incremental.Collection[kindName, *routePolicies] // those for a route or its rules
 
-	concerned *incremental.Index[name, policy.Target, name] // Gateways with policies for themselves, or for listeners or ListenerSets of theirs
+	concerned *incremental.Index[name, policy.Target, name] // Gateways with policies for themselves, or for their listeners or ListenerSets
 }
 
 // policyTarget is a target of a policy.
 type policyTarget struct {
 	policy.Target
-	Field string // that has it, such as spec.targetRefs[0]
+	Field string // of the policy that contains it, such as spec.targetRefs[0]
 }
 
-// kindNamespace is the objects of a kind in a namespace.
+// kindNamespace identifies the objects of a kind in a namespace.
 type kindNamespace struct {
 	Kind      Kind
 	Namespace string
@@ -85,15 +86,15 @@ func (k kindNamespace) Compare(o kindNamespace) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace))
 }
 
-// targetIndexes find the objects that selectors select. Labels, which those of routes are only where a policy selects any of their kind, are apart from the
-// objects, so that other edits of these wake no policy.
+// targetIndexes finds the objects that selectors select. Labels are stored apart from the objects, so that other edits of these do
+// not cause policies to be translated again. Labels of routes of a kind are stored only if a policy selects that kind.
 type targetIndexes struct {
 	gatewayLabels          *incremental.Collection[name, map[string]string]
 	setLabels, routeLabels *incremental.Collection[kindName, map[string]string]
 	gateways               *incremental.Index[kindNamespace, name, map[string]string]
 	sets                   *incremental.Index[kindNamespace, kindName, map[string]string]
 	routes                 *incremental.Index[kindNamespace, kindName, metav1.Object]
-	// namespaces are those with objects of a kind.
+	// The namespaces that contain objects of a kind.
 	gatewayNamespaces, setNamespaces, routeNamespaces *incremental.Index[Kind, kindNamespace, struct{}]
 }
 
@@ -135,15 +136,16 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 	return bp
 }
 
-// undecodedTraffic is what is known of a BackendTrafficPolicy that cannot be decoded, beside its targets.
+// undecodedTraffic is what can be read of a BackendTrafficPolicy that cannot be decoded, except its targets.
 type undecodedTraffic struct {
 	Error string
-	// Anywhere: a target of it cannot be read either. It may be for any Gateway, ListenerSet or route of its namespace, or a section of one.
+	// Anywhere is set if one of its targets cannot be read either: it may be for any Gateway, ListenerSet or route of its namespace,
+	// or a section of one.
 	Anywhere bool
 }
 
-// undecodedTrafficOf is the policy that stands for one that cannot be decoded: it has its targets and is invalid, so that their requests fail rather than pass
-// without the limits that it may ask for. It is nil for one without targets.
+// undecodedTrafficOf returns a policy in place of one that cannot be decoded: it has the same targets and is invalid, so that their
+// requests fail instead of passing without the limits that it may contain. It returns nil if there are no targets.
 func undecodedTrafficOf(u *kind.Undecoded) (*eg.BackendTrafficPolicy, undecodedTraffic) {
 	p := &eg.BackendTrafficPolicy{ObjectMeta: u.ObjectMeta, Spec: eg.BackendTrafficPolicySpec{TargetRefs: u.TrafficTargets, TargetSelectors: u.TargetSelectors}}
 	if !u.AnyTraffic {
@@ -152,19 +154,20 @@ func undecodedTrafficOf(u *kind.Undecoded) (*eg.BackendTrafficPolicy, undecodedT
 		}
 		return p, undecodedTraffic{Error: u.Error}
 	}
-	for _, k := range []Kind{KindGateway, KindListenerSet, KindHTTPRoute, KindGRPCRoute} { // others have no requests that could fail
+	for _, k := range []Kind{KindGateway, KindListenerSet, KindHTTPRoute, KindGRPCRoute} { // other kinds have no requests that could fail
 		p.Spec.TargetSelectors = append(p.Spec.TargetSelectors, eg.TargetSelector{Kind: gwv1.Kind(k)})
 	}
 	return p, undecodedTraffic{Error: u.Error, Anywhere: true}
 }
 
-// anywhere reports whether a policy is one of which it is not known what it is for. It precedes all others, also those for sections of what it may be for.
+// anywhere reports whether the targets of a policy are unknown. Such a policy precedes all others, including those for sections of
+// any object that it may be for.
 func (bp *backendTrafficPolicies) anywhere(v *incremental.View, n name) bool {
 	u, _ := incremental.Fetch(v, bp.undecoded, n)
 	return u.Anywhere
 }
 
-// unreadable returns what of a policy cannot be understood at all, or nil.
+// unreadable returns the part of a policy that cannot be understood, or nil.
 func unreadable(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
 	switch u := spec.Unread; {
 	case u.Field == "":
@@ -178,7 +181,7 @@ func unreadable(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
 	return malformedSelector(spec)
 }
 
-// malformedSelector returns what is wrong with a selector of a policy, which then selects nothing, or nil.
+// malformedSelector returns what is wrong with a selector of a policy, or nil. A malformed selector selects nothing.
 func malformedSelector(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
 	for i := range spec.TargetSelectors {
 		s := &spec.TargetSelectors[i]
@@ -194,12 +197,12 @@ func malformedSelector(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
 	return nil
 }
 
-// labelSelectorOf is what the labels of a target must be.
+// labelSelectorOf returns the selector for the labels of targets.
 func labelSelectorOf(s *eg.TargetSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
 }
 
-// declareAbove finds the Gateways that have policies above routes: of most nobody asks for more.
+// declareAbove finds the Gateways that have policies above routes. Most have none, and their listeners are not examined further.
 func (bp *backendTrafficPolicies) declareAbove(e *incremental.Engine, listeners *listeners) {
 	gateways := incremental.Map(e, "Gateways of BackendTrafficPolicies above routes", bp.winners,
 		func(v *incremental.View, t policy.Target, _ name) (name, bool) {
@@ -218,13 +221,13 @@ func (bp *backendTrafficPolicies) declareAbove(e *incremental.Engine, listeners 
 	bp.concerned = incremental.NewIndex(gateways, "BackendTrafficPolicies above routes by Gateway", func(_ policy.Target, gateway name) []name { return []name{gateway} })
 }
 
-// above returns the policy in force above the routes of a listener, that which is closest to them.
+// above returns the closest policy in force above the routes of a listener.
 func (bp *backendTrafficPolicies) above(v *incremental.View, k listenerKey) (n name, ok bool) {
 	_, n, ok = bp.closest(v, k)
 	return n, ok
 }
 
-// closest is above, with the target that the policy is attached to.
+// closest returns the result of above, and the target that the policy is attached to.
 func (bp *backendTrafficPolicies) closest(v *incremental.View, k listenerKey) (target policy.Target, n name, ok bool) {
 	if incremental.Count(v, bp.concerned, k.Gateway) == 0 {
 		return policy.Target{}, name{}, false
@@ -237,7 +240,8 @@ func (bp *backendTrafficPolicies) closest(v *incremental.View, k listenerKey) (t
 	return target, n, ok
 }
 
-// levelsAbove are the targets above the routes of a listener, the closest first. Those of a ListenerSet are not concerned by what is for listeners of the Gateway's own.
+// levelsAbove returns the targets above the routes of a listener, the closest first. Policies for listeners of the Gateway itself do
+// not apply to those of a ListenerSet.
 func levelsAbove(k listenerKey) []policy.Target {
 	owner := objectTarget(k.Owner())
 	section := owner
@@ -248,7 +252,7 @@ func levelsAbove(k listenerKey) []policy.Target {
 	return []policy.Target{section, owner, gatewayTarget(k.Gateway)}
 }
 
-// objectTarget is an object of the Gateway API as policies name it.
+// objectTarget returns the target by which policies refer to an object of the Gateway API.
 func objectTarget(k kindName) policy.Target {
 	return policy.Target{Group: kind.Named(string(k.Kind)).Group, Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
 }
@@ -283,13 +287,13 @@ func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine, route
 	s.routeNamespaces = incremental.NewIndex(routes.all, "namespaces with routes by kind", kindOf)
 }
 
-// backendTrafficTargets are the targets of BackendTrafficPolicies, selected ones among them.
+// backendTrafficTargets returns the targets of BackendTrafficPolicies, including the selected ones.
 func backendTrafficTargets(e *incremental.Engine, bp *backendTrafficPolicies) *incremental.Collection[name, []policyTarget] {
 	return incremental.Map(e, "BackendTrafficPolicy targets", bp.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (all []policyTarget, _ bool) {
 			add := func(ref *eg.PolicyTargetReference, field string) {
 				if string(value(ref.Namespace, gwv1.Namespace(n.Namespace))) != n.Namespace {
-					return // a policy is for its own namespace
+					return // a policy applies only to its own namespace
 				}
 				all = append(all, policyTarget{policy.Targets(n.Namespace, []gwv1.LocalPolicyTargetReferenceWithSectionName{ref.LocalPolicyTargetReferenceWithSectionName})[0], field})
 			}
@@ -315,7 +319,7 @@ func backendTrafficTargets(e *incremental.Engine, bp *backendTrafficPolicies) *i
 		}, slices.Equal[[]policyTarget])
 }
 
-// selected are the objects that a selector selects, as far as the policy may be for them.
+// selected returns the objects that a selector selects and that the policy is permitted to target.
 func (bp *backendTrafficPolicies) selected(v *incremental.View, n name, s *eg.TargetSelector) (all []policy.Target) {
 	k := Kind(s.Kind)
 	selector, err := labelSelectorOf(s)
@@ -354,14 +358,14 @@ func (bp *backendTrafficPolicies) selected(v *incremental.View, n name, s *eg.Ta
 	return all
 }
 
-// searchedNamespace is a namespace that a selector looks for objects in, and which of them it may select.
+// searchedNamespace is a namespace in which a selector looks for objects, and the objects in it that it may select.
 type searchedNamespace struct {
 	namespace string
 	granted   granted
 }
 
-// searched are the namespaces that a selector of a policy looks for objects of a kind in, sorted. Those that grant it nothing are left out before
-// anything of theirs is read.
+// searched returns the namespaces in which a selector of a policy looks for objects of a kind, sorted. Namespaces that grant it
+// nothing are left out before any of their objects are read.
 func (bp *backendTrafficPolicies) searched(v *incremental.View, n name, k Kind, in *eg.TargetSelectorNamespaces) (all []searchedNamespace) {
 	if in == nil || in.From == "Same" || in.From == "" {
 		return []searchedNamespace{{n.Namespace, granted{all: true}}}
@@ -383,19 +387,19 @@ func (bp *backendTrafficPolicies) searched(v *incremental.View, n name, k Kind, 
 	return all
 }
 
-// routePolicies are the policies in force for a route as a whole, and for its rules.
+// routePolicies contains the policies in force for a route as a whole, and for its rules.
 type routePolicies struct {
-	Route name // the zero name: none
+	Route name // the zero name if none
 	Rules []rulePolicy
 }
 
-// rulePolicy is the policy in force for rules of a name.
+// rulePolicy is the policy in force for the rules with a name.
 type rulePolicy struct {
 	Rule   string
 	Policy name
 }
 
-// of returns the policy for a rule, the zero name for none.
+// of returns the policy for a rule, or the zero name if there is none.
 func (rp *routePolicies) of(rule string) name {
 	if rp == nil {
 		return name{}
@@ -419,7 +423,7 @@ func (bp *backendTrafficPolicies) declareOfRoutes(e *incremental.Engine) {
 		}
 		return nil
 	})
-	// Only of these is each one looked at: a policy may select as many routes as there are, none of them by a rule.
+	// Only policies for rules are examined one by one: a policy may select as many routes as exist, but no selector selects a rule.
 	rulesByRoute := incremental.NewIndex(bp.winners, "rules with BackendTrafficPolicies by route", func(t policy.Target, _ name) []kindName {
 		if k, is := routeOf(t); is && t.Section != "" {
 			return []kindName{k}
@@ -447,7 +451,7 @@ func (bp *backendTrafficPolicies) declareOfRoutes(e *incremental.Engine) {
 		}, sameDeeply[*routePolicies])
 }
 
-// hasRule reports whether a route has a rule of that name.
+// hasRule reports whether a route has a rule with that name.
 func hasRule(k Kind, route metav1.Object, rule string) bool {
 	for _, spec := range routeKindOf(k).rules(route) {
 		if spec.Name != nil && string(*spec.Name) == rule {
@@ -457,13 +461,13 @@ func hasRule(k Kind, route metav1.Object, rule string) bool {
 	return false
 }
 
-// policyPair is the policy in force for a rule on a listener, and the one that it is merged onto. The zero value is none.
+// policyPair is the policy in force for a rule on a listener, and the policy that it is merged onto. The zero value means none.
 type policyPair struct {
 	Child  name
-	Parent name // the zero name: none
+	Parent name // the zero name if it is not merged
 }
 
-// String is what stands in keys of Backends: names have no "+".
+// String returns the form that is used in keys of Backends: names contain no "+".
 func (p policyPair) String() string {
 	both := func(n name) string { return n.Namespace + "/" + n.Name }
 	switch {
@@ -475,7 +479,7 @@ func (p policyPair) String() string {
 	return both(p.Child) + "+" + both(p.Parent)
 }
 
-// parsePolicyPair undoes String.
+// parsePolicyPair is the inverse of String.
 func parsePolicyPair(s string) (p policyPair) {
 	parse := func(s string) (n name) {
 		n.Namespace, n.Name, _ = strings.Cut(s, "/")
@@ -488,7 +492,7 @@ func parsePolicyPair(s string) (p policyPair) {
 	return p
 }
 
-// source names the policies, for people.
+// source names the policies in text.
 func (p policyPair) source() string {
 	s := string(KindBackendTrafficPolicy) + " " + p.Child.String()
 	if p.Parent != (name{}) {
@@ -497,12 +501,12 @@ func (p policyPair) source() string {
 	return s
 }
 
-// Compare puts pairs in an order.
+// Compare orders pairs.
 func (p policyPair) Compare(o policyPair) int {
 	return cmp.Or(p.Child.Compare(o.Child), p.Parent.Compare(o.Parent))
 }
 
-// inForce is the policy for a rule of a route on a listener.
+// inForce returns the policy for a rule of a route on a listener.
 func (bp *backendTrafficPolicies) inForce(v *incremental.View, rp *routePolicies, rule string, l listenerKey) policyPair {
 	child := rp.of(rule)
 	if child == (name{}) {
@@ -513,13 +517,14 @@ func (bp *backendTrafficPolicies) inForce(v *incremental.View, rp *routePolicies
 		return policyPair{Child: child}
 	}
 	above, _ := bp.above(v, l)
-	if above == child { // a selector may have it be for both
+	if above == child { // a selector may have selected both targets
 		above = name{}
 	}
 	return policyPair{child, above}
 }
 
-// declareMerged merges the pairs of policies that are in force for rules of routes, each once however many rules and listeners that are.
+// declareMerged merges the pairs of policies that are in force for rules of routes, each pair once, however many rules and listeners
+// use it.
 func (bp *backendTrafficPolicies) declareMerged(e *incremental.Engine, attachments *incremental.Collection[kindName, *attachment]) {
 	pairs := incremental.Map(e, "pairs of BackendTrafficPolicies of a route", bp.ofRoutes,
 		func(v *incremental.View, k kindName, rp *routePolicies) (all []policyPair, _ bool) {
@@ -556,7 +561,7 @@ func (bp *backendTrafficPolicies) declareMerged(e *incremental.Engine, attachmen
 		}, (*readPolicy).same)
 }
 
-// read returns what a policy, or two that are merged, ask for; nil for none, and for one of which reading has panicked.
+// read returns the result of a policy, or of two that are merged; nil if there is none, and for a policy whose reading panicked.
 func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) (read *readPolicy) {
 	if p.Parent == (name{}) {
 		read, _ = incremental.Fetch(v, bp.all, p.Child)
@@ -566,14 +571,14 @@ func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) (read 
 	return read
 }
 
-// merge is what two policies ask for, one merged onto the other; nil where reading one has panicked.
+// merge returns the result of two policies, one merged onto the other; nil if the reading of one panicked.
 func (bp *backendTrafficPolicies) merge(v *incremental.View, p policyPair) *readPolicy {
 	child, ok := incremental.Fetch(v, bp.objects, p.Child)
 	parent, also := incremental.Fetch(v, bp.objects, p.Parent)
 	if !ok || !also {
 		return nil
 	}
-	var global []*config.RateLimit // those of both
+	var global []*config.RateLimit // of both policies
 	var alone [2]*readPolicy
 	for i, n := range []name{p.Child, p.Parent} {
 		read, _ := incremental.Fetch(v, bp.all, n)
@@ -596,7 +601,7 @@ func (bp *backendTrafficPolicies) merge(v *incremental.View, p policyPair) *read
 	if backendtraffic.HasLocalLimits(&child.Spec.Settings) {
 		limitsOf = p.Child
 	}
-	bodiesIn := p.Parent.Namespace // of whose responseOverride is in force
+	bodiesIn := p.Parent.Namespace // the namespace of the policy whose responseOverride is in force
 	if len(child.Spec.ResponseOverride) > 0 {
 		bodiesIn = p.Child.Namespace
 	}
@@ -622,7 +627,8 @@ func (bp *backendTrafficPolicies) merge(v *incremental.View, p policyPair) *read
 	return read
 }
 
-// mergedNotes are the notes of a policy that is merged onto parent: those of what the merge has made, and of what is not merged, as each policy has limits of its own.
+// mergedNotes returns the notes of a policy that is merged onto parent: those of the merged result, and those of settings that are
+// not merged, because each policy keeps its own rate limits.
 func mergedNotes(merged, own, above []*condition.Problem, parent name) (all []*condition.Problem) {
 	ofEach := func(n *condition.Problem) bool {
 		return strings.HasPrefix(n.Field, "spec.rateLimit.global") || n.Field == "spec.rateLimit.local"
@@ -652,7 +658,8 @@ func mergedNotes(merged, own, above []*condition.Problem, parent name) (all []*c
 	return all
 }
 
-// hidden is what more general policies than those in force for a rule on a listener say that these do not.
+// hidden returns the settings of more general policies than those in force for a rule on a listener that the policies in force do
+// not contain.
 func (bp *backendTrafficPolicies) hidden(v *incremental.View, rp *routePolicies, l listenerKey, by policyPair, in *readPolicy) (all []*config.HiddenPolicy) {
 	var levels []name
 	if rp != nil {
@@ -685,8 +692,8 @@ func (bp *backendTrafficPolicies) hidden(v *incremental.View, rp *routePolicies,
 	return all
 }
 
-// compile reads the settings of policies. limitsOf is that of them whose local rate limits are in force, and bodiesIn the namespace of the ConfigMaps with bodies of
-// responses.
+// compile compiles the settings of a policy. limitsOf is the policy whose local rate limits are in force, and bodiesIn the namespace
+// of the ConfigMaps with bodies of responses.
 func (bp *backendTrafficPolicies) compile(v *incremental.View, spec *eg.BackendTrafficPolicySpec, by policyPair, limitsOf name, bodiesIn string) *readPolicy {
 	configMap := func(n string) *corev1.ConfigMap {
 		o, _ := incremental.Fetch(v, bp.configMaps, kindName{Kind(kind.ConfigMap.Name), name{bodiesIn, n}})
@@ -698,12 +705,12 @@ func (bp *backendTrafficPolicies) compile(v *incremental.View, spec *eg.BackendT
 	return read
 }
 
-// countsGlobally reports whether there are global rate limits, for which a Gateway needs a Redis.
+// countsGlobally reports whether there are global rate limits, for which a Gateway needs a Redis server.
 func (p *readPolicy) countsGlobally() bool {
 	return p.Invalid == nil && len(p.Rule.Traffic.RateLimits.GetGlobal()) > 0
 }
 
-// forRule returns a rule of a route as the policy has it carried out; refused is that it cannot be at these listeners.
+// forRule returns a rule of a route with the policy applied; refused is set if the policy cannot be applied at these listeners.
 func (p *readPolicy) forRule(route kindName, r *config.Rule, by policyPair, hidden []*config.HiddenPolicy, refused bool) *config.Rule {
 	out := proto.CloneOf(r)
 	if p.Invalid != nil || refused {
@@ -725,7 +732,7 @@ func (p *readPolicy) forRule(route kindName, r *config.Rule, by policyPair, hidd
 	return out
 }
 
-// reroute has references lead to Backends that are spoken to as the policy says.
+// reroute changes references so that they refer to the Backends that are reached as the policy configures.
 func (p *readPolicy) reroute(refs []*config.BackendRef, by policyPair) {
 	if !p.Backends() {
 		return

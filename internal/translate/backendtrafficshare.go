@@ -12,17 +12,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// maxLongDistinct bounds the global rate limits of a namespace's policies that tell values apart for longer than an hour, those that are counted for each
-// route as often as there are targetRefs: Redis remembers each value for as long as the period of its limit.
+// maxLongDistinct limits, for the policies of a namespace, the global rate limits that count values separately for longer than an
+// hour. A limit that is counted for each route counts once per targetRef. Redis remembers each value for the period of its limit.
 const maxLongDistinct = 256
 
-// trafficShare is how much of what all share a policy takes.
+// trafficShare is how much of the limits of a namespace a policy uses.
 type trafficShare struct {
 	expressions  int // the size of its regular expressions, which each proxy has once for all routes
 	longDistinct int
 }
 
-// beyond returns which share of the namespace is used up if the policy has what it asks for, or nil.
+// beyond returns which limit of the namespace the policy exceeds when the others use used, or nil.
 func (s trafficShare) beyond(used trafficShare) *condition.Problem {
 	switch {
 	case used.expressions+s.expressions > rule.MaxShareSize:
@@ -43,8 +43,8 @@ func limits(n int) string {
 	return fmt.Sprintf("%d limits", n)
 }
 
-// declareShares returns policies, of which those are invalid for which their namespace has no room left: each namespace has a share of its own. Older policies come
-// first, so that a new one cannot end what is served.
+// declareShares returns the policies, and marks those invalid that exceed the limits of their namespace. Each namespace has its own
+// limits. Older policies come first, so that a new policy cannot stop what is served.
 func (bp *backendTrafficPolicies) declareShares(e *incremental.Engine, read *incremental.Collection[name, *readPolicy], ages *incremental.Collection[name, int64]) *incremental.Collection[name, *readPolicy] {
 	byNamespace := incremental.NewIndex(read, "BackendTrafficPolicies with a share by namespace", func(n name, p *readPolicy) []kindNamespace {
 		if p.Compiled == nil || p.Expressions == 0 && p.LongDistinct == 0 && p.SharedLongDistinct == 0 {
@@ -65,7 +65,8 @@ func (bp *backendTrafficPolicies) declareShares(e *incremental.Engine, read *inc
 		}, (*readPolicy).same)
 }
 
-// beyondShare returns those policies of a namespace that have no room left. One that needs less than was left over by one before it still has its own.
+// beyondShare returns the policies of a namespace that exceed its limits. A policy after a rejected one that fits into the rest is
+// accepted.
 func (bp *backendTrafficPolicies) beyondShare(v *incremental.View, read *incremental.Collection[name, *readPolicy], ages *incremental.Collection[name, int64], policies []name) (excess []incremental.Entry[name, *condition.Problem]) {
 	type sized struct {
 		name
@@ -80,7 +81,7 @@ func (bp *backendTrafficPolicies) beyondShare(v *incremental.View, read *increme
 		s := trafficShare{expressions: p.Expressions, longDistinct: p.SharedLongDistinct}
 		if p.LongDistinct > 0 {
 			object, _ := incremental.Fetch(v, bp.objects, n)
-			s.longDistinct += p.LongDistinct * max(1, len(object.Spec.TargetRefs)) // not those that are selected: how many these are is for others to say, too
+			s.longDistinct += p.LongDistinct * max(1, len(object.Spec.TargetRefs)) // selected targets do not count: other users decide how many these are
 		}
 		all = append(all, sized{n, s, created})
 		total.expressions, total.longDistinct = total.expressions+s.expressions, total.longDistinct+s.longDistinct

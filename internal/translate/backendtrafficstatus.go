@@ -19,19 +19,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// Conditions and reasons of BackendTrafficPolicies beside Accepted.
+// Conditions and reasons of BackendTrafficPolicies in addition to Accepted.
 const (
 	conditionOverridden = "Overridden"
 	conditionMerged     = "Merged"
 	conditionWarning    = "Warning"
 	conditionAggregated = "Aggregated"
-	conditionDegraded   = "Degraded" // one of ours: Envoy Gateway says nothing of a Redis that is away
+	conditionDegraded   = "Degraded" // not in Envoy Gateway, which does not report a Redis server that is unavailable
 
 	reasonDeprecatedField  = "DeprecatedField"
 	reasonRedisUnavailable = "RedisUnavailable"
 )
 
-// backendTrafficStatuses are what BackendTrafficPolicies say.
+// backendTrafficStatuses computes the statuses of BackendTrafficPolicies.
 type backendTrafficStatuses struct {
 	o         *Options
 	policies  *backendTrafficPolicies
@@ -39,11 +39,11 @@ type backendTrafficStatuses struct {
 	listeners *listeners
 	routes    *routes
 	objects   *incremental.Collection[kindName, metav1.Object] // routes
-	faults    *incremental.Collection[name, string]            // of the Redis of global rate limits, by Gateway
+	faults    *incremental.Collection[name, string]            // why the Redis server of global rate limits is unavailable, by Gateway
 
-	aboveRoutes  *incremental.Collection[kindName, aboveRoute]                     // what is above routes with policies
-	routesBelow  *incremental.Index[policy.Target, kindName, aboveRoute]           // these routes, by what is above them
-	targetsBelow *incremental.Index[policy.Target, policy.Target, []policy.Target] // listeners and ListenerSets with policies, by what is above them
+	aboveRoutes  *incremental.Collection[kindName, aboveRoute]                     // the levels above routes with policies
+	routesBelow  *incremental.Index[policy.Target, kindName, aboveRoute]           // these routes, by a level above them
+	targetsBelow *incremental.Index[policy.Target, policy.Target, []policy.Target] // listeners and ListenerSets with policies, by a level above them
 	all          *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 	untold       *incremental.Collection[name, *condition.Problem] // malformed selectors of policies without a status
 }
@@ -53,13 +53,13 @@ func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, po
 	bs.declareBelow(e)
 	bs.all = incremental.Map(e, "BackendTrafficPolicy status", policies.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*status[gwv1.PolicyStatus], bool) {
-			if _, undecoded := incremental.Fetch(v, policies.undecoded, n); undecoded { // whoever cannot read it cannot write its status either
+			if _, undecoded := incremental.Fetch(v, policies.undecoded, n); undecoded { // this version cannot write the status of an object that it cannot decode
 				return nil, false
 			}
 			s := bs.status(v, n, p)
 			return s, len(s.Status.Ancestors) > 0
 		}, sameDeeply[*status[gwv1.PolicyStatus]])
-	// Of others without one nobody needs to be told: they are for objects that are not there, or of another controller.
+	// Other policies without a status need no report: their targets do not exist, or belong to another controller.
 	bs.untold = incremental.Map(e, "malformed selectors of BackendTrafficPolicies without a status", policies.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*condition.Problem, bool) {
 			malformed := malformedSelector(&p.Spec)
@@ -72,7 +72,7 @@ func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, po
 	return bs
 }
 
-// declareBelow finds what is more specific than a target.
+// declareBelow finds the targets with policies that are more specific than a target.
 func (bs *backendTrafficStatuses) declareBelow(e *incremental.Engine) {
 	bs.aboveRoutes = incremental.Map(e, "what is above routes with BackendTrafficPolicies", bs.policies.ofRoutes,
 		func(v *incremental.View, k kindName, _ *routePolicies) (above aboveRoute, _ bool) {
@@ -105,10 +105,10 @@ func (bs *backendTrafficStatuses) declareBelow(e *incremental.Engine) {
 	bs.targetsBelow = incremental.NewIndex(aboveTargets, "listeners with BackendTrafficPolicies by what is above them", func(_ policy.Target, above []policy.Target) []policy.Target { return above })
 }
 
-// aboveRoute is what is above a route with policies; each list is sorted and has no target twice.
+// aboveRoute contains the levels above a route with policies; each list is sorted, without duplicates.
 type aboveRoute struct {
 	Targets []policy.Target
-	Closest []policy.Target // those with the policies in force above it, one for each listener at most
+	Closest []policy.Target // those whose policies are in force above it, at most one for each listener
 }
 
 func distinctTargets(targets []policy.Target) []policy.Target {
@@ -116,24 +116,25 @@ func distinctTargets(targets []policy.Target) []policy.Target {
 	return slices.Compact(targets)
 }
 
-// trafficAncestor is an entry of the status of a BackendTrafficPolicy.
+// trafficAncestor is an entry of the status of a BackendTrafficPolicy before it is written as a condition.
 type trafficAncestor struct {
 	Ref      gwv1.ParentReference
 	outcomes []policy.Outcome
-	// overridden and merged are what says that other policies are in force, or merged onto this one, and mergedWith onto which one this is merged.
+	// overridden lists where more specific policies are in force, merged where such policies are merged onto this one, and
+	// mergedWith the policies that this one is merged onto.
 	overridden below
 	merged     below
 	mergedWith []string
-	asMerged   *readPolicy // what the policy asks for as it is merged there; nil where it is not
-	notes      []string    // settings that change nothing there
+	asMerged   *readPolicy // the result of the policy as it is merged there; nil if it is not merged
+	notes      []string    // settings without effect there
 }
 
-// below are the more specific targets that have policies of their own.
+// below lists the more specific targets that have their own policies.
 type below struct{ listeners, sets, routes, rules []string }
 
 func (b *below) empty() bool { return b.String() == "" }
 
-// String lists them.
+// String lists them for a message.
 func (b *below) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -152,7 +153,7 @@ func (b *below) String() string {
 	}
 }
 
-// maxBracketed bounds the names in a message.
+// maxBracketed is the maximum number of names in a message.
 const maxBracketed = 16
 
 func bracketed(names []string) string {
@@ -164,7 +165,7 @@ func bracketed(names []string) string {
 	return "[" + strings.Join(names, " ") + "]"
 }
 
-// ancestorKey is what tells the ancestors of a status apart. The fields of its reference are all set, but for the section and the port.
+// ancestorKey identifies an ancestor of a status. All fields of its reference are set, except the section and the port.
 type ancestorKey struct {
 	Namespace, Name, Kind, Group, Section string
 	Port                                  gwv1.PortNumber
@@ -179,7 +180,8 @@ func (k ancestorKey) Compare(o ancestorKey) int {
 		cmp.Compare(k.Section, o.Section), cmp.Compare(k.Port, o.Port))
 }
 
-// trafficAncestors are the entries of a status, each once: a policy that selects many routes may have thousands of which a status has room for few.
+// trafficAncestors collects the entries of a status without duplicates: a policy that selects many routes may have thousands, and a
+// status has room for few.
 type trafficAncestors struct {
 	list  []*trafficAncestor
 	byKey map[ancestorKey]*trafficAncestor
@@ -199,7 +201,7 @@ func (as *trafficAncestors) of(ref gwv1.ParentReference) *trafficAncestor {
 	return a
 }
 
-// ancestorRef names an object, or a section of it.
+// ancestorRef returns a reference to an object, or to a section of it.
 func ancestorRef(k kindName, section string) gwv1.ParentReference {
 	ref := gwv1.ParentReference{Group: new(gwv1.Group(kind.Named(string(k.Kind)).Group)), Kind: new(gwv1.Kind(k.Kind)), Namespace: new(gwv1.Namespace(k.Name.Namespace)), Name: gwv1.ObjectName(k.Name.Name)}
 	if section != "" {
@@ -211,7 +213,7 @@ func ancestorRef(k kindName, section string) gwv1.ParentReference {
 func (bs *backendTrafficStatuses) status(v *incremental.View, n name, p *eg.BackendTrafficPolicy) *status[gwv1.PolicyStatus] {
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
 	read, ok := incremental.Fetch(v, bs.policies.all, n)
-	if !ok { // reading it has panicked
+	if !ok { // reading it panicked
 		return s
 	}
 	targets, _ := incremental.Fetch(v, bs.policies.targets, n)
@@ -240,7 +242,7 @@ func (bs *backendTrafficStatuses) status(v *incremental.View, n name, p *eg.Back
 	return s
 }
 
-// onListeners adds a target that is an object with listeners, or one of these.
+// onListeners adds a target that is a Gateway or ListenerSet, or one of their listeners.
 func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t policyTarget, k kindName, ancestors *trafficAncestors) {
 	a := ancestors.of(ancestorRef(k, t.Section))
 	o := policy.Outcome{Field: t.Field, Target: t.Target}
@@ -254,7 +256,7 @@ func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t pol
 	}
 }
 
-// exists reports whether a section of a Gateway or ListenerSet is a listener.
+// exists reports whether the listener that a target names exists in the Gateway or ListenerSet.
 func (bs *backendTrafficStatuses) exists(v *incremental.View, t policy.Target) bool {
 	n := name{t.Namespace, t.Name}
 	l := listenerKey{Gateway: n, Name: t.Section}
@@ -269,7 +271,7 @@ func (bs *backendTrafficStatuses) exists(v *incremental.View, t policy.Target) b
 	return exists
 }
 
-// lost notes which policy is in force in the place of n, or that requests fail because of one that cannot be read.
+// lost adds to an outcome the policy that is in force instead of n, or that requests fail because of a policy that cannot be read.
 func (bs *backendTrafficStatuses) lost(v *incremental.View, n name, o policy.Outcome) policy.Outcome {
 	if whole, _ := incremental.Fetch(v, bs.policies.winners, o.Target.Whole()); o.Missing == nil && bs.policies.anywhere(v, whole) {
 		u, _ := incremental.Fetch(v, bs.policies.undecoded, whole)
@@ -285,7 +287,7 @@ func (bs *backendTrafficStatuses) lost(v *incremental.View, n name, o policy.Out
 
 func (a *trafficAncestor) add(o policy.Outcome) { a.outcomes = append(a.outcomes, o) }
 
-// below gathers what is more specific than an object with listeners, or one of these, and has policies of its own.
+// below collects the targets that are more specific than a Gateway, ListenerSet or listener and have their own policies.
 func (bs *backendTrafficStatuses) below(v *incremental.View, n name, t policy.Target, a *trafficAncestor) {
 	for _, other := range incremental.Lookup(v, bs.targetsBelow, t) {
 		if winner, _ := incremental.Fetch(v, bs.policies.winners, other); winner == n || other.Section != "" && !bs.exists(v, other) {
@@ -318,7 +320,7 @@ func (bs *backendTrafficStatuses) below(v *incremental.View, n name, t policy.Ta
 			}
 			list := &a.overridden
 			if p.Spec.MergeType != nil && read.Invalid == nil {
-				if !closest { // it is merged onto another
+				if !closest { // it is merged onto another policy
 					continue
 				}
 				if pair := bs.policies.read(v, policyPair{own.Policy, n}); pair == nil || pair.Invalid != nil {
@@ -340,7 +342,7 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 	attached, _ := incremental.Fetch(v, bs.routes.attachments, k)
 	object, _ := incremental.Fetch(v, bs.objects, k)
 	if attached == nil || object == nil {
-		return // of a route that is not there, or of no Gateway that is managed here
+		return // the route does not exist, or none of its Gateways is managed by this controller
 	}
 	o := policy.Outcome{Field: t.Field, Target: t.Target}
 	if t.Section != "" && !hasRule(k.Kind, object, t.Section) {
@@ -380,7 +382,8 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 	}
 }
 
-// withoutEffect says which settings of a policy change nothing for a route, if it has such, and what the policy takes from it.
+// withoutEffect returns notes about settings of a policy that have no effect on a route, and about settings of the route that the
+// policy replaces.
 func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, n name, p *eg.BackendTrafficPolicy, k kindName) (notes []string) {
 	rk := routeKindOf(k.Kind)
 	read, _ := incremental.Fetch(v, bs.policies.all, n)
@@ -403,14 +406,14 @@ func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, n name, p *
 	return notes
 }
 
-// ancestorEntry is an entry of a status with what it is sorted by.
+// ancestorEntry is an entry of a status with its sort keys.
 type ancestorEntry struct {
 	gwv1.PolicyAncestorStatus
 	key  ancestorKey
 	rank int // 0 failed, 1 overridden, 2 others
 }
 
-// entry is what the status says of an ancestor.
+// entry returns the entry of a status for an ancestor.
 func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p *eg.BackendTrafficPolicy, read *readPolicy, a *trafficAncestor) ancestorEntry {
 	if read.Invalid == nil && a.asMerged != nil {
 		read = a.asMerged
@@ -471,7 +474,7 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 	return e
 }
 
-// gatewayOf is the Gateway that an ancestor is, or belongs to; false where it belongs to none.
+// gatewayOf returns the Gateway that an ancestor is, or belongs to; ok is false if it belongs to none.
 func (bs *backendTrafficStatuses) gatewayOf(v *incremental.View, ancestor *gwv1.ParentReference) (name, bool) {
 	n := name{string(value(ancestor.Namespace, "")), string(ancestor.Name)}
 	k := Kind(value(ancestor.Kind, ""))
@@ -485,7 +488,8 @@ func (bs *backendTrafficStatuses) gatewayOf(v *incremental.View, ancestor *gwv1.
 	return set.Gateway, true
 }
 
-// aggregated are the entries that a status has room for: those that tell of failures come first, and the last one says that there are others.
+// aggregated returns the entries that a status has room for: those that report failures come first, and the last one reports that
+// there are others.
 func aggregated(generation int64, entries []ancestorEntry) (out []gwv1.PolicyAncestorStatus) {
 	more := len(entries) > policy.MaxAncestors
 	slices.SortFunc(entries, func(a, b ancestorEntry) int {

@@ -8,7 +8,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 )
 
-// certificates are those that listeners show to clients, and that they or XBackends have shown to backends.
+// certificates contains the server certificates of listeners, and the client certificates that Gateways or XBackends present to
+// backends.
 type certificates struct {
 	all *incremental.Collection[name, *config.Certificate]
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// clientValidation is what a Gateway demands of the certificates of clients (spec.tls.frontend, GEP-91), as far as itself and the authorities that it refers to tell.
+// clientValidation is what a Gateway requires of client certificates (spec.tls.frontend, GEP-91), read from the Gateway and from the
+// authorities that it refers to.
 type clientValidation struct {
-	// Config is without the certificates of the listener; nil where clients are not asked for any.
+	// Config does not contain the certificates of the listener; nil if clients are not asked for a certificate.
 	Config  *config.ClientValidation
 	Refs    []*condition.Problem // references that cannot be used
 	Invalid *condition.Problem   // why no client can be verified
@@ -26,7 +27,7 @@ func (c *clientValidation) same(o *clientValidation) bool {
 	return sameMessage(c.Config, o.Config) && sameDeeply(c.Refs, o.Refs) && sameDeeply(c.Invalid, o.Invalid)
 }
 
-// gatewayPort is a port of a Gateway; 0 stands for all that have no entry of their own.
+// gatewayPort is a port of a Gateway; 0 stands for all ports without their own entry.
 type gatewayPort struct {
 	Gateway name
 	Port    int32
@@ -36,7 +37,7 @@ func (p gatewayPort) Compare(o gatewayPort) int {
 	return cmp.Or(p.Gateway.Compare(o.Gateway), cmp.Compare(p.Port, o.Port))
 }
 
-// clientValidations are those of managed Gateways, of which each has one for all ports at least.
+// clientValidations contains those of managed Gateways. Each Gateway has at least the one for all ports.
 type clientValidations struct {
 	authorities *authorities
 	grants      *grants
@@ -65,7 +66,7 @@ func newClientValidations(e *incremental.Engine,
 	return cv
 }
 
-// gatewaysByAuthorities finds the Gateways that verify clients by an object.
+// gatewaysByAuthorities indexes Gateways by the objects whose authorities verify their clients.
 func gatewaysByAuthorities(gatewayObjects *incremental.Collection[name, *gwv1.Gateway]) *incremental.Index[kindName, name, *gwv1.Gateway] {
 	return incremental.NewIndex(gatewayObjects, "Gateways by authorities",
 		func(n name, gw *gwv1.Gateway) (objects []kindName) {
@@ -80,12 +81,14 @@ func gatewaysByAuthorities(gatewayObjects *incremental.Collection[name, *gwv1.Ga
 		})
 }
 
-// clientAuthorities returns the object that a Gateway's reference names; false for one of a kind that cannot hold authorities.
+// clientAuthorities returns the object that a Gateway's reference names; ok is false if objects of its kind cannot contain
+// authorities.
 func clientAuthorities(gateway name, ref gwv1.ObjectReference) (kindName, bool) {
 	return authoritiesObject(ref.Group, ref.Kind, string(value(ref.Namespace, gwv1.Namespace(gateway.Namespace))), ref.Name)
 }
 
-// read resolves the references of a validation: those that can be used are trusted together. Where none can, no client is served.
+// read resolves the references of a validation. All authorities that can be used are trusted; if none can be used, no client is
+// served.
 func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.Frontend) *clientValidation {
 	c := &clientValidation{}
 	if f.Validation == nil {
@@ -128,7 +131,7 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 	}
 	slices.Sort(c.Config.Authorities)
 	if len(c.Config.Authorities) == 0 {
-		c.Config.Optional = false // connections that are open are not served any more either
+		c.Config.Optional = false // connections that are already open are not served any longer either
 		c.Invalid = condition.NewProblem(gwv1.ListenerReasonNoValidCACertificate, f.Field+".caCertificateRefs", "see condition ResolvedRefs",
 			"there is nothing to verify clients by, and they are not served without")
 	}
@@ -154,7 +157,8 @@ func (cv *clientValidations) resolve(v *incremental.View, gateway name, ref gwv1
 	return a, nil
 }
 
-// permit reports why a Gateway may not refer to an object, or nil: one of another namespace needs a ReferenceGrant there, one of none must not be given one.
+// permit returns why a Gateway may not refer to an object, or nil: an object of another namespace needs a ReferenceGrant there, and
+// a cluster-scoped one must not be named with a namespace.
 func (cv *clientValidations) permit(v *incremental.View, gateway name, ref gwv1.ObjectReference, k kindName, field string) *condition.Problem {
 	from := referrer{gwv1.GroupName, string(KindGateway), gateway}
 	switch {
@@ -167,7 +171,7 @@ func (cv *clientValidations) permit(v *incremental.View, gateway name, ref gwv1.
 	return nil
 }
 
-// of returns what is demanded of the clients of a listener: an entry for its port replaces the one for all.
+// of returns what is required of the clients of a listener: an entry for its port replaces the one for all ports.
 func (cv *clientValidations) of(v *incremental.View, k listenerKey, l *listener.Listener) *clientValidation {
 	if l.Protocol != gwv1.HTTPSProtocolType {
 		return &clientValidation{}
@@ -177,7 +181,7 @@ func (cv *clientValidations) of(v *incremental.View, k listenerKey, l *listener.
 			return c
 		}
 	}
-	// Reading it has panicked.
+	// Reading it panicked.
 	return &clientValidation{Config: &config.ClientValidation{}, Invalid: condition.NewProblem(gwv1.ListenerReasonNoValidCACertificate, "spec.tls.frontend", "see the controller's log",
 		"what is demanded of clients could not be read, and they are not served without")}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// EndpointSelector is what pods an XBackend has as endpoints.
+// EndpointSelector selects the pods that are the endpoints of an XBackend.
 type EndpointSelector struct {
 	UID    types.UID         // of the XBackend
-	Labels map[string]string // of the pods; none for an XBackend that selects none
+	Labels map[string]string // of the pods; empty if the XBackend selects none
 	Port   int32
 }
 
@@ -20,14 +20,14 @@ func (s *EndpointSelector) same(o *EndpointSelector) bool {
 	return s.UID == o.UID && s.Port == o.Port && maps.Equal(s.Labels, o.Labels)
 }
 
-// SelectorChange is what became of an XBackend.
+// SelectorChange is a new, changed or removed EndpointSelector of an XBackend.
 type SelectorChange struct {
 	Namespace, Name string
-	Selector        *EndpointSelector // nil where the XBackend may not be used any more, or has no port
+	Selector        *EndpointSelector // nil if the XBackend may not be used any longer, or has no valid port
 }
 
-// endpointSelectors are those of XBackends that may be used: of all in namespaces with a route that a managed Gateway lets in, and of those that are used otherwise. So the
-// endpoints of one are found before a route moves to it.
+// endpointSelectors contains the selectors of XBackends that may be used: all in namespaces with a route that a managed Gateway
+// accepts, and those that are used otherwise. The endpoints of an XBackend are therefore known before a route refers to it.
 type endpointSelectors struct {
 	all *incremental.Collection[name, *EndpointSelector] // nil outside of a cluster
 }
@@ -38,7 +38,7 @@ func newEndpointSelectors(e *incremental.Engine, o *Options, objects, inUse *inc
 	}
 	return &endpointSelectors{incremental.Map(e, "endpoint selector", objects,
 		func(v *incremental.View, n name, x *apisx.XBackend) (*EndpointSelector, bool) {
-			if x.DeletionTimestamp != nil || x.Spec.Port.Number < 1 || x.Spec.Port.Number > 65535 { // what it has stays, as long as the object is there
+			if x.DeletionTimestamp != nil || x.Spec.Port.Number < 1 || x.Spec.Port.Number > 65535 { // its endpoints stay as long as the object exists
 				return nil, false
 			}
 			if incremental.Count(v, users.byNamespace, n.Namespace) == 0 {

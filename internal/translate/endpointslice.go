@@ -36,7 +36,7 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 		}, sameMessage[*config.Endpoints])
 }
 
-// endpointsOf gathers the endpoints of a Service's port, or of the pods that an XBackend selects, from all their EndpointSlices.
+// endpointsOf collects the endpoints of a Service's port, or of the pods that an XBackend selects, from all their EndpointSlices.
 func (bs *backends) endpointsOf(v *incremental.View, id backendID) *config.Endpoints {
 	k := parseBackendKey(id)
 	var p *readPolicy
@@ -57,10 +57,10 @@ func (bs *backends) endpointsOf(v *incremental.View, id backendID) *config.Endpo
 		selected := incremental.Lookup(v, bs.labelled, name{k.Name.Namespace, v1alpha1.XBackendLabel(k.Name.Name)})
 		x, _ := incremental.Fetch(v, bs.xbackends.all, k.Name)
 		found = bs.gather(v, selected, func(slice *discoveryv1.EndpointSlice) []uint16 { return x.slicePorts(slice) })
-		// A pod of both families is there twice.
+		// A pod with both address families is listed twice.
 		found = oneFamily(found, corev1.IPv4Protocol)
 	} else {
-		// The port of a slice is the Service's port of the same name.
+		// The port of a slice is the Service's port with the same name.
 		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
 		port, _ := svc.port(k.Port, k.transport())
 		found = bs.gather(v, incremental.Lookup(v, bs.slices, k.Name),
@@ -87,7 +87,7 @@ func (bs *backends) endpointsOf(v *incremental.View, id backendID) *config.Endpo
 	return out
 }
 
-// gather finds the endpoints of slices at their ports.
+// gather returns the endpoints of slices at their ports.
 func (bs *backends) gather(v *incremental.View, slices []name, ports func(*discoveryv1.EndpointSlice) []uint16) map[netip.AddrPort]behind {
 	found := map[netip.AddrPort]behind{}
 	for _, n := range slices {
@@ -105,8 +105,9 @@ func (bs *backends) gather(v *incremental.View, slices []name, ports func(*disco
 	return found
 }
 
-// slicePorts is the XBackend's port, if the slice has its endpoints there. Where the slice is made for the XBackend, as in a cluster, its addresses are of pods, which
-// have their ports whatever the slice has, as it follows the XBackend later than this does. The slices of one that had its name before are none of it.
+// slicePorts returns the XBackend's port if the endpoints of the slice have it. If the slice was created for the XBackend, as in a
+// cluster, its addresses are those of pods, and the XBackend's port applies whatever the slice contains, because the slice is
+// updated later. Slices for an earlier XBackend of the same name are ignored.
 func (x *xbackend) slicePorts(slice *discoveryv1.EndpointSlice) []uint16 {
 	if uid, made := slice.Labels[v1alpha1.LabelXBackendUID]; made {
 		if uid != string(x.UID) {
@@ -117,7 +118,7 @@ func (x *xbackend) slicePorts(slice *discoveryv1.EndpointSlice) []uint16 {
 	return slicePortsOf(slice, x.Port)
 }
 
-// slicePortsOf is the number of a slice's port of TCP, if it has that one.
+// slicePortsOf returns the number as a list if the slice has a TCP port with it, else nil.
 func slicePortsOf(slice *discoveryv1.EndpointSlice, number int32) []uint16 {
 	for _, p := range slice.Ports {
 		if value(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP && value(p.Port, 0) == number {
@@ -127,7 +128,8 @@ func slicePortsOf(slice *discoveryv1.EndpointSlice, number int32) []uint16 {
 	return nil
 }
 
-// ofOneFamily returns the endpoints of a dual-stack Service's primary address family: each pod is there once in either. Those of the other family are used while only they are ready, or while the first has none.
+// ofOneFamily returns the endpoints of a dual-stack Service's primary address family, because each pod is listed once for each
+// family. Those of the other family are used while only they are ready, or while there are none of the first.
 func ofOneFamily(found map[netip.AddrPort]behind, primary corev1.IPFamily) map[netip.AddrPort]behind {
 	var families [2]map[netip.AddrPort]behind // primary, other
 	var ready [2]bool
@@ -148,8 +150,7 @@ func ofOneFamily(found map[netip.AddrPort]behind, primary corev1.IPFamily) map[n
 	return families[0]
 }
 
-// slicePorts is the numbers of a slice's ports with that name and protocol; absent and empty
-// names are the same.
+// slicePorts returns the numbers of a slice's ports with that name and protocol; an absent name equals an empty one.
 func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol) (out []uint16) {
 	for _, p := range slice.Ports {
 		fits := value(p.Protocol, corev1.ProtocolTCP) == protocol
@@ -160,8 +161,8 @@ func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol core
 	return out
 }
 
-// addEndpoints adds the addresses of an endpoint that takes requests. Of two slices that
-// differ about an address, as while one replaces the other, the ready one counts.
+// addEndpoints adds the addresses of an endpoint that takes requests. If two slices differ about an address, as while one replaces
+// the other, the ready one counts.
 func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port uint16, refused []string) {
 	ready := value(e.Conditions.Ready, true)
 	terminating := value(e.Conditions.Terminating, false)
@@ -181,14 +182,14 @@ func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port
 	}
 }
 
-// behind is what stands behind an address.
+// behind describes the endpoint at an address.
 type behind struct {
 	Terminating bool
 	Identity    uint64 // config.Endpoint.identity
 	Zone        string
 }
 
-// leaveOutIPv6 is what a policy without IPv6 asks for.
+// leaveOutIPv6 removes IPv6 endpoints, for a policy without IPv6.
 func leaveOutIPv6(found map[netip.AddrPort]behind) {
 	for at := range found {
 		if at.Addr().Is6() {
@@ -197,14 +198,16 @@ func leaveOutIPv6(found map[netip.AddrPort]behind) {
 	}
 }
 
-// asPolicy returns the endpoints as a policy wants them: the address of the Service in their place, if it has one. zones reports whether it is of any matter where they are.
+// asPolicy returns the endpoints that a policy asks for: the address of the Service instead of its endpoints, if the policy routes
+// by Service and the Service has an address. zones reports whether the zones of endpoints are used.
 func (bs *backends) asPolicy(v *incremental.View, k backendKey, p *readPolicy, found map[netip.AddrPort]behind) (_ map[netip.AddrPort]behind, zones bool) {
 	lb := p.Backend.GetLoadBalancer()
 	zones = lb.GetPreferLocalZone() != nil || len(lb.GetZoneWeights()) > 0
-	// What must not be reached by itself must not be reached by way of the Service, and that there is no endpoint is answered better here.
+	// If endpoints are refused, the Service's address would lead to them too. If there are no endpoints, the proxy gives a better
+	// answer than the Service's address.
 	if p.ByService && !k.XBackend && len(found) > 0 && incremental.Count(v, bs.refusals.byService, k.Name) == 0 {
 		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
-		address, err := netip.ParseAddr(svc.ClusterIP) // that of a headless Service is "None"
+		address, err := netip.ParseAddr(svc.ClusterIP) // a headless Service has "None"
 		if err == nil && !(p.IPv4Only && address.Is6()) {
 			return map[netip.AddrPort]behind{netip.AddrPortFrom(address.Unmap(), uint16(k.Port)): {}}, false
 		}
@@ -212,7 +215,8 @@ func (bs *backends) asPolicy(v *incremental.View, k backendKey, p *readPolicy, f
 	return found, zones
 }
 
-// identityOf tells pods apart, whose addresses are used again: 0 of what is no pod, or does not say which.
+// identityOf returns a number that identifies a pod, because addresses of pods are reused; 0 if the endpoint is not a pod or does
+// not name it.
 func identityOf(e *discoveryv1.Endpoint) uint64 {
 	if e.TargetRef == nil || e.TargetRef.UID == "" {
 		return 0

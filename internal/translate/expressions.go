@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// shareKey names what routes of a namespace may have of a listener.
+// shareKey identifies the limit of regular expressions that the routes of a namespace have on a listener.
 type shareKey struct {
 	listenerKey
 	Namespace string
@@ -22,7 +22,7 @@ func (k shareKey) Compare(o shareKey) int {
 	return cmp.Or(k.listenerKey.Compare(o.listenerKey), cmp.Compare(k.Namespace, o.Namespace))
 }
 
-// excessKey names a route without room on a listener.
+// excessKey identifies a route that exceeds the limit of its namespace on a listener.
 type excessKey struct {
 	listenerKey
 	Route kindName
@@ -32,8 +32,8 @@ func (k excessKey) Compare(o excessKey) int {
 	return cmp.Or(k.listenerKey.Compare(o.listenerKey), k.Route.Compare(o.Route))
 }
 
-// declareExpressions bounds the regular expressions of a listener. Each namespace has a share of its own, which routes
-// of others cannot take. Those of older routes come first, so that a new one cannot end what is served.
+// declareExpressions limits the regular expressions of a listener. Each namespace has its own limit, which routes of other
+// namespaces do not use up. Older routes come first, so that a new one cannot stop what is served.
 func (rs *routes) declareExpressions(e *incremental.Engine) {
 	rs.expressions = incremental.NewIndex(rs.attachments, "routes with regular expressions by listener",
 		func(k kindName, a *attachment) (keys []shareKey) {
@@ -53,7 +53,7 @@ func (rs *routes) declareExpressions(e *incremental.Engine) {
 			}
 			return out
 		}, same[struct{}])
-	// They are found beside the attachments, by which the limit is decided.
+	// They are computed after the attachments, on which the limit depends.
 	excessive := incremental.NewIndex(rs.excess, "regular expressions beyond a limit by route", func(k excessKey, _ struct{}) []kindName { return []kindName{k.Route} })
 	rs.refused = incremental.Map(e, "route refused for regular expressions", incremental.Keys(excessive, "routes with regular expressions beyond a limit"),
 		func(v *incremental.View, n kindName, _ struct{}) ([]listenerKey, bool) {
@@ -64,7 +64,7 @@ func (rs *routes) declareExpressions(e *incremental.Engine) {
 	rs.refusedOn = incremental.NewIndex(rs.refused, "routes refused for regular expressions by listener", func(_ kindName, on []listenerKey) []listenerKey { return on })
 }
 
-// attachedRoutes counts the accepted routes of a listener.
+// attachedRoutes returns the number of accepted routes of a listener.
 func (rs *routes) attachedRoutes(v *incremental.View, k listenerKey) int32 {
 	n := incremental.Count(v, rs.attached, k)
 	if n > 0 { // most listeners of a large Gateway have none
@@ -73,8 +73,8 @@ func (rs *routes) attachedRoutes(v *incremental.View, k listenerKey) int32 {
 	return int32(n)
 }
 
-// beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
-// by a larger one before it still has its own.
+// beyondLimit returns the routes that exceed the limit; routes must be sorted by age. A route after a rejected one that fits into
+// the rest is accepted.
 func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []kindName) {
 	type sized struct {
 		kindName
@@ -104,14 +104,14 @@ func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []
 	return excess
 }
 
-// bounded is a route without the rules whose regular expressions have no room on one of its listeners. They
-// are dropped for all of its listeners, since a route is one thing to the data plane. n is the route that the function runs for.
+// bounded returns a route without the rules with regular expressions if one of its listeners has no room for these. The rules are
+// dropped for all of its listeners, because a route is one resource in the data plane. The calling function must run for route n.
 func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
 	c, _ := incremental.Join(v, rs.compiled)
 	return rs.within(v, n, c, a)
 }
 
-// within is bounded for a function that does not run for the route, of which c is what is compiled.
+// within is bounded for a function that runs for another key; c is the compiled route.
 func (rs *routes) within(v *incremental.View, n kindName, c *compiled, a *attachment) *compiled {
 	if len(c.Expressions) == 0 {
 		return c
@@ -124,8 +124,8 @@ func (rs *routes) within(v *incremental.View, n kindName, c *compiled, a *attach
 	return c
 }
 
-// withoutExpressions drops the rules with regular expressions, for which k has no room. Those with filters fail more requests than are theirs instead: none of
-// theirs may reach a rule without the filters.
+// withoutExpressions drops the rules with regular expressions, for which listener k has no room. A dropped rule with filters is
+// replaced by one that fails more requests than its own: none of its requests may reach a rule without these filters.
 func (c *compiled) withoutExpressions(k listenerKey) *compiled {
 	out, of := *c, *c.findings
 	out.findings = &of
@@ -143,7 +143,7 @@ func (c *compiled) withoutExpressions(k listenerKey) *compiled {
 		}
 	}
 	if c.Invalid != nil {
-		return &out // and none of its rules was to be carried out
+		return &out // the route is invalid, so none of its rules is served anyway
 	}
 	out.Dropped = slices.DeleteFunc(slices.Clone(c.Dropped), func(d *dropped) bool { is, _ := has(d.Rule); return is })
 	for _, e := range c.Expressions {

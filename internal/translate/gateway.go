@@ -19,9 +19,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// managedGateway is what does not change of a Gateway of one of our classes.
+// managedGateway contains what does not change of a Gateway whose class is managed by this controller.
 type managedGateway struct {
-	UID     types.UID // "" in manifests that name none
+	UID     types.UID // "" in manifests without one
 	Created int64     // in nanoseconds since the epoch
 	// DefaultScope is gateway.Gateway.DefaultScope.
 	DefaultScope defaultScope
@@ -29,7 +29,7 @@ type managedGateway struct {
 	Merged name
 }
 
-// gateways are the Gateways of these classes, apart from their listeners.
+// gateways contains the Gateways of these classes, without their listeners.
 type gateways struct {
 	o                 *Options
 	gatewayObjects    *incremental.Collection[name, *gwv1.Gateway]
@@ -38,10 +38,10 @@ type gateways struct {
 
 	all     *incremental.Collection[name, *gateway.Gateway]
 	managed *incremental.Collection[name, managedGateway]
-	// byMerged are the Gateways that are served together, by gateway.Gateway.Merged.
+	// byMerged indexes the Gateways that are served together by gateway.Gateway.Merged.
 	byMerged *incremental.Index[name, name, managedGateway]
 	byScope  *incremental.Index[defaultScope, name, managedGateway] // default Gateways
-	// defaults are the first maxDefaultGateways of them, the oldest first.
+	// defaults are the first maxDefaultGateways default Gateways of a scope, the oldest first.
 	defaults *incremental.Collection[defaultScope, []name]
 	terms    *incremental.Collection[name, listenerTerms]
 }
@@ -98,7 +98,8 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 		}, slices.Equal[[]name])
 }
 
-// proxiesOf names the proxies that serve a Gateway: its own, which have its name, or those of all Gateways of its class.
+// proxiesOf returns the name of the proxies that serve a Gateway: its own, which have its name, or those of all Gateways of its
+// class.
 func (gs *gateways) proxiesOf(v *incremental.View, n name) name {
 	if g, _ := incremental.Fetch(v, gs.managed, n); g.Merged != (name{}) {
 		return g.Merged
@@ -106,8 +107,8 @@ func (gs *gateways) proxiesOf(v *incremental.View, n name) name {
 	return n
 }
 
-// maxDefaultGateways bounds the default Gateways of a scope that routes are attached to: whoever may create Gateways may create default ones, and each
-// is looked at for each route that asks for some.
+// maxDefaultGateways limits the default Gateways of a scope that routes attach to: any user who may create Gateways may create
+// default ones, and each is examined for each route that asks for them.
 const maxDefaultGateways = 64
 
 // defaultScope is a scope of default Gateways.
@@ -125,8 +126,8 @@ func (gs *gateways) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *
 	return g
 }
 
-// applyParameters also decides whether the Gateway is served. In a cluster parameters only say how
-// proxies run: where they cannot be used those that run go on as they are, and go on serving.
+// applyParameters applies the parameters of the class and of the Gateway, and decides whether the Gateway is served. In a cluster,
+// parameters only define how proxies run: if they cannot be used, the running proxies stay as they are and continue to serve.
 func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil && isParameters(infra.ParametersRef.Group, infra.ParametersRef.Kind) {
 		g.OwnParameters = infra.ParametersRef.Name
@@ -154,7 +155,7 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 			}
 		}
 	} else {
-		if wrong == nil && c.Problem == nil { // it is served, and would not be in a cluster
+		if wrong == nil && c.Problem == nil { // here it is served, but it would not be in a cluster
 			own, _ := parameters.Unlocked(c.Parameters, own)
 			merged := parameters.Merge(c.Parameters, own)
 			if p := together(merged.Service, g); p != nil {
@@ -181,7 +182,8 @@ func together(service *v1alpha1.Service, g *gateway.Gateway) *condition.Problem 
 	return condition.NewProblem(gwv1.GatewayReasonInvalidParameters, field, p.Remedy, "GatewayParameters, %s: %s", p.Field, p.What)
 }
 
-// applyMerged is applyParameters for a Gateway that is served with all others of its class. What it asks for that would concern these has no effect.
+// applyMerged replaces the rest of applyParameters for a Gateway that is served together with all others of its class. Its own
+// settings that would affect the others have no effect.
 func (gs *gateways) applyMerged(g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	g.Merged = types.NamespacedName(c.Merged)
 	g.Parameters = parameters.Merge(c.Parameters, nil)
@@ -204,7 +206,7 @@ func (gs *gateways) applyMerged(g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	g.Unserved = g.Refused != nil || g.Unaddressed() || !gs.o.Cluster && c.Problem != nil
 }
 
-// lockedNotes say which fields of a Gateway's own parameters its class has refused.
+// lockedNotes reports which fields of a Gateway's own parameters are not used because its class locks them.
 func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 	for _, field := range fields {
 		notes = append(notes, fmt.Sprintf("spec.infrastructure.parametersRef: %s is not used, because GatewayClass %q locks it; remove it",
@@ -213,14 +215,15 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 	return notes
 }
 
-// applyClients takes what parameters say of clients, and of where their requests are counted, which counts in files too, and also where something else in the same parameters is wrong: to
-// expect no PROXY headers any more would turn away every client.
+// applyClients applies the parameters about clients and about the Redis server for rate limits. These apply also with files, and
+// also if another field of the same parameters is invalid: if a Gateway stopped expecting PROXY headers, it would reject every
+// client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	said := gs.gatewayParameters.saidByGateway(v, gw)
 	switch {
 	case c.Merged != (name{}):
 		said = nil
-	case c.Problem != nil && c.Said == nil && said != nil: // what the class locks is not known, so nobody may say whom to trust
+	case c.Problem != nil && c.Said == nil && said != nil: // it is not known whether the class locks trustedProxies, so the Gateway's are not used
 		untrusting := *said
 		untrusting.TrustedProxies = nil
 		said = &untrusting
@@ -230,7 +233,7 @@ func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gw
 	g.Clients = parameters.ClientsOf(&merged)
 	redis := redisOf(c.Said, c.Namespace)
 	g.Redis, g.RedisKey = types.NamespacedName(redis.Secret), redis.Key
-	if !gs.o.Cluster { // else these are among all that is refused
+	if !gs.o.Cluster { // in a cluster applyParameters reports all locked fields
 		refused = slices.DeleteFunc(refused, func(field string) bool { return !parameters.CountsInFiles(field) })
 		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 	}
@@ -240,7 +243,7 @@ func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gw
 	}
 }
 
-// listenerTerms is what a Gateway says of all its listeners, those of ListenerSets among them.
+// listenerTerms is what a Gateway defines for all its listeners, including those of ListenerSets.
 type listenerTerms struct {
 	Created                    int64 // in nanoseconds since the epoch
 	Addresses                  []string
@@ -248,7 +251,7 @@ type listenerTerms struct {
 	ListenerSets               listener.Namespaces // those that may attach
 	Client                     *listener.CertificateRef
 	Clients                    parameters.Clients
-	Redis                      redisRef // that parameters name, the zero value for none
+	Redis                      redisRef // that parameters name; the zero value if none
 	Merged                     name     // gateway.Gateway.Merged
 }
 
@@ -261,7 +264,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 			}
 			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
 				Client: listener.ClientCertificate(gw), Clients: g.Clients, Redis: redisRef{name(g.Redis), g.RedisKey}, Merged: name(g.Merged)}
-			if !gs.o.Cluster && terms.Merged == (name{}) { // else the proxies have addresses of their own
+			if !gs.o.Cluster && terms.Merged == (name{}) { // else the proxies have their own addresses
 				terms.Addresses = distinct(g.Binds)
 			}
 			terms.ListenerSets.From = gwv1.NamespacesFromNone
@@ -272,7 +275,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 		}, sameDeeply[listenerTerms])
 }
 
-// distinct leaves out addresses that others of the list stand for, on which no socket could be bound beside those.
+// distinct removes addresses that another address of the list includes, because both could not be bound.
 func distinct(addresses []string) []string {
 	all4, all6 := slices.Contains(addresses, "0.0.0.0"), slices.Contains(addresses, "::")
 	if !all4 && !all6 {
@@ -290,10 +293,11 @@ func distinct(addresses []string) []string {
 	})
 }
 
-// gatewayOutcome is what ListenerSets need of the status of their Gateway. Listeners of its own that are all not valid keep it from being accepted, and not from serving theirs.
+// gatewayOutcome is what ListenerSets need to know of the status of their Gateway. If all listeners of the Gateway itself are
+// invalid, it is not accepted, but still serves listeners of ListenerSets.
 type gatewayOutcome struct{ ServesSets, Programmed bool }
 
-// gatewayStatuses are what Gateways say.
+// gatewayStatuses computes the statuses of Gateways.
 type gatewayStatuses struct {
 	o                    *Options
 	gateways             *gateways
@@ -302,7 +306,7 @@ type gatewayStatuses struct {
 	infrastructure       *infrastructure
 	listenerStates       *listenerStates
 	routes               *routes
-	policies             []*policyGateways // of each kind
+	policies             []*policyGateways // one for each kind of policy
 
 	all      *incremental.Collection[name, *status[gwv1.GatewayStatus]]
 	outcomes *incremental.Collection[name, gatewayOutcome]
@@ -323,13 +327,13 @@ func newGatewayStatuses(e *incremental.Engine, o *Options,
 	return gst
 }
 
-// servesSets reports whether listeners of ListenerSets are served by a Gateway with these conditions, as far as they are valid themselves.
+// servesSets reports whether a Gateway with these conditions serves valid listeners of ListenerSets.
 func servesSets(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, string(gwv1.GatewayConditionAccepted))
 	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == string(gwv1.GatewayReasonListenersNotValid))
 }
 
-// gatewayStatus reads the listeners and how many routes each has, but no route.
+// gatewayStatus reads the listeners and the number of routes of each, but no route.
 func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gateway.Gateway) gwv1.GatewayStatus {
 	var s gwv1.GatewayStatus
 	var sum gateway.Summary

@@ -17,22 +17,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// maxAddresses is the length that the API server allows for status.addresses.
+// maxAddresses is the maximum length of status.addresses that the API server allows.
 const maxAddresses = 16
 
-// infrastructure is where Gateways are reached, and whether they are.
+// infrastructure contains the addresses of Gateways, and whether clients can reach them.
 type infrastructure struct {
 	o               *Options
 	addressFaults   *incremental.Collection[addressKey, AddressFault]
-	infrastructures *incremental.Collection[name, Infrastructure] // by the proxies, see gateways.proxiesOf
+	infrastructures *incremental.Collection[name, Infrastructure] // by the name of the proxies, see gateways.proxiesOf
 
-	reachable *incremental.Collection[name, bool]          // Gateways in a cluster that wait for nothing
-	ranges    *incremental.Collection[name, []string]      // the IP addresses of what runs for Gateways, as ranges; sorted
-	ranged    *incremental.Index[struct{}, name, []string] // all of those
+	reachable *incremental.Collection[name, bool]          // Gateways in a cluster that clients can reach
+	ranges    *incremental.Collection[name, []string]      // IP addresses of the infrastructure of Gateways, as ranges; sorted
+	ranged    *incremental.Index[struct{}, name, []string] // all of these
 }
 
-// newInfrastructure declares reachable: whether the listeners of each Gateway of a cluster can be reached,
-// apart from what that depends on.
+// newInfrastructure declares reachable separately, so that listeners depend only on whether their Gateway can be reached.
 func newInfrastructure(e *incremental.Engine, o *Options,
 	addressFaults *incremental.Collection[addressKey, AddressFault],
 	infrastructures *incremental.Collection[name, Infrastructure], gateways *gateways) *infrastructure {
@@ -48,7 +47,7 @@ func newInfrastructure(e *incremental.Engine, o *Options,
 			}
 			for _, n := range served {
 				g, managed := incremental.Fetch(v, gateways.all, n)
-				if !managed || name(g.Merged) != merged { // what is left of proxies of its own does not count
+				if !managed || name(g.Merged) != merged { // proxies that remain from before the Gateway was merged, or the reverse, do not count
 					continue
 				}
 				if assigned, _ := assign(g.Addresses, reported(&i)); len(assigned) > 0 {
@@ -71,7 +70,7 @@ func newInfrastructure(e *incremental.Engine, o *Options,
 	return inf
 }
 
-// allRanges are the addresses of all Gateways.
+// allRanges returns the addresses of all Gateways.
 func (inf *infrastructure) allRanges(v *incremental.View) (all []string) {
 	for _, n := range incremental.Lookup(v, inf.ranged, struct{}{}) {
 		ranges, _ := incremental.Fetch(v, inf.ranges, n)
@@ -80,7 +79,8 @@ func (inf *infrastructure) allRanges(v *incremental.View) (all []string) {
 	return all
 }
 
-// reported are the addresses of what runs, with what the API server would add, and with a routability, which who claims the feature always reports.
+// reported returns the addresses of the infrastructure with the defaults of the API server and with a routability, which
+// implementations that support the feature must always report.
 func reported(infra *Infrastructure) []gwv1.GatewayStatusAddress {
 	var all []gwv1.GatewayStatusAddress
 	for _, a := range infra.Addresses[:min(len(infra.Addresses), maxAddresses)] {
@@ -90,15 +90,15 @@ func reported(infra *Infrastructure) []gwv1.GatewayStatusAddress {
 	return all
 }
 
-// assignment is where a Gateway is reached.
+// assignment contains the addresses of a Gateway, and what is wrong with them.
 type assignment struct {
 	Addresses []gwv1.GatewayStatusAddress
-	Unreached *condition.Problem // why clients cannot reach it, or not everywhere they should
+	Unreached *condition.Problem // why clients cannot reach the Gateway, or not at all addresses
 	Assigned  *metav1.Condition  // AddressesAssigned; nil while nothing is known
-	Lagging   string             // which proxies do not serve what is current while others do, or what it is served without
+	Lagging   string             // see Infrastructure.Lagging
 }
 
-// localAddresses is where a Gateway of this process is reached.
+// localAddresses returns the addresses of a Gateway that this process serves.
 func (inf *infrastructure) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (as assignment) {
 	if g.Refused != nil || g.Pending != nil {
 		return as
@@ -142,13 +142,13 @@ func (inf *infrastructure) localAddresses(v *incremental.View, n name, g *gatewa
 	return as
 }
 
-// assign chooses an address of its own for each entry of spec.addresses (GEP-5093), and returns those that are left without one. Who can
-// take few addresses chooses first. Without spec.addresses all are assigned.
+// assign selects an address for each entry of spec.addresses (GEP-5093), each address once, and returns the entries without one as
+// missing. Entries that only few addresses suit select first. Without spec.addresses all addresses are assigned.
 func assign(entries []gateway.Address, found []gwv1.GatewayStatusAddress) (out []gwv1.GatewayStatusAddress, missing []gateway.Address) {
 	if len(entries) == 0 {
 		return found, nil
 	}
-	entryOf := make([]int, len(found)) // and 1 is added to it
+	entryOf := make([]int, len(found)) // index of the entry plus 1; 0 if not assigned
 	order := make([]int, len(entries))
 	for i := range order {
 		order[i] = i
@@ -204,7 +204,7 @@ func ofCluster(a gwv1.GatewayStatusAddress) bool {
 	return value(a.Routability, gwv1.GatewayAddressRoutabilityDefault) == gwv1.GatewayAddressRoutabilityCluster
 }
 
-// unassigned are the fields of entries that ask for any address of any routability.
+// unassigned returns the fields of the entries that ask for any address with any routability.
 func unassigned(missing []gateway.Address) (fields []string) {
 	for _, a := range missing {
 		if a.Value == "" && a.Routability == gwv1.GatewayAddressRoutabilityDefault {
@@ -214,7 +214,8 @@ func unassigned(missing []gateway.Address) (fields []string) {
 	return fields
 }
 
-// assignedCondition is condition AddressesAssigned: faults says of addresses why they cannot be used, waiting why there are no others.
+// assignedCondition returns the condition AddressesAssigned: faults contains why addresses cannot be used, waiting why there are no
+// others.
 func assignedCondition(g *gateway.Gateway, as *assignment, missing []gateway.Address, faults map[string]string, waiting string) *metav1.Condition {
 	var reasons []string
 	waits := len(g.Addresses) == 0
@@ -255,7 +256,7 @@ func assignedCondition(g *gateway.Gateway, as *assignment, missing []gateway.Add
 	return &c
 }
 
-// of is a sentence about the address that has the fault.
+// of returns a sentence about the address that has the fault.
 func (f AddressFault) of(address string) string {
 	return fmt.Sprintf("address %s cannot be used: %s", address, f.Message)
 }
@@ -264,8 +265,8 @@ func notUsable(faults []string) *condition.Problem {
 	return condition.NewProblem(gwv1.GatewayReasonAddressNotUsable, "spec.addresses", "", "%s", strings.Join(faults, ". "))
 }
 
-// clusterAddresses is where the cluster says that a Gateway is reached. An address that somebody else could still assign is not assigned;
-// once others are, it is not usable.
+// clusterAddresses returns the addresses of a Gateway in a cluster. An address that may still be assigned is reported as not
+// assigned; once other addresses are assigned, it is reported as not usable.
 func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) assignment {
 	proxies := n
 	if g.Merged.Name != "" {
@@ -278,7 +279,7 @@ func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gate
 	return inf.assignedAddresses(v, n, g, &infra)
 }
 
-// assignedAddresses is clusterAddresses for a Gateway of which something runs.
+// assignedAddresses is clusterAddresses for a Gateway with infrastructure.
 func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) assignment {
 	var notUsed []string // sentences
 	faults := map[string]string{}
@@ -323,7 +324,7 @@ func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gat
 	return as
 }
 
-// canonical writes an IP address as it is compared; other addresses stay as they are.
+// canonical returns an IP address in its canonical form; other addresses are returned unchanged.
 func canonical(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.String()
@@ -331,7 +332,7 @@ func canonical(address string) string {
 	return address
 }
 
-// waits says why no client can reach the listener, whatever is right with it, or nil.
+// waits returns why no client can reach the listener even if the listener itself is valid, or nil.
 func (inf *infrastructure) waits(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	if inf.o.Cluster {
 		if _, reached := incremental.Fetch(v, inf.reachable, k.Gateway); !reached {
@@ -343,7 +344,7 @@ func (inf *infrastructure) waits(v *incremental.View, k listenerKey, l *listener
 	return nil
 }
 
-// usable says whether any of the addresses can be bound; none are the default ones.
+// usable reports whether any of the addresses can be bound; an empty list stands for the default addresses.
 func (inf *infrastructure) usable(v *incremental.View, gateway name, addresses []string) bool {
 	for _, a := range addresses {
 		if _, faulty := incremental.Fetch(v, inf.addressFaults, addressKey{gateway, a}); !faulty {

@@ -9,19 +9,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/support"
 )
 
-// class is one of our GatewayClasses.
+// class is a GatewayClass that is managed by this controller.
 type class struct {
 	Problem    *condition.Problem              // why it is not accepted
-	Parameters *v1alpha1.GatewayParametersSpec // nil for none, and with Problem
+	Parameters *v1alpha1.GatewayParametersSpec // nil if none, and with Problem
 	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
 	Namespace  string                          // of the parameters
-	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
-	// Merged names the proxies that serve all Gateways of the class; the zero value where each Gateway has its own.
+	Denied     []string                        // ranges of addresses to which no request is sent, also with Problem
+	// Merged names the proxies that serve all Gateways of the class; the zero value if each Gateway has its own.
 	Merged  name
-	Allowed []string // ranges that hostnames may have addresses in though they are private; none with Problem
+	Allowed []string // private ranges that hostnames may resolve to; empty with Problem
 }
 
-// gatewayClasses are the GatewayClasses of this controller.
+// gatewayClasses contains the GatewayClasses of this controller.
 type gatewayClasses struct {
 	all *incremental.Collection[name, class]
 }
@@ -57,7 +57,7 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 	return cs
 }
 
-// gatewayClassStatuses are what GatewayClasses say.
+// gatewayClassStatuses computes the statuses of GatewayClasses.
 type gatewayClassStatuses struct {
 	all *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
 }
@@ -77,7 +77,7 @@ func newGatewayClassStatuses(e *incremental.Engine, o *Options,
 			if p := c.Problem; p != nil {
 				accepted = condition.False(gwv1.GatewayClassConditionStatusAccepted, p.Reason, p.String())
 			}
-			// Of a version that is not known everything is tried all the same.
+			// An unknown version is served too, as far as possible.
 			version := condition.True(gwv1.GatewayClassConditionStatusSupportedVersion, gwv1.GatewayClassReasonSupportedVersion)
 			if p := installation.unsupportedVersion(v); p != nil {
 				version = condition.False(gwv1.GatewayClassConditionStatusSupportedVersion, p.Reason, p.String())

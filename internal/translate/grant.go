@@ -15,13 +15,13 @@ type grantKey struct {
 	ToNamespace                        string
 }
 
-// referrer is who refers to something.
+// referrer is the object that contains a reference.
 type referrer struct {
 	Group, Kind string
 	Name        name
 }
 
-// grants are ReferenceGrants.
+// grants contains ReferenceGrants.
 type grants struct {
 	o            *Options
 	grantObjects *incremental.Collection[name, *gwv1.ReferenceGrant]
@@ -45,9 +45,8 @@ func newGrants(e *incremental.Engine, o *Options,
 	return gr
 }
 
-// permitted says whether from may refer to the object: it is in from's own
-// namespace, or a ReferenceGrant beside the object allows it. It does not ask
-// whether the object exists, so that the answer does not tell.
+// permitted reports whether from may refer to the object: it is in from's own namespace, or a ReferenceGrant in the object's
+// namespace allows it. It does not check whether the object exists, so that the answer does not reveal it.
 func (gr *grants) permitted(v *incremental.View, from referrer, group, kind string, to name) bool {
 	if from.Name.Namespace == to.Namespace {
 		return true
@@ -79,17 +78,17 @@ func grantsTo(g *gwv1.ReferenceGrant, group, kind, objectName string) bool {
 	})
 }
 
-// granted is which objects of a kind in a namespace somebody may refer to. The zero value is none.
+// granted is the set of objects of a kind in a namespace that a referrer may refer to. The zero value is empty.
 type granted struct {
 	all   bool
-	names map[string]bool // beside all
+	names map[string]bool // in addition to all
 }
 
 func (g granted) allows(name string) bool { return g.all || g.names[name] }
 
 func (g granted) none() bool { return !g.all && len(g.names) == 0 }
 
-// granted is permitted for all objects of a kind in a namespace at once.
+// granted returns the result of permitted for all objects of a kind in a namespace at once.
 func (gr *grants) granted(v *incremental.View, from referrer, group, kind, namespace string) (g granted) {
 	if from.Name.Namespace == namespace {
 		return granted{all: true}
@@ -112,7 +111,7 @@ func (gr *grants) granted(v *incremental.View, from referrer, group, kind, names
 	return g
 }
 
-// unseen returns what helps where nothing of a namespace can be seen, because it is not watched or cannot be read, and "" where it can.
+// unseen returns the remedy if a namespace cannot be read, because it is not watched or forbidden, and "" otherwise.
 func (gr *grants) unseen(v *incremental.View, namespace string) string {
 	if len(gr.o.Namespaces) > 0 && !slices.Contains(gr.o.Namespaces, namespace) {
 		return "namespace " + namespace + " is not watched: add it to --watch-namespaces of the controller, or refer to another"
@@ -123,7 +122,7 @@ func (gr *grants) unseen(v *incremental.View, namespace string) string {
 	return ""
 }
 
-// grantRemedy says how to make a reference permitted. In a namespace of which nothing can be seen nobody knows whether it is.
+// grantRemedy returns how to permit a reference. If the namespace cannot be read, it is not known whether a ReferenceGrant exists.
 func (gr *grants) grantRemedy(v *incremental.View, from referrer, kind string, to name) string {
 	if remedy := gr.unseen(v, to.Namespace); remedy != "" {
 		return remedy

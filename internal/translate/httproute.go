@@ -15,7 +15,7 @@ var httpRoutes = &routeKind{
 	rules: func(o metav1.Object) []rule.Spec {
 		rules := o.(*gwv1.HTTPRoute).Spec.Rules
 		if len(rules) == 0 {
-			rules = []gwv1.HTTPRouteRule{{}} // what the API server makes of an HTTPRoute without rules
+			rules = []gwv1.HTTPRouteRule{{}} // the default that the API server sets for an HTTPRoute without rules
 		}
 		return specsOf(rules, rule.HTTP)
 	},

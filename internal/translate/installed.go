@@ -12,15 +12,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/support"
 )
 
-// installation is what of the Gateway API is installed, and what of the cluster can be read.
+// installation describes which part of the Gateway API is installed, and which objects of the cluster can be read.
 type installation struct {
 	installed *incremental.Collection[name, Installed]
 
-	kinds            *incremental.Collection[name, []Kind] // that are installed, under the empty name
+	kinds            *incremental.Collection[name, []Kind] // installed kinds, under the empty name
 	unreadNamespaces *incremental.Collection[name, bool]
 }
 
-// newInstallation tells the kinds and namespaces apart from the versions, on which no listener depends.
+// newInstallation separates the kinds and namespaces from the versions, on which no listener depends.
 func newInstallation(e *incremental.Engine,
 	installed *incremental.Collection[name, Installed],
 	namespaceObjects *incremental.Collection[name, *corev1.Namespace]) *installation {
@@ -29,7 +29,7 @@ func newInstallation(e *incremental.Engine,
 		func(v *incremental.View, _ name, i Installed) (out []incremental.Entry[name, bool]) {
 			for _, namespace := range i.UnreadNamespaces {
 				n := name{"", namespace}
-				if _, exists := incremental.Fetch(v, namespaceObjects, n); exists { // of one that does not all is known
+				if _, exists := incremental.Fetch(v, namespaceObjects, n); exists { // if it does not exist, everything about it is known
 					out = append(out, incremental.Entry[name, bool]{Key: n, Value: true})
 				}
 			}
@@ -40,7 +40,7 @@ func newInstallation(e *incremental.Engine,
 	return inst
 }
 
-// lacks says of a kind whether it is not installed; nil where the question does not arise.
+// lacks returns a function that reports whether a kind is not installed; nil if kinds do not have to be installed.
 func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
 	kinds, told := incremental.Fetch(v, inst.kinds, name{})
 	if !told {
@@ -49,7 +49,7 @@ func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
 	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
 }
 
-// experimentalFields reports whether Gateways keep their fields that are experimental, as they do where nothing has to be installed.
+// experimentalFields reports whether Gateways keep their experimental fields. They always do if nothing has to be installed.
 func (inst *installation) experimentalFields(v *incremental.View) bool {
 	installed, told := incremental.Fetch(v, inst.installed, name{})
 	return !told || slices.ContainsFunc(installed.CRDs, func(c InstalledCRD) bool {
@@ -57,10 +57,10 @@ func (inst *installation) experimentalFields(v *incremental.View) bool {
 	})
 }
 
-// kindDefinition is what tells of bundles.
+// kindDefinition is the kind whose annotations contain the version of the bundle.
 const kindDefinition Kind = "CustomResourceDefinition"
 
-// unread says which kinds cannot be read and what helps, "" for none.
+// unread returns which kinds cannot be read and the remedy, or "" if all can be.
 func (inst *installation) unread(v *incremental.View) string {
 	installed, _ := incremental.Fetch(v, inst.installed, name{})
 	var all []string
@@ -70,8 +70,8 @@ func (inst *installation) unread(v *incremental.View) string {
 	return strings.Join(all, ". ")
 }
 
-// unsupportedVersion is what is wrong with the CRDs of the Gateway API's own group; those of its
-// experiments, and leftovers of older bundles, do not count.
+// unsupportedVersion returns what is wrong with the CRDs of the Gateway API's own group. Those of its experimental group, and
+// leftovers of older bundles, are not considered.
 func (inst *installation) unsupportedVersion(v *incremental.View) *condition.Problem {
 	installed, told := incremental.Fetch(v, inst.installed, name{})
 	if !told {

@@ -13,15 +13,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// name is an object's namespace and name; a cluster-scoped one has no namespace.
+// name is an object's namespace and name; a cluster-scoped object has no namespace.
 type name struct{ Namespace, Name string }
 
-// Compare is the order of keys. For what precedes what see precedence.
+// Compare orders keys. For the precedence of objects see precedence.
 func (n name) Compare(o name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
 
-// precedence compares objects of one age as the specification has it.
+// precedence orders objects of the same age as the specification requires.
 func (n name) precedence(o name) int {
 	return policy.CompareNames(types.NamespacedName(n), types.NamespacedName(o))
 }
@@ -35,19 +35,19 @@ func (n name) String() string {
 
 func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
 
-// listenerKey names a listener of a Gateway, its own or one of a ListenerSet.
+// listenerKey identifies a listener of a Gateway, or of a ListenerSet that is attached to it.
 type listenerKey struct {
 	Gateway name
-	Set     string // the object that it is of, see setOf; "" for one of the Gateway's own
+	Set     string // the object that contains it, see setOf; "" for a listener of the Gateway itself
 	Name    string
 }
 
-// Compare puts the Gateway's own listeners first.
+// Compare puts listeners of the Gateway itself first.
 func (k listenerKey) Compare(o listenerKey) int {
 	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Set, o.Set), cmp.Compare(k.Name, o.Name))
 }
 
-// Owner is the object that has the listener in its spec.
+// Owner returns the object whose spec contains the listener.
 func (k listenerKey) Owner() kindName {
 	switch parts := strings.Split(k.Set, "/"); len(parts) {
 	case 2:
@@ -58,7 +58,8 @@ func (k listenerKey) Owner() kindName {
 	return kindName{KindGateway, k.Gateway}
 }
 
-// setOf is listenerKey.Set for the listeners of a ListenerSet, "<namespace>/<name>", or of another kind like it, "<kind>/<namespace>/<name>".
+// setOf returns the listenerKey.Set for the listeners of a ListenerSet, "<namespace>/<name>", or of another kind like it,
+// "<kind>/<namespace>/<name>".
 func setOf(owner kindName) string {
 	if owner.Kind == KindListenerSet {
 		return owner.Name.String()
@@ -73,7 +74,7 @@ func (k listenerKey) String() string {
 	return config.ListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Name)
 }
 
-// parseListenerKey undoes String.
+// parseListenerKey is the inverse of String.
 func parseListenerKey(s string) (k listenerKey) {
 	parts := strings.Split(s, "/")
 	if len(parts) < 3 {
@@ -84,7 +85,7 @@ func parseListenerKey(s string) (k listenerKey) {
 	return k
 }
 
-// routeOfKey is the route that config.RouteKey is of, or a key of a part of it.
+// routeOfKey returns the route of a config.RouteKey or config.RoutePartKey.
 func routeOfKey(key string) kindName {
 	parts := strings.SplitN(key, "/", 4)
 	if len(parts) < 3 {
@@ -93,23 +94,23 @@ func routeOfKey(key string) kindName {
 	return kindName{Kind(parts[0]), name{parts[1], parts[2]}}
 }
 
-// backendKey names a port of a Service, or an XBackend, and how it is spoken to.
+// backendKey identifies a port of a Service, or an XBackend, together with how it is reached.
 type backendKey struct {
 	Name name
-	// XBackend says that it is one.
+	// XBackend is set if it is an XBackend.
 	XBackend bool
 	Port     int32
-	// HTTP2 says that HTTP/2 is spoken, because of who refers to the port and not because of its appProtocol.
+	// HTTP2 is set if it is reached over HTTP/2 because the object that refers to it requires this, not because of its appProtocol.
 	HTTP2 bool
-	// Passthrough says that clients speak TLS with it themselves.
+	// Passthrough is set if clients themselves speak TLS with it.
 	Passthrough bool
-	// UDP says that it is a port of UDP, which may have the number of another one of TCP.
+	// UDP is set if it is a UDP port; a TCP port may have the same number.
 	UDP bool
-	// Policy has it spoken to as those policies say, policyPair.String; "" is as without any.
+	// Policy is the policyPair.String of the policies that change how it is reached; "" if none.
 	Policy string
 }
 
-// transport is the protocol of the port.
+// transport returns the protocol of the port.
 func (k backendKey) transport() corev1.Protocol {
 	if k.UDP {
 		return corev1.ProtocolUDP
@@ -138,10 +139,10 @@ func (k backendKey) String() string {
 	return key
 }
 
-// parseBackendKey undoes String.
+// parseBackendKey is the inverse of String.
 func parseBackendKey(id backendID) (k backendKey) {
 	base, policies := config.SplitPolicy(string(id))
-	parts := strings.SplitN(base, "/", 5) // the names have no slash
+	parts := strings.SplitN(base, "/", 5) // the names contain no slash
 	if len(parts) < 4 {
 		return k
 	}
@@ -160,7 +161,7 @@ func parseBackendKey(id backendID) (k backendKey) {
 	return k
 }
 
-// target is the object, as policies name it.
+// target returns the target by which policies refer to the object.
 func (k backendKey) target() policy.Target {
 	if k.XBackend {
 		return xbackendTarget(k.Name)
@@ -168,7 +169,7 @@ func (k backendKey) target() policy.Target {
 	return targetOf(k.Name, "")
 }
 
-// addressKey names an entry of a Gateway's spec.addresses.
+// addressKey identifies an entry of a Gateway's spec.addresses.
 type addressKey struct {
 	Gateway name
 	Address string
@@ -178,7 +179,7 @@ func (k addressKey) Compare(o addressKey) int {
 	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Address, o.Address))
 }
 
-// kindName names an object among several kinds.
+// kindName identifies an object of any kind.
 type kindName struct {
 	Kind Kind
 	Name name
@@ -190,10 +191,10 @@ func (k kindName) Compare(o kindName) int {
 
 func (k kindName) String() string { return string(k.Kind) + " " + k.Name.String() }
 
-// generationOf is metadata.generation, 1 where absent as in a fresh object.
+// generationOf returns metadata.generation, or 1 if it is absent, as in a new object.
 func generationOf(o metav1.Object) int64 { return max(1, o.GetGeneration()) }
 
-// createdOf is metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
+// createdOf returns metadata.creationTimestamp in nanoseconds since the epoch, or 0 if it is absent.
 func createdOf(o metav1.Object) int64 {
 	if t := o.GetCreationTimestamp(); !t.IsZero() {
 		return t.UnixNano()
@@ -201,7 +202,7 @@ func createdOf(o metav1.Object) int64 {
 	return 0
 }
 
-// value is *p, or def where a field is absent.
+// value returns *p, or def if p is nil.
 func value[T any](p *T, def T) T {
 	if p == nil {
 		return def
@@ -209,5 +210,5 @@ func value[T any](p *T, def T) T {
 	return *p
 }
 
-// indexed is an entry of a list in an object.
+// indexed returns the field path of an entry of a list.
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
