@@ -10,11 +10,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// Connections and datagrams tell nothing but a server name that could choose among the routes of their listener, and without TLS not even that. So all of those for one
-// hostname go to one route: that whose own hostname is the most specific (GatewayRouteHostnameIntersectionPrecedence), then the oldest. The others are
-// accepted and counted all the same, and take over when it goes (https://gateway-api.sigs.k8s.io/guides/api-design/#conflicts).
+// Connections and datagrams carry nothing that could select among the routes of their listener, except a server name with TLS. So
+// all of those for one hostname go to one route: the one whose own hostname is the most specific
+// (GatewayRouteHostnameIntersectionPrecedence), then the oldest. The others are accepted and counted too, and take over when it is
+// removed (https://gateway-api.sigs.k8s.io/guides/api-design/#conflicts).
 
-// listenerHost is a hostname that routes of connections have on a listener, config.Hostname.effective.
+// listenerHost is a hostname that L4 routes have on a listener, config.Hostname.effective.
 type listenerHost struct {
 	Listener listenerKey
 	Hostname string
@@ -24,7 +25,7 @@ func (h listenerHost) Compare(o listenerHost) int {
 	return cmp.Or(h.Listener.Compare(o.Listener), cmp.Compare(h.Hostname, o.Hostname))
 }
 
-// declareL4Routes chooses the route of each hostname on listeners of connections.
+// declareL4Routes selects the route of each hostname on L4 listeners.
 func (rs *routes) declareL4Routes(e *incremental.Engine) {
 	rs.l4Routes = incremental.NewIndex(rs.attachments, "routes of connections by listener and hostname",
 		func(k kindName, a *attachment) (hosts []listenerHost) {
@@ -44,7 +45,8 @@ func (rs *routes) declareL4Routes(e *incremental.Engine) {
 		}, same[kindName])
 }
 
-// first returns the route whose own hostname is the most specific, of these the one that was created first, and of these the first by name.
+// first returns the route whose own hostname is the most specific; of these the one that was created first, and of these the first
+// by name.
 func (rs *routes) first(v *incremental.View, h listenerHost, routes []kindName) kindName {
 	return slices.MinFunc(routes, func(a, b kindName) int {
 		x, _ := incremental.Fetch(v, rs.attachments, a)
@@ -53,7 +55,7 @@ func (rs *routes) first(v *incremental.View, h listenerHost, routes []kindName) 
 	})
 }
 
-// original returns the route's own hostname that it has a hostname on a listener by.
+// original returns the route's own hostname that resulted in the given hostname on a listener.
 func (a *attachment) original(h listenerHost) string {
 	at, _ := slices.BinarySearchFunc(a.Listeners, h.Listener, listenerKey.Compare)
 	hostnames := a.Hosts[at].Hostnames
@@ -61,7 +63,7 @@ func (a *attachment) original(h listenerHost) string {
 	return hostnames[i].Original
 }
 
-// l4RouteConfig is a route of connections as far as a listener that is served has connections for it; nil where none has.
+// l4RouteConfig returns an L4 route with the listeners that are served and on which it is the selected route; nil if there are none.
 func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a *attachment) *config.L4Route {
 	r := &config.L4Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
 	for i, l := range a.Listeners {
@@ -83,7 +85,7 @@ func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a 
 			r.PassthroughBackendRefs = c.Passthrough
 			continue
 		}
-		for _, rule := range c.Route.Rules { // one, or none
+		for _, rule := range c.Route.Rules { // one or none
 			r.BackendRefs = rule.BackendRefs
 		}
 	}
@@ -94,7 +96,8 @@ func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a 
 	return r
 }
 
-// passedOver says which listeners of a parent give connections to another route than this one. Those that are not served, as ones that are Conflicted, give none to anybody.
+// passedOver reports the listeners of a parent on which another route than this one is selected. Listeners that are not served, such
+// as conflicted ones, select none.
 func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachment, p parent) (notes []*condition.Problem) {
 	rk := routeKindOf(k.Kind)
 	if !rk.connections || p.Problem != nil {
@@ -115,7 +118,7 @@ func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachm
 	return notes
 }
 
-// lostTo says that another route gets the connections for a hostname of a listener.
+// lostTo reports that another route is selected for a hostname of a listener.
 func lostTo(rk *routeKind, chosen kindName, l listenerKey, on parentObject, h *config.Hostname) *condition.Problem {
 	if h.Effective == "" {
 		return condition.NewProblem("", "", "attach this route to another listener, or delete that one",

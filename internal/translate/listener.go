@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// listeners are those of Gateways and of the ListenerSets that are attached to them.
+// listeners contains the listeners of Gateways and of the ListenerSets that are attached to them.
 type listeners struct {
 	o                  *Options
 	gatewayObjects     *incremental.Collection[name, *gwv1.Gateway]
@@ -22,17 +22,17 @@ type listeners struct {
 	setsByGateway     *incremental.Index[name, kindName, *listenerSet]         // those that are attached
 	setsNaming        *incremental.Index[name, kindName, *listenerSet]         // all, attached or not
 	own               *incremental.Collection[listenerKey, *listener.Listener] // of Gateways
-	setSpecs          *incremental.Collection[listenerKey, setListener]        // of ListenerSets, before they are compared with others of their Gateway
+	setSpecs          *incremental.Collection[listenerKey, setListener]        // of ListenerSets, before the check for conflicts with others of their Gateway
 	ownByGateway      *incremental.Index[name, listenerKey, *listener.Listener]
 	setSpecsByGateway *incremental.Index[name, listenerKey, setListener]
-	setConflicts      *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of those that lose
+	setConflicts      *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose a conflict
 	ofSets            *incremental.Collection[listenerKey, *listener.Listener]           // of ListenerSets
 	all               *incremental.Collection[listenerKey, *listener.Listener]           // of Gateways and ListenerSets
 	claims            *incremental.Collection[listenerKey, claim]
-	claimsByPort      *incremental.Index[sharedPort, listenerKey, claim] // of Gateways that share ports, as claims and portConflicts
+	claimsByPort      *incremental.Index[sharedPort, listenerKey, claim] // of Gateways that share ports, like claims and portConflicts
 	portConflicts     *incremental.Collection[listenerKey, lostPort]     // of listeners that lose
 	excessPorts       *incremental.Collection[sharedPort, struct{}]
-	byBackend         *incremental.Index[policy.Target, listenerKey, *listener.Listener] // an object -> listeners whose filters name it as a backend
+	byBackend         *incremental.Index[policy.Target, listenerKey, *listener.Listener] // by an object that a filter of the listener names as a backend
 }
 
 func newListeners(e *incremental.Engine, o *Options,
@@ -65,7 +65,7 @@ func (lis *listeners) declareListeners(e *incremental.Engine) {
 	lis.byBackend = incremental.NewIndex(lis.all, "listeners by backend that they name", namedByListener)
 }
 
-// listenerOptions returns what reading listeners needs to know of a Gateway, if it is managed.
+// listenerOptions returns what is needed to read the listeners of a Gateway; ok is false if it is not managed.
 func (lis *listeners) listenerOptions(v *incremental.View, gateway name) (listener.Options, bool) {
 	terms, managed := incremental.Fetch(v, lis.gateways.terms, gateway)
 	return listener.Options{
@@ -74,5 +74,5 @@ func (lis *listeners) listenerOptions(v *incremental.View, gateway name) (listen
 	}, managed
 }
 
-// claims says whether the listener is to be served as far as its own Gateway tells.
+// claims reports whether the listener should be served, as far as its own Gateway determines.
 func claims(l *listener.Listener) bool { return l.Valid() && !l.Unserved }

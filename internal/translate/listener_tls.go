@@ -13,17 +13,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// listenerCertificates are the certificates of listeners that terminate TLS.
+// listenerCertificates resolves the certificates of listeners that terminate TLS.
 type listenerCertificates struct {
 	unreadSecrets *incremental.Collection[name, bool]
-	// invalidSecrets are those of files that are there and were refused.
+	// invalidSecrets are the Secrets in files that exist and were rejected.
 	invalidSecrets *incremental.Collection[name, bool]
 	grants         *grants
 	secrets        *secrets
 }
 
-// resolveCertificates returns the keys of the certificates that can be used and
-// what is wrong with the others. A listener with one good certificate is served.
+// resolveCertificates returns the keys of the usable certificates and what is wrong with the others. A listener with one usable
+// certificate is served.
 func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, wrong []*condition.Problem) {
 	if len(l.Certificates) == 0 {
 		return nil, []*condition.Problem{condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
@@ -41,13 +41,13 @@ func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k liste
 	return keys, wrong
 }
 
-// listenerReferrer is who refers to the certificates and backends of a listener.
+// listenerReferrer returns the referrer for the certificates and backends of a listener.
 func listenerReferrer(k listenerKey) referrer {
 	owner := k.Owner()
 	return referrer{kind.Named(string(owner.Kind)).Group, string(owner.Kind), owner.Name}
 }
 
-// gatewayReferrer is who refers to the client certificate of a Gateway, whoever's listeners use it.
+// gatewayReferrer returns the referrer for the client certificate of a Gateway, also for listeners of ListenerSets.
 func gatewayReferrer(gateway name) referrer {
 	return referrer{gwv1.GroupName, string(KindGateway), gateway}
 }
@@ -56,12 +56,12 @@ func (lc *listenerCertificates) resolveCertificate(v *incremental.View, k listen
 	return lc.resolve(v, listenerReferrer(k), ref, string(gwv1.ListenerReasonInvalidCertificateRef))
 }
 
-// resolveClientCertificate returns the key of the certificate that a Gateway shows to backends, or what is wrong with the reference to it.
+// resolveClientCertificate returns the key of the client certificate of a Gateway, or what is wrong with the reference to it.
 func (lc *listenerCertificates) resolveClientCertificate(v *incremental.View, gateway name, ref listener.CertificateRef) (string, *condition.Problem) {
 	return lc.resolve(v, gatewayReferrer(gateway), ref, string(gwv1.GatewayReasonInvalidClientCertificateRef))
 }
 
-// identity returns what is shown to backends of a listener's routes, nil for nothing.
+// identity returns the client certificate for backends of a listener's routes; nil if the Gateway has none.
 func (lc *listenerCertificates) identity(v *incremental.View, k listenerKey, l *listener.Listener) *config.Identity {
 	if l.Client == nil {
 		return nil
@@ -73,7 +73,7 @@ func (lc *listenerCertificates) identity(v *incremental.View, k listenerKey, l *
 	return &config.Identity{Certificate: key}
 }
 
-// resolve returns the key of the certificate that a reference means. The reason is that of whatever is wrong with it but for a missing grant.
+// resolve returns the key of the certificate that a reference names. invalid is the reason of all problems except a missing grant.
 func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref listener.CertificateRef, invalid string) (string, *condition.Problem) {
 	secret := name(ref.Secret)
 	// Permission comes first: the other reasons are only for references that are permitted, whatever the kind (ListenerReasonInvalidCertificateRef).

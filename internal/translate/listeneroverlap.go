@@ -9,8 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// listenerOverlaps tells which listeners of TLS on a Gateway's port have hosts in common, its own and those of ListenerSets, so that a client may use
-// a connection to one for requests to the other (RFC 9113 section 9.1.1).
+// listenerOverlaps finds the TLS listeners on a port of a Gateway, including those of ListenerSets, that have hosts in common, so
+// that a client may reuse a connection to one for requests to the other (RFC 9113 section 9.1.1).
 type listenerOverlaps struct {
 	certificates *certificateOverlaps
 	hostnames    *hostnameOverlaps
@@ -20,7 +20,8 @@ func newListenerOverlaps(e *incremental.Engine, listeners *listeners, certificat
 	return &listenerOverlaps{newCertificateOverlaps(e, listeners, certificates), newHostnameOverlaps(e, listeners)}
 }
 
-// overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames.
+// overlap returns the problem for the condition OverlappingTLSConfig of a listener, or nil: overlaps of certificates come before
+// those of hostnames.
 func (ov *listenerOverlaps) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	if others := ov.certificates.of(v, k); len(others) > 0 {
 		return listener.CertificatesOverlap(l, beside(k, others))
@@ -31,7 +32,8 @@ func (ov *listenerOverlaps) overlap(v *incremental.View, k listenerKey, l *liste
 	return nil
 }
 
-// beside names those of the listeners that are of the owner of k. Of others it does not: they may be of a namespace that this owner must know nothing of.
+// beside names the other listeners that belong to the owner of k. It does not name the rest, because they may be in a namespace that
+// this owner must not learn about.
 func beside(k listenerKey, others []listenerKey) string {
 	var names []string
 	foreign := false
@@ -53,7 +55,7 @@ func beside(k listenerKey, others []listenerKey) string {
 	return condition.Some(names) + " and " + othersOf(k)
 }
 
-// othersOf are the listeners of a Gateway that are not of the owner of k.
+// othersOf describes the listeners of a Gateway that do not belong to the owner of k.
 func othersOf(k listenerKey) string {
 	if k.Set == "" {
 		return "listeners of ListenerSets"
@@ -61,19 +63,20 @@ func othersOf(k listenerKey) string {
 	return "other listeners of the Gateway"
 }
 
-// firstListeners are the first of many: more than a message names, and the one that asks.
+// firstListeners returns the first listeners of a long list: more than a message names, plus the one that the message is for.
 func firstListeners(users []listenerKey) []listenerKey {
 	return users[:min(len(users), condition.MaxQuoted+2)]
 }
 
-// certificateOverlaps are the overlaps of what certificates of listeners have.
+// certificateOverlaps finds overlaps of the names in certificates of listeners.
 type certificateOverlaps struct {
 	names  *incremental.Collection[listenerKey, *listener.CertificateNames] // of listeners with a certificate
 	byHost *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
-	first  *incremental.Collection[certificateHost, []listenerKey] // of those in byHost
+	first  *incremental.Collection[certificateHost, []listenerKey] // of the keys of byHost
 }
 
-// newCertificateOverlaps tells of each listener that terminates TLS what its certificates have, apart from what else there is to them.
+// newCertificateOverlaps stores the names of the certificates of each listener that terminates TLS separately, so that other changes
+// of a listener do not affect overlaps.
 func newCertificateOverlaps(e *incremental.Engine, listeners *listeners, certificates *listenerCertificates) *certificateOverlaps {
 	co := &certificateOverlaps{}
 	co.names = incremental.Map(e, "certificate names", listeners.all,
@@ -107,7 +110,8 @@ func newCertificateOverlaps(e *incremental.Engine, listeners *listeners, certifi
 	return co
 }
 
-// certificateHost is what certificates of listeners on a Gateway's port offer, or ask for; see listener.CertificateNames.
+// certificateHost is a host for which certificates on a Gateway's port are valid, or for which overlaps are looked up; see
+// listener.CertificateNames.
 type certificateHost struct {
 	Gateway name
 	Port    int32
@@ -119,7 +123,7 @@ func (h certificateHost) Compare(o certificateHost) int {
 	return cmp.Or(h.Gateway.Compare(o.Gateway), cmp.Compare(h.Port, o.Port), compareBool(h.Offered, o.Offered), cmp.Compare(h.Host, o.Host))
 }
 
-// of returns listeners that share hosts with one by their certificates.
+// of returns listeners that share hosts with a listener by their certificates.
 func (co *certificateOverlaps) of(v *incremental.View, k listenerKey) (others []listenerKey) {
 	own, is := incremental.Fetch(v, co.names, k)
 	if !is {
@@ -138,8 +142,8 @@ func (co *certificateOverlaps) of(v *incremental.View, k listenerKey) (others []
 	return others
 }
 
-// hostnameOverlaps are the overlaps of listeners' hostnames. Few listeners ask for what many offer, wildcards and a listener for all hosts; so each asks
-// the index itself.
+// hostnameOverlaps finds overlaps of listeners' hostnames. Wildcards, and listeners for all hosts, are looked up by few listeners,
+// so each listener reads the index directly.
 type hostnameOverlaps struct {
 	byKey *incremental.Index[portHostnameKey, listenerKey, *listener.Listener]
 }
@@ -170,10 +174,10 @@ func newHostnameOverlaps(e *incremental.Engine, listeners *listeners) *hostnameO
 	return ho
 }
 
-// hasHosts reports whether hosts of the listener may be those of another one, too.
+// hasHosts reports whether the listener may share hosts with another.
 func hasHosts(l *listener.Listener) bool { return (l.Terminates() || l.Passthrough) && l.Valid() }
 
-// of returns listeners that share hosts with one by their hostnames.
+// of returns listeners that share hosts with a listener by their hostnames.
 func (ho *hostnameOverlaps) of(v *incremental.View, k listenerKey, l *listener.Listener) (others []listenerKey) {
 	if !hasHosts(l) {
 		return nil
@@ -184,7 +188,7 @@ func (ho *hostnameOverlaps) of(v *incremental.View, k listenerKey, l *listener.L
 	return others
 }
 
-// appendOthers appends all users but one.
+// appendOthers appends all users except one.
 func appendOthers(others []listenerKey, one listenerKey, users []listenerKey) []listenerKey {
 	for _, u := range users {
 		if u != one {

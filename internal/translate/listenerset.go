@@ -48,7 +48,7 @@ func (lis *listeners) declareListenerSets(e *incremental.Engine) {
 		})
 }
 
-// listenerSetRefused returns why a Gateway does not take a ListenerSet's listeners, or nil.
+// listenerSetRefused returns why a Gateway does not accept a ListenerSet, or nil.
 func (lis *listeners) listenerSetRefused(v *incremental.View, n, gateway name, allowed listener.Namespaces) *condition.Problem {
 	switch from := allowed.From; {
 	case from == gwv1.NamespacesFromAll, from == gwv1.NamespacesFromSame && n.Namespace == gateway.Namespace,
@@ -59,15 +59,15 @@ func (lis *listeners) listenerSetRefused(v *incremental.View, n, gateway name, a
 		"Gateway %s takes no ListenerSets of namespace %s", gateway, n.Namespace)
 }
 
-// setListener is a listener of a ListenerSet before it is compared with others of its Gateway.
+// setListener is a listener of a ListenerSet before the check for conflicts with others of its Gateway.
 type setListener struct {
 	Created  int64 // of the ListenerSet, in nanoseconds since the epoch
 	Position int   // in its spec
 	Listener *listener.Listener
 }
 
-// declareListenersOfSets adds the listeners of ListenerSets to a Gateway's own. Each ListenerSet is read by itself, so that an edit of one
-// leaves the others of its Gateway alone.
+// declareListenersOfSets adds the listeners of ListenerSets to those of the Gateway itself. Each ListenerSet is read separately, so
+// that an edit of one does not affect the others of its Gateway.
 func (lis *listeners) declareListenersOfSets(e *incremental.Engine) {
 	lis.setSpecs = incremental.FlatMap(e, "ListenerSet listeners", lis.listenerSetObjects,
 		func(v *incremental.View, owner kindName, object metav1.Object) (entries []incremental.Entry[listenerKey, setListener]) {
@@ -93,8 +93,8 @@ func (lis *listeners) declareListenersOfSets(e *incremental.Engine) {
 		}, sameDeeply[*listener.Listener])
 }
 
-// declareSetConflicts finds the listeners of ListenerSets that lose: a Gateway's own come first, then those of the oldest ListenerSet, then of the first
-// by name.
+// declareSetConflicts finds the listeners of ListenerSets that lose a conflict: listeners of the Gateway itself come first, then
+// those of the oldest ListenerSet, then of the first by name.
 func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 	lis.ownByGateway = incremental.NewIndex(lis.own, "Gateways' own listeners",
 		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
@@ -106,7 +106,7 @@ func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 		}, same[gwv1.ListenerConditionReason])
 }
 
-// httpsPorts are those of a Gateway's HTTPS listeners, with its ListenerSets.
+// httpsPorts returns the ports of a Gateway's HTTPS listeners, including those of its ListenerSets.
 func (lis *listeners) httpsPorts(v *incremental.View, n name) map[int32]bool {
 	ports := map[int32]bool{}
 	note := func(l *listener.Listener) {
@@ -129,7 +129,7 @@ func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []increm
 	var ports listener.Ports
 	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {
 		l, _ := incremental.Fetch(v, lis.own, k)
-		ports.Reserve(l) // also of one that is not valid: a mistake of the owner hands nothing to others
+		ports.Reserve(l) // also if it is invalid: otherwise a mistake of the owner would give the port to others
 	}
 	type contender struct {
 		key listenerKey
@@ -151,7 +151,7 @@ func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []increm
 	return lost
 }
 
-// listenerSetStatuses are what ListenerSets say.
+// listenerSetStatuses computes the statuses of ListenerSets.
 type listenerSetStatuses struct {
 	listenerStates  *listenerStates
 	routes          *routes
@@ -189,7 +189,7 @@ func newListenerSetStatuses(e *incremental.Engine,
 	return lst
 }
 
-// formerStatus is the status of an XListenerSet, which tells the ports, too.
+// formerStatus returns the status of an XListenerSet, which also contains the ports.
 func formerStatus(o metav1.Object, s gwv1.ListenerSetStatus) gwx.ListenerSetStatus {
 	ports := map[gwv1.SectionName]int32{}
 	for _, entry := range listener.EntriesOf(o) {
@@ -221,7 +221,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 		key := on.listener(string(entry.Name))
 		state, exists := incremental.Fetch(v, lst.listenerStates.all, key)
 		if !exists {
-			continue // reading the listeners has panicked
+			continue // reading the listeners panicked
 		}
 		if state.Valid {
 			valid++
@@ -252,7 +252,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 	switch {
 	case !gw.Programmed:
 		message := "Gateway " + set.Gateway.String() + " is not programmed; see its status"
-		if programmed > 0 { // it may be not programmed for a listener of its own alone
+		if programmed > 0 { // otherwise only the Gateway's own listeners may keep it from being programmed
 			message += ". Listeners of this " + string(k.Kind) + " that are programmed in status.listeners are served all the same"
 		}
 		program = condition.False(gwv1.ListenerSetConditionProgrammed, reasonParentNotProgrammed, message)

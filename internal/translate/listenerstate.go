@@ -17,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// listenerStates are what becomes of listeners: their conditions, and how they are served.
+// listenerStates computes the conditions of listeners, and how they are served.
 type listenerStates struct {
 	o                    *Options
 	listenerFaults       *incremental.Collection[listenerKey, ListenerFault]
@@ -60,17 +60,17 @@ func newListenerStates(e *incremental.Engine, o *Options,
 	return st
 }
 
-// listenerState is all that is known of a listener.
+// listenerState is the result for a listener.
 type listenerState struct {
 	Accepted, Resolved, Programmed bool
-	// Valid says that it is accepted and has a certificate where it needs one.
+	// Valid reports that it is accepted and has a certificate if it needs one.
 	Valid      bool
 	Kinds      []gwv1.RouteGroupKind
 	Conditions []metav1.Condition
-	Serve      *config.Listener // nil: not to be served
+	Serve      *config.Listener // nil: not served
 }
 
-// facts is the state without the message, which has its own equality.
+// facts returns the state without the message, which is compared separately.
 func (s *listenerState) facts() listenerState {
 	f := *s
 	f.Serve = nil
@@ -110,7 +110,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 	merged := terms.Merged != (name{})
 	var unavailable *condition.Problem                                                    // the port
-	if conflict != nil && conflict.Reason == string(gwv1.ListenerReasonPortUnavailable) { // which is no reason of condition Conflicted
+	if conflict != nil && conflict.Reason == string(gwv1.ListenerReasonPortUnavailable) { // which is not a reason of condition Conflicted
 		unavailable, conflict = conflict, nil
 	}
 	if merged && unavailable == nil && claims(l) {
@@ -119,8 +119,8 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	routable := len(l.Kinds) > 0 || l.NoRoutes
 	reserved := claims(l) && conflict == nil && unavailable == nil && (routable || l.DistinctByHostname())
 	if reserved {
-		// Without a certificate too, or a kind of route: the proxy fails its handshakes, or has no route for its requests, where no other listener of
-		// the port may answer for its hostname.
+		// It is served even without a certificate or an allowed kind of route: the proxy fails its handshakes, or has no route for
+		// its requests. Otherwise another listener of the port would answer for its hostname.
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		applyClients(s.Serve, k, &terms.Clients)
@@ -129,7 +129,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 			s.Serve.Tracing = st.telemetryPolicies.tracing(v, k.Gateway)
 		}
 		s.Serve.Filters = filters.Filters
-		if filters.Missing != nil || filters.Invalid != nil { // none may be skipped
+		if filters.Missing != nil || filters.Invalid != nil { // no filter may be skipped
 			s.Serve.Filters, s.Serve.Failure = nil, &config.Failure{Status: 500, Reason: listenerInvalid}
 		}
 	}
@@ -165,7 +165,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if fault.Others && program.Status == metav1.ConditionTrue {
 		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
 	}
-	if refused == conflict && conflict != nil && k.Set != "" { // what the official tests ask of ListenerSets, and of Gateways not
+	if refused == conflict && conflict != nil && k.Set != "" { // the conformance tests require this for ListenerSets, but not for Gateways
 		program.Reason = conflict.Reason
 	}
 	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0)
@@ -174,16 +174,16 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	return s
 }
 
-// Reasons of conditions of listeners by their filters (GEP-5224); the specification has no constants for them.
+// Reasons of listener conditions for their filters (GEP-5224); the specification has no constants for them.
 const (
 	reasonListenerFilterInvalid = "InvalidListenerFilter"
 	reasonListenerFilterRef     = "InvalidListenerFilterRef"
 )
 
-// listenerInvalid is the word of the access log for requests to a listener one of whose filters cannot be carried out.
+// listenerInvalid is the reason word in the access log for requests to a listener with a filter that cannot be applied.
 const listenerInvalid = "listener_invalid"
 
-// filters are those of a listener. The first that cannot be carried out has all requests fail.
+// filters returns the filters of a listener. The first that cannot be applied fails all requests.
 func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listener.Listener) (all rule.Extension) {
 	for i := range l.Filters {
 		x := st.filter(v, k, &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i))
@@ -195,7 +195,7 @@ func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listene
 	return all
 }
 
-// filter is one of them, with the reasons that are said of listeners.
+// filter returns one filter, with the reasons that the specification defines for listeners.
 func (st *listenerStates) filter(v *incremental.View, k listenerKey, f *gwv1.ListenerFilter, field string) (x rule.Extension) {
 	switch f.Type {
 	case gwv1.ListenerFilterExtensionRef:
@@ -218,7 +218,7 @@ func (st *listenerStates) filter(v *incremental.View, k listenerKey, f *gwv1.Lis
 	return x
 }
 
-// protocols are the protocols of listeners that are served.
+// protocols are the protocols of listeners that can be served.
 var protocols = map[gwv1.ProtocolType]config.Protocol{
 	gwv1.HTTPProtocolType:  config.Protocol_PROTOCOL_HTTP,
 	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
@@ -244,7 +244,7 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, 
 	return c
 }
 
-// applyClients takes what a Gateway's parameters say of clients.
+// applyClients sets what a Gateway's parameters define for clients.
 func applyClients(c *config.Listener, k listenerKey, clients *parameters.Clients) {
 	if c.Protocol == config.Protocol_PROTOCOL_UDP {
 		return
@@ -259,7 +259,7 @@ func applyClients(c *config.Listener, k listenerKey, clients *parameters.Clients
 	}
 }
 
-// connections is what a port expects of its connections, nil for nothing.
+// connections returns the settings for connections to a port, nil if there are none.
 func connections(p v1alpha1.Port) *config.Connections {
 	nanos := func(d *metav1.Duration) int64 { return int64(value(d, metav1.Duration{}).Duration) }
 	c := &config.Connections{
@@ -273,7 +273,7 @@ func connections(p v1alpha1.Port) *config.Connections {
 	return c
 }
 
-// attachedSet is a ListenerSet as a part of a Gateway.
+// attachedSet is a ListenerSet that is attached to a Gateway.
 type attachedSet struct {
 	Gateway name
 	Set     string // as in listenerKey
@@ -283,7 +283,7 @@ func (s attachedSet) Compare(o attachedSet) int {
 	return cmp.Or(s.Gateway.Compare(o.Gateway), cmp.Compare(s.Set, o.Set))
 }
 
-// declareAcceptedListenerSets finds the ListenerSets of which a listener is valid.
+// declareAcceptedListenerSets finds the ListenerSets with at least one valid listener.
 func (st *listenerStates) declareAcceptedListenerSets(e *incremental.Engine) {
 	valid := incremental.NewIndex(st.all, "valid listeners by ListenerSet",
 		func(k listenerKey, s *listenerState) []attachedSet {

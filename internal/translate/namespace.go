@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// namespaces are the labels of Namespaces.
+// namespaces contains the labels of Namespaces.
 type namespaces struct {
 	labels *incremental.Collection[name, map[string]string]
 }
@@ -22,8 +22,8 @@ func newNamespaces(e *incremental.Engine, namespaceObjects *incremental.Collecti
 	return ns
 }
 
-// selects says whether a namespace has the labels. As everywhere in Kubernetes an empty
-// selector selects all and an absent one, which makes the listener invalid, nothing.
+// selects reports whether a selector selects a namespace. As everywhere in Kubernetes, an empty selector selects all namespaces. An
+// absent one, which makes the listener invalid, selects none.
 func (ns *namespaces) selects(v *incremental.View, s *metav1.LabelSelector, namespace string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

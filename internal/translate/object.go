@@ -45,22 +45,21 @@ const (
 	KindSecret                Kind = "Secret"
 )
 
-// ListenerFault says that the data plane cannot serve a listener, for example
-// because its port is taken.
+// ListenerFault reports that the data plane cannot serve a listener, for example because its port is in use.
 type ListenerFault struct {
 	Message string
-	// Remedy says what to do where the port cannot be had; "" stands for what is usual of a port that is taken.
+	// Remedy is what to do if the port cannot be bound; "" stands for the usual remedy for a port in use.
 	Remedy string
-	// Others says that other proxies serve the listener. Then it stays accepted and programmed, with the message.
+	// Others is set if other proxies serve the listener. Then it remains accepted and programmed, with the message.
 	Others bool
-	// Refused says that the listener itself cannot be carried out, whatever its port.
+	// Refused is set if the listener itself cannot be served, regardless of its port.
 	Refused bool
 }
 
-// RouteFault says that a proxy cannot carry out a route as it is, and goes on with the version before.
+// RouteFault reports that a proxy cannot apply a route, and continues with the previous version.
 type RouteFault struct{ Message string }
 
-// routeFaultKey is a route at a Gateway.
+// routeFaultKey identifies a route at a Gateway.
 type routeFaultKey struct {
 	Route   string // config.Route.key
 	Gateway name
@@ -70,7 +69,7 @@ func (k routeFaultKey) Compare(o routeFaultKey) int {
 	return cmp.Or(cmp.Compare(k.Route, o.Route), k.Gateway.Compare(o.Gateway))
 }
 
-// listenerFaultKey is a listener as proxies of merged Gateways serve it.
+// listenerFaultKey identifies a listener at the proxies of merged Gateways.
 type listenerFaultKey struct {
 	Listener listenerKey
 	Proxies  name
@@ -80,10 +79,10 @@ func (k listenerFaultKey) Compare(o listenerFaultKey) int {
 	return cmp.Or(k.Listener.Compare(o.Listener), k.Proxies.Compare(o.Proxies))
 }
 
-// AddressFault says that an address of a Gateway's spec.addresses cannot be bound.
+// AddressFault reports that an address of a Gateway's spec.addresses cannot be bound.
 type AddressFault struct{ Message string }
 
-// inputs are the objects as they came, without what nobody here reads.
+// inputs contains the objects as they were received, without the parts that translation does not read.
 type inputs struct {
 	stores map[string]*store // by kind
 
@@ -101,26 +100,26 @@ type inputs struct {
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
-	authorities         *incremental.Input[kindName, metav1.Object] // objects that may hold some
+	authorities         *incremental.Input[kindName, metav1.Object] // objects that may contain authorities
 	secrets             *incremental.Input[name, *corev1.Secret]
-	listenerFaults      *incremental.Input[listenerKey, ListenerFault]      // of proxies of the Gateway's own
-	mergedFaults        *incremental.Input[listenerFaultKey, ListenerFault] // of other proxies
+	listenerFaults      *incremental.Input[listenerKey, ListenerFault]      // reported by proxies of the Gateway itself
+	mergedFaults        *incremental.Input[listenerFaultKey, ListenerFault] // reported by other proxies
 	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
 	addressFaults       *incremental.Input[addressKey, AddressFault]
 	rateLimitFaults     *incremental.Input[name, string] // by Gateway
 	parameters          *incremental.Input[name, *v1alpha1.GatewayParameters]
-	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and are not in parameters
-	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and are not in policies
-	// undecodedTraffic are those of backendTraffic that stand for one that cannot be decoded, with its targets as far as they can be read.
+	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and cannot be decoded
+	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and cannot be decoded
+	// undecodedTraffic has an entry for each policy in backendTraffic that stands for one that cannot be decoded.
 	undecodedTraffic *incremental.Input[name, undecodedTraffic]
 
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name
 	tickets         *incremental.Input[name, Tickets]   // under the empty name
 
-	unread *incremental.Input[name, bool] // Secrets that could not be read; true where that is forbidden
+	unread *incremental.Input[name, bool] // Secrets that could not be read; true if that is forbidden
 	absent *incremental.Input[name, bool] // needed Secrets that do not exist
-	// invalidSecrets are there and were refused, in files: with *kind.Undecoded in their place.
+	// invalidSecrets are Secrets in files that exist and were rejected; Upsert got a *kind.Undecoded for them.
 	invalidSecrets *incremental.Input[name, bool]
 	last           *incremental.Input[listenerKey, servedSecrets]
 }
@@ -198,18 +197,19 @@ func newInputs(e *incremental.Engine) *inputs {
 	return in
 }
 
-// routeKindsOfAPI are the kinds of routes, be they supported or not.
+// routeKindsOfAPI returns the kinds of routes, supported or not.
 func routeKindsOfAPI() []*kind.Kind {
 	return slices.DeleteFunc(slices.Clone(kind.All()), func(k *kind.Kind) bool { return !k.Route() })
 }
 
-// store takes the objects of one kind in.
+// store is the input for the objects of one kind.
 type store struct {
 	kind *kind.Kind
 	set  func(n name, o metav1.Object)
-	// remove removes an object; one that is not there is no error.
+	// remove removes an object; it does nothing if there is none.
 	remove func(n name)
-	// undecoded takes what stands for an object that cannot be decoded, and removes the object; nil for a kind that closes nothing.
+	// undecoded removes the object and sets what stands for an object that cannot be decoded; nil for kinds for which that has no
+	// effect.
 	undecoded func(n name, u *kind.Undecoded)
 }
 
@@ -224,7 +224,7 @@ func objects[O metav1.Object](in *inputs, e *incremental.Engine, k kind.Typed[O]
 	return all
 }
 
-// together has an input take the objects of a kind in, beside those of others.
+// together makes an input accept the objects of a kind, in addition to those of other kinds.
 func (in *inputs) together(k *kind.Kind, all *incremental.Input[kindName, metav1.Object]) {
 	key := func(n name) kindName { return kindName{Kind(k.Name), n} }
 	in.stores[k.Name] = &store{
@@ -234,7 +234,7 @@ func (in *inputs) together(k *kind.Kind, all *incremental.Input[kindName, metav1
 	}
 }
 
-// also has f called with the name of each object of the kind that is set or removed.
+// also calls f with the name of each object of the kind that is set or removed.
 func (s *store) also(f func(name)) {
 	set, remove := s.set, s.remove
 	s.set = func(n name, o metav1.Object) { f(n); set(n, o) }
@@ -243,8 +243,8 @@ func (s *store) also(f func(name)) {
 
 func sameDeeply[V any](a, b V) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// Upsert adds or replaces an object and says whether its kind is one that
-// translation reads. The object is not modified and must not be afterwards.
+// Upsert adds or replaces an object and reports whether translation reads its kind. The object is not modified, and the caller must
+// not modify it afterwards.
 func (t *Translator) Upsert(obj metav1.Object) bool {
 	switch o := obj.(type) {
 	case *UnreadSecret:
@@ -263,20 +263,21 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 	if k == nil || t.in.stores[k.Name] == nil {
 		return false
 	}
-	// Without what changes on every write, our own status writes among them, so that those wake nothing.
+	// View removes what changes on every write, including status writes by this controller, so that these do not cause a
+	// translation.
 	t.in.stores[k.Name].set(nameOf(obj), k.View(obj))
 	return true
 }
 
-// Delete removes an object; one that is not there is no error.
+// Delete removes an object; it does nothing if there is none.
 func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 	if s := t.in.stores[string(kind)]; s != nil {
 		s.remove(name{namespace, objectName})
 	}
 }
 
-// SetListenerFault reports a fact of run time about the listener with that config key. The other names are those of the proxies that report it, which may be going to be replaced
-// by others; nil clears it.
+// SetListenerFault sets a fault at run time of the listener with that config key. gatewayNamespace and gatewayName are those of the
+// proxies that report it, which may be about to be replaced by others; a nil fault clears it.
 func (t *Translator) SetListenerFault(key, gatewayNamespace, gatewayName string, fault *ListenerFault) {
 	k := listenerFaultKey{parseListenerKey(key), name{gatewayNamespace, gatewayName}}
 	own := k.Proxies == k.Listener.Gateway
@@ -292,7 +293,7 @@ func (t *Translator) SetListenerFault(key, gatewayNamespace, gatewayName string,
 	}
 }
 
-// SetRouteFault reports that a proxy of a Gateway cannot carry out the route with that config key; nil clears it.
+// SetRouteFault sets that a proxy of a Gateway cannot apply the route with that config key; nil clears it.
 func (t *Translator) SetRouteFault(route, gatewayNamespace, gatewayName string, fault *RouteFault) {
 	k := routeFaultKey{route, name{gatewayNamespace, gatewayName}}
 	if fault == nil {
@@ -302,7 +303,8 @@ func (t *Translator) SetRouteFault(route, gatewayNamespace, gatewayName string, 
 	t.in.routeFaults.Set(k, *fault)
 }
 
-// SetRateLimitFault reports that proxies of a Gateway do not reach the Redis in which its global rate limits count, in a sentence; "" clears it.
+// SetRateLimitFault sets that proxies of a Gateway cannot reach the Redis server of its global rate limits. The message is a
+// sentence; "" clears it.
 func (t *Translator) SetRateLimitFault(gatewayNamespace, gatewayName, message string) {
 	n := name{gatewayNamespace, gatewayName}
 	if message == "" {
@@ -312,7 +314,7 @@ func (t *Translator) SetRateLimitFault(gatewayNamespace, gatewayName, message st
 	t.in.rateLimitFaults.Set(n, message)
 }
 
-// SetAddressFault reports that an address of a Gateway cannot be bound; nil clears it.
+// SetAddressFault sets that an address of a Gateway cannot be bound; nil clears it.
 func (t *Translator) SetAddressFault(gatewayNamespace, gatewayName, address string, fault *AddressFault) {
 	k := addressKey{name{gatewayNamespace, gatewayName}, address}
 	if fault == nil {

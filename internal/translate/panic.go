@@ -16,11 +16,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// ReasonInternalError is the reason of the condition Accepted of an object on which a function of ours has panicked. What was made of the
-// object before stays in force, and the condition True then; an object that is new is not accepted.
+// ReasonInternalError is the reason of the condition Accepted of an object on which translation has panicked. If the object was
+// translated before, the earlier result stays in force and the condition is True; a new object is not accepted.
 const ReasonInternalError = "InternalError"
 
-// reportPanics has the engine go on where a function panics.
+// reportPanics makes the engine continue if a function panics.
 func (t *Translator) reportPanics() {
 	if t.options.Panicked == nil {
 		return
@@ -30,7 +30,7 @@ func (t *Translator) reportPanics() {
 	}
 }
 
-// failing are the objects on whose behalf functions have panicked, as far as they have a status.
+// failing returns the objects on which functions have panicked, if they have a status.
 func (t *Translator) failing() map[kindName]bool {
 	var out map[kindName]bool
 	for p := range t.engine.Panics() {
@@ -46,7 +46,7 @@ func (t *Translator) failing() map[kindName]bool {
 	return out
 }
 
-// objectOf is the object whose status tells of a function's panic.
+// objectOf returns the object whose status reports the panic of a function.
 func objectOf(p incremental.Panic) (kindName, bool) {
 	switch k := p.Key.(type) {
 	case kindName:
@@ -56,7 +56,7 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 	case policyPair:
 		return kindName{KindBackendTrafficPolicy, k.Child}, true
 	case name:
-		var found *kind.Kind // the longest name that fits: Gateway begins GatewayClass
+		var found *kind.Kind // the longest prefix: "Gateway" is a prefix of "GatewayClass"
 		for _, kind := range kind.All() {
 			if strings.HasPrefix(p.Function, kind.Name) && (found == nil || len(kind.Name) > len(found.Name)) {
 				found = kind
@@ -77,7 +77,7 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 	return kindName{}, false
 }
 
-// tellFailing adds to the changes that functions have panicked, or do so no more.
+// tellFailing adds changes of the statuses of objects whose functions have started or stopped to panic.
 func (t *Translator) tellFailing(out []StatusChange) []StatusChange {
 	now := t.failing()
 	for k := range t.failed {
@@ -101,8 +101,8 @@ func (t *Translator) tellFailing(out []StatusChange) []StatusChange {
 	return out
 }
 
-// failingStatus is the present status with the condition Accepted telling of the panic, or a status with that alone; nil where the
-// object is not known to be ours.
+// failingStatus returns the present status with the panic in the condition Accepted, or a status with that condition alone; nil if
+// it is not known that the object is managed by this controller.
 func (t *Translator) failingStatus(k kindName) (any, int64) {
 	present, generation := t.currentStatus(k)
 	fresh := condition.False(gwv1.GatewayConditionAccepted, ReasonInternalError,
@@ -165,7 +165,7 @@ func (t *Translator) failingStatus(k kindName) (any, int64) {
 	return t.freshStatus(k, fresh)
 }
 
-// freshStatus is the status of an object of which nothing was made yet.
+// freshStatus returns the status of an object that was never translated.
 func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, int64) {
 	switch k.Kind {
 	case KindGatewayClass:
@@ -186,7 +186,7 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 	return nil, 0
 }
 
-// freshRouteStatus names those of the parents that are Gateways of ours.
+// freshRouteStatus returns a status for the parents that are Gateways of this controller.
 func (t *Translator) freshRouteStatus(namespace string, r metav1.Object, accepted metav1.Condition) (any, int64) {
 	s, generation, refs := &gwv1.RouteStatus{}, r.GetGeneration(), slices.Clone(kind.ParentsOf(r))
 	if scope := kind.DefaultScopeOf(r); scope != "" {

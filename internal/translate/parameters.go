@@ -11,14 +11,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// checked is a GatewayParameters with what is wrong with it.
+// checked is a GatewayParameters object with the result of its validation.
 type checked struct {
 	Generation int64
 	Spec       *v1alpha1.GatewayParametersSpec
 	Problems   []*condition.Problem
 }
 
-// undecodedParameters is what is known of GatewayParameters that cannot be decoded.
+// undecodedParameters is what can be read of GatewayParameters that cannot be decoded.
 type undecodedParameters struct {
 	Error                 string
 	Denied                []string
@@ -26,7 +26,7 @@ type undecodedParameters struct {
 	RedisSecret, RedisKey string
 }
 
-// gatewayParameters are GatewayParameters, and what GatewayClasses and Gateways have of them.
+// gatewayParameters contains GatewayParameters, and their use by GatewayClasses and Gateways.
 type gatewayParameters struct {
 	undecodedParameters *incremental.Collection[name, undecodedParameters]
 	grants              *grants
@@ -46,8 +46,8 @@ func newGatewayParameters(e *incremental.Engine,
 	return gp
 }
 
-// findParameters returns what a parametersRef names, or why it cannot be used. The reason is that of
-// GatewayClasses and of Gateways alike.
+// findParameters returns the parameters that a parametersRef names, or why they cannot be used. The reason is the one for
+// GatewayClasses and for Gateways alike.
 func (gp *gatewayParameters) findParameters(v *incremental.View, field string, group gwv1.Group, kind gwv1.Kind, n name) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	reason := gwv1.GatewayReasonInvalidParameters
 	if !isParameters(group, kind) {
@@ -70,7 +70,7 @@ func (gp *gatewayParameters) findParameters(v *incremental.View, field string, g
 	return p.Spec, nil
 }
 
-// said returns parameters though something in them may be wrong; nil where there are none, or they cannot be read.
+// said returns parameters even if they are invalid; nil if they do not exist or cannot be read.
 func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gwv1.Kind, n name) *v1alpha1.GatewayParametersSpec {
 	if !isParameters(group, kind) {
 		return nil
@@ -81,7 +81,8 @@ func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gw
 	return nil
 }
 
-// saidByClass is said of a GatewayClass's parameters. Of those that cannot be read it is what they lock, and their Redis: a mistake beside that must not change it.
+// saidByClass returns the parameters of a GatewayClass even if they are invalid. If they cannot be decoded, it returns only the
+// fields that they lock and their Redis server: a mistake in another field must not change these.
 func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
 	ref := gc.Spec.ParametersRef
 	if ref == nil {
@@ -93,7 +94,7 @@ func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayCl
 		for _, field := range u.Locked {
 			locks.Locked = append(locks.Locked, v1alpha1.LockedField(field))
 		}
-		if u.RedisSecret != "" { // limits must not count elsewhere meanwhile
+		if u.RedisSecret != "" { // limits must not be counted elsewhere in the meantime
 			locks.RateLimit = &v1alpha1.RateLimit{Redis: &v1alpha1.Redis{URLSecretRef: v1alpha1.SecretKeyReference{Name: u.RedisSecret, Key: u.RedisKey}}}
 		}
 		return &v1alpha1.GatewayParametersSpec{ClassOnly: locks}
@@ -101,7 +102,7 @@ func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayCl
 	return gp.said(v, ref.Group, ref.Kind, n)
 }
 
-// saidByGateway is said of a Gateway's own parameters.
+// saidByGateway returns a Gateway's own parameters even if they are invalid.
 func (gp *gatewayParameters) saidByGateway(v *incremental.View, gw *gwv1.Gateway) *v1alpha1.GatewayParametersSpec {
 	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
 		return nil
@@ -110,8 +111,8 @@ func (gp *gatewayParameters) saidByGateway(v *incremental.View, gw *gwv1.Gateway
 	return gp.said(v, ref.Group, ref.Kind, name{gw.Namespace, ref.Name})
 }
 
-// mergedProxies names the proxies of all Gateways of a class; the zero value where each has its own. A mistake in the parameters must move no Gateway to other
-// proxies: where they cannot be read, what runs tells.
+// mergedProxies returns the name of the proxies of all Gateways of a class; the zero value if each Gateway has its own. A mistake in
+// the parameters must not move a Gateway to other proxies: if they cannot be read, the existing infrastructure decides.
 func (gp *gatewayParameters) mergedProxies(v *incremental.View, infrastructures *incremental.Collection[name, Infrastructure], class string, gc *gwv1.GatewayClass) name {
 	ref := gc.Spec.ParametersRef
 	if ref == nil || value(ref.Namespace, "") == "" {
@@ -144,7 +145,8 @@ func (gp *gatewayParameters) classParameters(v *incremental.View, gc *gwv1.Gatew
 	return gp.findParameters(v, field, ref.Group, ref.Kind, n)
 }
 
-// ownParameters are those of a Gateway, which must be of its namespace and do no harm.
+// ownParameters returns the parameters of a Gateway, or why they cannot be used. They must be in its namespace and set no fields
+// that only a class may set.
 func (gp *gatewayParameters) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
 		return nil, nil
@@ -159,7 +161,7 @@ func (gp *gatewayParameters) ownParameters(v *incremental.View, gw *gwv1.Gateway
 	return spec, p
 }
 
-// gatewayParametersStatuses are what GatewayParameters say that GatewayClasses or Gateways of this controller use.
+// gatewayParametersStatuses computes the statuses of the GatewayParameters that GatewayClasses or Gateways of this controller use.
 type gatewayParametersStatuses struct {
 	o            *Options
 	classObjects *incremental.Collection[name, *gwv1.GatewayClass]
@@ -191,8 +193,8 @@ func newGatewayParametersStatuses(e *incremental.Engine, o *Options,
 	return pst
 }
 
-// parametersUsers are our GatewayClasses and Gateways by the GatewayParameters that they refer to. Others may be for another
-// installation, which is to say what is wrong with them.
+// declareParametersUsers indexes the GatewayClasses and Gateways of this controller by the GatewayParameters that they refer to.
+// Other GatewayParameters may belong to another installation, which reports what is wrong with them.
 func (pst *gatewayParametersStatuses) declareParametersUsers(e *incremental.Engine) {
 	pst.classesUsing = incremental.NewIndex(pst.classObjects, "GatewayClasses by GatewayParameters",
 		func(_ name, gc *gwv1.GatewayClass) []name {
@@ -215,8 +217,8 @@ func isParameters(group gwv1.Group, kind gwv1.Kind) bool {
 	return group == v1alpha1.GroupName && kind == gwv1.Kind(KindGatewayParameters)
 }
 
-// deniedEndpoints are the ranges that a class's parameters name, also where something else in these is wrong:
-// a mistake beside them must not open what they close.
+// deniedEndpoints returns the ranges that a class's parameters deny, even if another field of the parameters is invalid: a mistake
+// there must not allow what is denied.
 func (gp *gatewayParameters) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass) []string {
 	ref := gc.Spec.ParametersRef
 	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {

@@ -18,16 +18,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// policyGateways are the Gateways that policies of a kind concern, which are attached to backends: those that reach their targets.
+// policyGateways finds the Gateways to which policies of a kind apply that target backends: those that reach the targets.
 type policyGateways struct {
 	kind     *kind.Kind
 	gateways *gateways
 
 	byTarget  *incremental.Index[policy.Target, targetGateway, struct{}]
-	unnamedBy *incremental.Index[name, name, []name] // policies by a Gateway that their status has no place for
+	unnamedBy *incremental.Index[name, name, []name] // policies by a Gateway for which their status has no room
 }
 
-// newPolicyGateways is for policies whose targets are those.
+// newPolicyGateways returns the policyGateways of the policies with those targets.
 func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, listeners *listeners, routes *routes,
 	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy], telemetryPolicies *telemetryPolicies) *policyGateways {
 	pg := &policyGateways{kind: k, gateways: gateways}
@@ -36,14 +36,14 @@ func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental
 	return pg
 }
 
-// policyTargets are the targets of policies.
+// policyTargets returns the targets of policies.
 func policyTargets[P metav1.Object](e *incremental.Engine, k *kind.Kind, policies *incremental.Collection[name, P], of func(name, P) []policy.Target) *incremental.Collection[name, []policy.Target] {
 	return incremental.Map(e, k.Name+" targets", policies,
 		func(_ *incremental.View, n name, p P) ([]policy.Target, bool) { return of(n, p), true }, slices.Equal[[]policy.Target])
 }
 
-// policyWinners are the policies of a kind that are in force, by the targets that they are attached to. Each is found once, however many are attached to its
-// target: anybody may attach thousands.
+// policyWinners returns the policies of a kind that are in force, by their targets. Each is computed once, however many policies
+// have the same target: any user may create thousands.
 func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *incremental.Index[policy.Target, name, V], ages *incremental.Collection[name, int64]) *incremental.Collection[policy.Target, name] {
 	return incremental.Map(e, k.Name+" in force", incremental.Keys(byTarget, "targets with "+k.Name),
 		func(v *incremental.View, target policy.Target, _ struct{}) (name, bool) {
@@ -57,26 +57,28 @@ func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *increme
 		}, same[name])
 }
 
-// targetBuckets are those of targets of policies in force. Who asks for each Service and each of its ports whether a policy is in force asks for the bucket of the Service first, so
-// that nothing has to be remembered of Services without any, of which there are thousands. A policy wakes all of its bucket, which are few.
+// targetBuckets returns the buckets of targets of policies in force. A reader that needs to know for each Service and each of its
+// ports whether a policy is in force reads the bucket of the Service first, so that the thousands of Services without a policy need
+// no memory. A policy affects the readers of its bucket, which are few.
 func targetBuckets(k *kind.Kind, winners *incremental.Collection[policy.Target, name]) *incremental.Collection[targetBucket, struct{}] {
 	byBucket := incremental.NewIndex(winners, k.Name+" in force by bucket", func(t policy.Target, _ name) []targetBucket { return []targetBucket{bucketOf(t)} })
 	return incremental.Keys(byBucket, "buckets with "+k.Name+" in force")
 }
 
-// targetBucket is a hash of the object that a policy is for.
+// targetBucket is a hash of the object that a policy targets.
 type targetBucket uint8
 
 func (b targetBucket) Compare(o targetBucket) int { return cmp.Compare(b, o) }
 
 func bucketOf(t policy.Target) targetBucket {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(t.Namespace + "/" + t.Name)) // a hash takes all
+	_, _ = h.Write([]byte(t.Namespace + "/" + t.Name)) // a hash never returns an error
 	sum := h.Sum32()
 	return targetBucket(sum ^ sum>>8 ^ sum>>16 ^ sum>>24)
 }
 
-// targetRoute is a route, or a Gateway by one of its listeners or by the XTelemetryPolicy for it, that refers to an object as a backend.
+// targetRoute is a route that refers to an object as a backend, or a Gateway that does by one of its listeners or by the
+// XTelemetryPolicy for it.
 type targetRoute struct {
 	Target policy.Target
 	Route  kindName
@@ -96,8 +98,8 @@ func (g targetGateway) Compare(o targetGateway) int {
 	return cmp.Or(g.Target.Compare(o.Target), g.Gateway.Compare(o.Gateway))
 }
 
-// declareGatewaysByTarget finds the Gateways that reach the backends with policies: of most backends nobody asks for them. A
-// policy reads them and not the routes, of which a backend may have thousands.
+// declareGatewaysByTarget finds the Gateways that reach the backends with policies; for other backends they are not needed. A policy
+// reads these and not the routes, of which a backend may have thousands.
 func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], listeners *listeners, routes *routes,
 	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy], telemetryPolicies *telemetryPolicies) {
 	of := " of " + pg.kind.Name
@@ -114,7 +116,7 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 	toOthers := incremental.Members(routes.others, "routes to other targets"+of, objects, through)
 	direct := incremental.FlatMap(e, "Gateways that name targets"+of, objects,
 		func(v *incremental.View, target policy.Target, _ struct{}) (all []incremental.Entry[targetRoute, struct{}]) {
-			// Whoever names a backend without a grant must not appear in the statuses of its policies.
+			// A referrer without a grant must not appear in the statuses of a backend's policies.
 			grants := telemetryPolicies.backendRefs.grants
 			gateways := listeners.referringTo(v, target, grants)
 			for _, n := range incremental.Lookup(v, collectors, target) {
@@ -152,8 +154,9 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 		func(g targetGateway, _ struct{}) []policy.Target { return []policy.Target{g.Target} })
 }
 
-// declareUnnamed finds the Gateways that a policy concerns and its status has no place for. They say so themselves, as GEP-2648 has
-// it; the policy is in force there all the same: to reach Services without the TLS or the bounds that it asks for would be worse than to say less.
+// declareUnnamed finds the Gateways to which a policy applies and for which its status has no room. Their own statuses report the
+// policy, as GEP-2648 suggests. The policy is in force there too: to reach Services without its TLS settings or limits would be
+// worse than an incomplete status.
 func (pg *policyGateways) declareUnnamed(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target]) {
 	unnamed := incremental.Map(e, pg.kind.Name+"'s Gateways without a place", targets,
 		func(v *incremental.View, _ name, targets []policy.Target) (gateways []name, _ bool) {
@@ -170,7 +173,7 @@ func (pg *policyGateways) declareUnnamed(e *incremental.Engine, targets *increme
 	pg.unnamedBy = incremental.NewIndex(unnamed, pg.kind.Name+" by Gateway that it does not name", func(_ name, gateways []name) []name { return gateways })
 }
 
-// unnamedPolicies says which policies concern a Gateway and do not name it; "" for none.
+// unnamedPolicies reports which policies apply to a Gateway without naming it; "" if none.
 func (pg *policyGateways) unnamedPolicies(v *incremental.View, gw name) string {
 	var names []string
 	for _, n := range incremental.Lookup(v, pg.unnamedBy, gw) {
@@ -186,8 +189,8 @@ func isService(t policy.Target) bool {
 	return t.Group == corev1.GroupName && t.Kind == string(KindService)
 }
 
-// outcomes are the Gateways that a policy's status names, and for each what became of the targets that it reaches. A target that is not there, or cannot be one, is reached by
-// none: all of them tell of it.
+// outcomes returns the Gateways that a policy's status names, and for each the outcomes of the targets that it reaches. A target
+// that does not exist, or cannot be a target, is reported on all Gateways.
 func (pg *policyGateways) outcomes(v *incremental.View, targets []policy.Target, of func(target policy.Target, field string) policy.Outcome) ([]policy.Ancestor, map[policy.Ancestor][]policy.Outcome) {
 	var all []policy.Ancestor
 	outcomes := make([]policy.Outcome, len(targets))
@@ -214,7 +217,7 @@ func (pg *policyGateways) outcomes(v *incremental.View, targets []policy.Target,
 	return named, byGateway
 }
 
-// reaching are those that reach a target through a route, each once.
+// reaching returns the Gateways that reach a target through a route, without duplicates.
 func (pg *policyGateways) reaching(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
 	for _, g := range incremental.Lookup(v, pg.byTarget, target.Whole()) {
 		gw, _ := incremental.Fetch(v, pg.gateways.managed, g.Gateway)

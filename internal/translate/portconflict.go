@@ -12,9 +12,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// claim is what a listener takes of a port that several Gateways may share.
+// claim is the use of a port by a listener, if several Gateways may share the port.
 type claim struct {
-	// Shared names the proxies whose ports these are; the zero value is this process.
+	// Shared names the proxies to which the port belongs; the zero value is this process.
 	Shared   name
 	Listener *listener.Listener
 }
@@ -25,7 +25,7 @@ func (c claim) same(o claim) bool {
 	return c.Shared == o.Shared && a.Created == b.Created && a.Port == b.Port && a.Protocol == b.Protocol && a.Hostname == b.Hostname && slices.Equal(a.Addresses, b.Addresses)
 }
 
-// sharedPort is a port that several Gateways may have listeners on.
+// sharedPort is a port on which several Gateways may have listeners.
 type sharedPort struct {
 	Shared name // claim.Shared
 	Port   int32
@@ -35,10 +35,10 @@ func (p sharedPort) Compare(o sharedPort) int {
 	return cmp.Or(p.Shared.Compare(o.Shared), cmp.Compare(p.Port, o.Port))
 }
 
-// declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
-// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. So it is, too, where one Gateway has all addresses and another one some of them,
-// which exclude each other. In a cluster a Gateway has proxies, and so ports, of its own, unless it is
-// served with others of its class.
+// declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway already uses. Among Gateways
+// the oldest wins, so that neither a new Gateway nor a new ListenerSet of an old one can break what is served. The same applies if
+// one Gateway binds all addresses and another some of them, because both cannot be bound. In a cluster each Gateway has its own
+// proxies and so its own ports, unless it is merged with others of its class.
 func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
 	lis.claims = incremental.Map(e, "listener claim", lis.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
@@ -60,11 +60,11 @@ func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
 	lis.declareExcessPorts(e)
 }
 
-// maxMergedPorts bounds the ports of merged Gateways together. Each is a port of their one Service, for which a cluster may have a NodePort, of 2768 by default: where one of them
-// cannot be had the API server refuses all changes of the Service.
+// maxMergedPorts limits the ports of merged Gateways together. Each is a port of their one Service, for which a cluster may need a
+// NodePort, of which there are 2768 by default: if one cannot be allocated, the API server rejects all changes of the Service.
 const maxMergedPorts = 256
 
-// portAge is who claimed a port first.
+// portAge is the age of the first Gateway that claimed a port.
 type portAge struct {
 	Created int64
 	Gateway name
@@ -74,7 +74,7 @@ func (a portAge) compare(b portAge) int {
 	return cmp.Or(cmp.Compare(a.Created, b.Created), a.Gateway.precedence(b.Gateway))
 }
 
-// declareExcessPorts finds the ports that merged Gateways have too many: those that an older Gateway has go before others.
+// declareExcessPorts finds the ports of merged Gateways that exceed the limit: ports of older Gateways come first.
 func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 	ages := incremental.Map(e, "ages of ports", incremental.Keys(lis.claimsByPort, "ports of merged Gateways by age"),
 		func(v *incremental.View, port sharedPort, _ struct{}) (first portAge, _ bool) {
@@ -110,7 +110,7 @@ func (lis *listeners) declareExcessPorts(e *incremental.Engine) {
 		}, same[struct{}])
 }
 
-// portExcess returns why merged Gateways cannot have the port of a listener beside those that they have, or nil.
+// portExcess returns why the port of a listener exceeds the limit of merged Gateways, or nil.
 func (lis *listeners) portExcess(v *incremental.View, shared name, l *listener.Listener) *condition.Problem {
 	if _, excess := incremental.Fetch(v, lis.excessPorts, sharedPort{shared, l.Port}); !excess {
 		return nil
@@ -119,11 +119,12 @@ func (lis *listeners) portExcess(v *incremental.View, shared name, l *listener.L
 		"the Gateways of the class share proxies, and older ones have %d ports, which is as many as they may have together", maxMergedPorts)
 }
 
-// conflictsOf are the conflicts between Gateways on a port, by the listener that loses: the oldest Gateway or ListenerSet comes first, then the name of the Gateway counts.
+// conflictsOf returns the conflicts between Gateways on a port, by the listener that loses: the oldest Gateway or ListenerSet comes
+// first, then the first Gateway by name.
 func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []incremental.Entry[listenerKey, lostPort]) {
 	keys := incremental.Lookup(v, lis.claimsByPort, port) // sorted, so by Gateway
 	if keys[0].Gateway == keys[len(keys)-1].Gateway {
-		return nil // it has judged its own listeners
+		return nil // a Gateway checks its own listeners itself
 	}
 	type contender struct {
 		key listenerKey
@@ -134,7 +135,7 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 		c, _ := incremental.Fetch(v, lis.claims, key)
 		all[i] = contender{key, c}
 	}
-	slices.SortStableFunc(all, func(a, b contender) int { // listeners of one Gateway stay in the order of their keys
+	slices.SortStableFunc(all, func(a, b contender) int { // stable, so that listeners of one Gateway stay in the order of their keys
 		return cmp.Or(cmp.Compare(a.Listener.Created, b.Listener.Created), a.key.Gateway.precedence(b.key.Gateway))
 	})
 	ports := listener.Ports{Default: lis.o.Bind}
@@ -150,15 +151,15 @@ func (lis *listeners) conflictsOf(v *incremental.View, port sharedPort) (lost []
 	return lost
 }
 
-// lostPort is why a listener has lost its port, and to which.
+// lostPort is why a listener does not get its port, and the Gateway that has it.
 type lostPort struct {
 	Reason gwv1.ListenerConditionReason
 	Winner listenerKey
 	Older  bool // else it is as old, and comes first by name
 }
 
-// portConflict returns why another Gateway, or a ListenerSet of one, keeps the listener from its port, or nil. In a cluster it names none of another namespace, of which the
-// owner of this one may know nothing.
+// portConflict returns why another Gateway, or a ListenerSet of one, keeps the listener from its port, or nil. In a cluster it does
+// not name Gateways of other namespaces, which the owner of this one must not learn about.
 func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	lost, is := incremental.Fetch(v, lis.portConflicts, k)
 	if !is {

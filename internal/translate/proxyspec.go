@@ -11,7 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// proxySpecs are what Gateways need to run in a cluster.
+// proxySpecs computes what Gateways need to run in a cluster.
 type proxySpecs struct {
 	o *Options
 
@@ -21,8 +21,8 @@ type proxySpecs struct {
 	portsByMerged  *incremental.Index[name, proxyPort, struct{}]
 }
 
-// newProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
-// say, so that a port which one of them cannot bind is not taken from the others.
+// newProxySpecs makes a ProxySpec for each Gateway of a managed class. It reads nothing that proxies report, so that a port which
+// one proxy cannot bind is not taken from the others.
 func newProxySpecs(e *incremental.Engine, o *Options,
 	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
 	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
@@ -49,7 +49,7 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 			p := &ProxySpec{
 				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
 				Parameters: g.Parameters,
-				// What is being deleted with its dependents would have them made again.
+				// Dependents of a Gateway that is being deleted must not be created again.
 				Paused:      g.ParametersUnknown || gw.DeletionTimestamp != nil,
 				Unaddressed: g.Unaddressed(),
 			}
@@ -70,13 +70,13 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 	return ps
 }
 
-// mergedSpec is the function that makes ProxySpecs of merged Gateways, of their classes.
+// mergedSpec is the name of the function that makes the ProxySpecs of merged Gateways from their classes.
 const mergedSpec = "proxy spec of merged Gateways"
 
-// declareMerged makes a ProxySpec for each class whose Gateways are served together, while there are any.
+// declareMerged makes a ProxySpec for each class whose Gateways are served together, while it has any.
 func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *incremental.Collection[name, *gwv1.GatewayClass],
 	gatewayClasses *gatewayClasses, gateways *gateways, listeners *listeners) {
-	// Which listener wins a port matters to none of this: one does.
+	// It does not matter which listener wins a port, because one does.
 	ports := incremental.NewIndex(listeners.claims, "ports of merged Gateways",
 		func(_ listenerKey, c claim) []proxyPort {
 			return []proxyPort{{c.Shared, c.Listener.Port, c.Listener.Protocol == gwv1.UDPProtocolType}}
@@ -122,7 +122,7 @@ func (p proxyPort) Compare(o proxyPort) int {
 	return cmp.Or(p.Gateway.Compare(o.Gateway), cmp.Compare(p.Port, o.Port), compareBool(p.UDP, o.UDP))
 }
 
-// compareBool puts false first.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

@@ -8,15 +8,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// HasStatus says whether translation wants a status of the object, as of the last Commit: who
-// starts anew can tell by it which entries of ours are left from before.
+// HasStatus reports whether the object should have a status, as of the last Commit. After a restart it shows which entries of this
+// controller remain from before.
 func (t *Translator) HasStatus(o kind.ObjectKey) bool {
 	wanted, _ := t.currentStatus(kindName{Kind(o.Kind), name{o.Namespace, o.Name}})
 	return wanted != nil
 }
 
-// Failing reports whether a function panicked on behalf of the object, as of the last Commit: then it is not known what it should be
-// now. What is made of a Gateway depends on its GatewayClass, so a Gateway is failing while that is.
+// Failing reports whether a function panicked on the object, as of the last Commit: then its present configuration is unknown. A
+// Gateway depends on its GatewayClass, so it is failing too if its class is.
 func (t *Translator) Failing(o kind.ObjectKey) bool {
 	n := name{o.Namespace, o.Name}
 	if t.failed[kindName{Kind(o.Kind), n}] {
@@ -28,7 +28,8 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 	return false
 }
 
-// FailingOf reports whether a function panicked on behalf of a Gateway of a class, as of the last Commit: then it is not known whether the class has Gateways.
+// FailingOf reports whether a function panicked on a Gateway of a class, as of the last Commit: then it is not known whether the
+// class has Gateways.
 func (t *Translator) FailingOf(class string) bool {
 	for k := range t.failed {
 		if gw, ok := t.in.gateways.Get(k.Name); ok && k.Kind == KindGateway && string(gw.Spec.GatewayClassName) == class {
@@ -38,8 +39,8 @@ func (t *Translator) FailingOf(class string) bool {
 	return false
 }
 
-// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners or the XBackends that they reach do, where that is permitted,
-// as of the last Commit.
+// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret and are permitted to, directly, by their
+// listeners, or by the XBackends that they reach, as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	n := name{secret.Namespace, secret.Name}
 	for _, k := range t.secrets.users.Get(n) {
@@ -57,8 +58,8 @@ func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	return t.proxiesOf(gateways)
 }
 
-// SharedWith returns, of GatewaysWith, those that others than the owner of the Gateway can make wait for Secrets again and again: those with ListenerSets, and those that
-// reach an XBackend which refers to the Secret. It may name Gateways that do not wait.
+// SharedWith returns those of GatewaysWith that other users than the owner of the Gateway can make wait for Secrets again and again:
+// Gateways with ListenerSets, and those that reach an XBackend which refers to the Secret. It may include Gateways that do not wait.
 func (t *Translator) SharedWith(secret kind.ObjectKey) (gateways []string) {
 	n := name{secret.Namespace, secret.Name}
 	for _, k := range t.secrets.users.Get(n) {
@@ -69,7 +70,8 @@ func (t *Translator) SharedWith(secret kind.ObjectKey) (gateways []string) {
 	return t.proxiesOf(append(gateways, t.gatewaysByXBackend(n)...))
 }
 
-// gatewaysByXBackend are those that reach an XBackend which may use a Secret and refers to it, as "<namespace>/<name>".
+// gatewaysByXBackend returns the Gateways, as "<namespace>/<name>", that reach an XBackend which refers to a Secret and is permitted
+// to.
 func (t *Translator) gatewaysByXBackend(secret name) (gateways []string) {
 	for _, x := range t.secrets.byXBackend.Get(secret) {
 		if !t.secrets.grants.permittedSecret(xbackendReferrer(x), secret) {
@@ -82,9 +84,10 @@ func (t *Translator) gatewaysByXBackend(secret name) (gateways []string) {
 	return gateways
 }
 
-// Undecided returns the Gateways, as "<namespace>/<name>", that refer, in a listener of their own or as their client certificate, to a Secret of another namespace that cannot be
-// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that. References of ListenerSets and XBackends do not count, since one owner of these
-// must not end all changes for the others. Nor are Gateways among them that are served with others: none of these may wait for it.
+// Undecided returns the Gateways, as "<namespace>/<name>", that refer, in a listener of their own or as their client certificate, to
+// a Secret of another namespace that cannot be read, as of the last Commit: it is not known whether a ReferenceGrant permits that.
+// References of ListenerSets and XBackends do not count, because one owner of these must not block all changes for the others.
+// Merged Gateways are not included either: none of them may wait for it.
 func (t *Translator) Undecided() (gateways []string) {
 	for n := range t.installation.unreadNamespaces.All() {
 		for _, k := range t.secrets.abroad.Get(n.Name) {

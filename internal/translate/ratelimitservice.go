@@ -7,7 +7,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// rateLimitServices are where the global limits of Gateways count, of those that have any: the address may hold a password, which nobody else is given.
+// rateLimitServices contains the Redis servers for the Gateways with global rate limits. Other Gateways get none: the address may
+// contain a password.
 type rateLimitServices struct {
 	limited *incremental.Index[name, routePart, *config.Resource] // routes with global limits, by Gateway
 	all     *incremental.Collection[name, *config.RateLimitService]

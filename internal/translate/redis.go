@@ -17,23 +17,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// redises are the servers in which the global rate limits of Gateways count: that of Options, and those of GatewayParameters, which only Gateways have an entry for that refer to such.
+// redises contains the Redis servers for global rate limits: the one of Options, and those of GatewayParameters, for the Gateways
+// whose parameters name one.
 type redises struct {
-	usual *config.RateLimitService // nil for none
-	other *config.RateLimitService // that of parameters, without its address
+	usual *config.RateLimitService // that of Options; nil if none
+	other *config.RateLimitService // the settings for those of parameters, without an address
 
 	refs     *incremental.Collection[name, redisRef] // by Gateway
 	bySecret *incremental.Index[name, name, redisRef]
 	named    *incremental.Collection[name, *namedRedis] // by Gateway
 }
 
-// redisRef is where the address of a Redis stands.
+// redisRef refers to the address of a Redis server.
 type redisRef struct {
 	Secret name
 	Key    string
 }
 
-// namedRedis is the Redis that the parameters of a Gateway name, or why there is none.
+// namedRedis is the Redis server that the parameters of a Gateway name, or why it cannot be used.
 type namedRedis struct {
 	Service *config.RateLimitService
 	Problem *condition.Problem
@@ -68,7 +69,7 @@ func newRedises(e *incremental.Engine, o *Options, in *inputs, gateways *gateway
 	return rs
 }
 
-// redisOf is what a class's parameters of a namespace name, the zero value for nothing.
+// redisOf returns the Redis server that a class's parameters in a namespace name; the zero value if none.
 func redisOf(s *v1alpha1.GatewayParametersSpec, namespace string) redisRef {
 	if s == nil || s.ClassOnly == nil || s.ClassOnly.RateLimit == nil || s.ClassOnly.RateLimit.Redis == nil {
 		return redisRef{}
@@ -77,7 +78,7 @@ func redisOf(s *v1alpha1.GatewayParametersSpec, namespace string) redisRef {
 	return redisRef{name{namespace, ref.Name}, ref.Key}
 }
 
-// of returns the Redis of a Gateway, without the Gateway's key, or why policies with global limits are refused there.
+// of returns the Redis server of a Gateway, without the Gateway's key, or why policies with global limits are refused there.
 func (rs *redises) of(v *incremental.View, gateway name) (*config.RateLimitService, *condition.Problem) {
 	if r, is := incremental.Fetch(v, rs.named, gateway); is {
 		return r.Service, r.Problem
@@ -91,7 +92,7 @@ func (rs *redises) of(v *incremental.View, gateway name) (*config.RateLimitServi
 
 const fieldGlobal = "spec.rateLimit.global"
 
-// readRedis takes the address of a Redis out of a Secret. What is wrong with it does not tell it: it may hold a password.
+// readRedis reads the address of a Redis server from a Secret. A problem does not contain the address, which may contain a password.
 func readRedis(s *corev1.Secret, exists bool, ref redisRef) (address string, p *condition.Problem) {
 	wrong := func(remedy, format string, args ...any) (string, *condition.Problem) {
 		p := condition.NewProblem(gwv1.PolicyReasonInvalid, fieldGlobal, remedy, format, args...)
@@ -112,10 +113,11 @@ func readRedis(s *corev1.Secret, exists bool, ref redisRef) (address string, p *
 	return address, nil
 }
 
-// maxRedisAddress bounds an address, in bytes.
+// maxRedisAddress is the maximum length of an address in bytes.
 const maxRedisAddress = 2048
 
-// isRedisAddress reports whether text is a host and a port, or a URL of Redis that a proxy can use: one that it refuses would leave requests without a limit.
+// isRedisAddress reports whether text is a host and a port, or a Redis URL that a proxy can use: if the proxy rejected it, requests
+// would not be limited.
 func isRedisAddress(text string) bool {
 	if len(text) > maxRedisAddress || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return false

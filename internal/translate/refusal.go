@@ -13,24 +13,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Whoever may write EndpointSlices, as the role edit allowed for long, may write any address into them, and
-// a gateway would carry requests there with its own place in the network (CVE-2021-25740). Addresses that
-// mean the proxy itself or its node are never sent to, nor those that a class denies.
+// A user who may write EndpointSlices, as the role edit allowed for long, may write any address into them, and a gateway would send
+// requests there from its own position in the network (CVE-2021-25740). Therefore nothing is sent to addresses of the proxy itself
+// or its node, or to those that a class denies.
 
-// reasonAddressesRefused goes with ResolvedRefs=False of a route.
+// reasonAddressesRefused is a reason of ResolvedRefs=False of a route.
 const reasonAddressesRefused = "AddressesRefused"
 
-// maxRefusals is how many addresses of a slice are told of.
+// maxRefusals is the maximum number of addresses of a slice that are reported.
 const maxRefusals = 8
 
-// refusal is what of an EndpointSlice no request is sent to.
+// refusal lists the addresses of an EndpointSlice to which no request is sent.
 type refusal struct {
 	Service   name
-	Addresses []string             // as they are written there; sorted, distinct
-	Problems  []*condition.Problem // of the first ones
+	Addresses []string             // as written there; sorted, distinct
+	Problems  []*condition.Problem // for the first ones
 }
 
-// refusals are the addresses in EndpointSlices that no request is sent to.
+// refusals contains the addresses in EndpointSlices to which no request is sent.
 type refusals struct {
 	o              *Options
 	gatewayClasses *gatewayClasses
@@ -69,7 +69,7 @@ func newRefusals(e *incremental.Engine, o *Options,
 	return rf
 }
 
-// deniedRange is a range with the class that denies it.
+// deniedRange is a range and the class that denies it.
 type deniedRange struct {
 	netip.Prefix
 	class string
@@ -77,7 +77,7 @@ type deniedRange struct {
 
 type deniedRanges []deniedRange
 
-// why says which range an address is in, or "".
+// why returns which range contains an address, or "".
 func (all deniedRanges) why(ip netip.Addr) string {
 	for _, d := range all {
 		if denial.Within(ip, d.Prefix) {
@@ -87,7 +87,7 @@ func (all deniedRanges) why(ip netip.Addr) string {
 	return ""
 }
 
-// denied are the ranges that classes deny.
+// denied returns the ranges that classes deny.
 func (rf *refusals) denied(v *incremental.View) (all deniedRanges) {
 	for _, c := range incremental.Lookup(v, rf.denyingClasses, true) {
 		class, _ := incremental.Fetch(v, rf.gatewayClasses.all, c)
@@ -100,7 +100,8 @@ func (rf *refusals) denied(v *incremental.View) (all deniedRanges) {
 	return all
 }
 
-// hostname is a host with what is denied and allowed of its addresses; denied is what is besides what classes deny.
+// hostname returns a host with the ranges that are denied and allowed for its addresses; denied contains ranges in addition to those
+// that classes deny.
 func (rf *refusals) hostname(v *incremental.View, host string, denied []string) *config.ExternalHostname {
 	h := &config.ExternalHostname{Name: host, Denied: denied}
 	for _, d := range rf.denied(v) {
@@ -126,7 +127,7 @@ func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointS
 			if err != nil {
 				continue // it is not used anyway
 			}
-			// Of files, whose author looks after the machine, loopback is good: servers beside the gateway are there.
+			// Loopback is allowed with files, whose author administers the host: servers next to the gateway listen there.
 			why := denial.OfHost(ip, !rf.o.Cluster || rf.o.Loopback)
 			if why == "" {
 				why = all.why(ip)
@@ -147,7 +148,7 @@ func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointS
 	return r
 }
 
-// refusedOf are the refused addresses of Services.
+// refusedOf returns the refused addresses of Services.
 func (rf *refusals) refusedOf(v *incremental.View, services []name) (out []*condition.Problem) {
 	for _, svc := range services {
 		for _, slice := range incremental.Lookup(v, rf.byService, svc) {

@@ -19,26 +19,26 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// compiled is what a route's rules amount to, whoever accepts it.
+// compiled is the result of a route's rules, independent of the listeners that accept it.
 type compiled struct {
 	Generation int64
 	Route      *config.Route // without attachments
-	Services   []name        // that it may refer to; sorted, distinct
+	Services   []name        // that its status may mention; sorted, distinct
 	Rules      int           // in the spec
 	*findings
 }
 
-// findings are what most routes have nothing of; these share noFindings.
+// findings contains what most routes do not have; those share noFindings.
 type findings struct {
 	Unresolved []*condition.Problem // references, for condition ResolvedRefs
-	// Passthrough and PassthroughUnresolved are what the references mean for connections that are passed on with their TLS, and which of them
-	// do not resolve, of kinds that may have such.
+	// Passthrough and PassthroughUnresolved are the results of the references for connections whose TLS is not terminated, of kinds
+	// that may have such.
 	Passthrough           []*config.BackendRef
 	PassthroughUnresolved []*condition.Problem
 	Notes                 []*condition.Problem // values that are ignored
-	Dropped               []*dropped           // rules that cannot be carried out, for PartiallyInvalid
+	Dropped               []*dropped           // rules that cannot be applied, for PartiallyInvalid
 	Invalid               *condition.Problem   // why the route as a whole is not accepted
-	// Expressions are those of the rules that have any, which Route has too.
+	// Expressions are the regular expressions of the rules that have any. They are in Route too.
 	Expressions []expressions
 }
 
@@ -51,7 +51,7 @@ type expressions struct {
 	rule.Expressions
 }
 
-// size is that of all regular expressions.
+// size returns the size of all regular expressions.
 func (c *compiled) size() (sum int) {
 	for _, e := range c.Expressions {
 		sum += e.Size
@@ -59,18 +59,18 @@ func (c *compiled) size() (sum int) {
 	return sum
 }
 
-// dropped is a rule that cannot be carried out.
+// dropped is a rule that cannot be applied.
 type dropped struct {
 	Rule    int
 	Problem condition.Problem
-	Fails   bool // its requests fail, since no filter may be skipped; else other rules get them
+	Fails   bool // its requests fail, because no filter may be skipped; else other rules match them
 }
 
 func (d *dropped) String() string {
 	return fmt.Sprintf("Rule %d: %s", d.Rule, &d.Problem)
 }
 
-// routes are compiled, attached to listeners, and bounded.
+// routes contains the routes, compiled, attached to listeners, and limited.
 type routes struct {
 	listenerStates *listenerStates
 	backendRefs    *backendRefs
@@ -78,17 +78,17 @@ type routes struct {
 	backendTraffic *backendTrafficPolicies
 
 	compiled    *incremental.Collection[kindName, *compiled]
-	referrers   *incremental.Index[policy.Target, kindName, *compiled]     // Service -> routes that refer to it
-	others      *incremental.Index[policy.Target, kindName, metav1.Object] // an object that is no Service -> routes that name it as a backend
+	referrers   *incremental.Index[policy.Target, kindName, *compiled]     // routes by a Service that they refer to
+	others      *incremental.Index[policy.Target, kindName, metav1.Object] // routes by an object, not a Service, that they name as a backend
 	attachments *incremental.Collection[kindName, *attachment]
-	attached    *incremental.Index[listenerKey, kindName, *attachment] // also those that are refused
-	expressions *incremental.Index[shareKey, kindName, *attachment]    // routes that have any
-	shares      *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, of each listener
-	excess      *incremental.Collection[excessKey, struct{}]           // those beyond the limit
-	refused     *incremental.Collection[kindName, []listenerKey]       // routes of which no rule is within the limit, with the listeners that let them in
+	attached    *incremental.Index[listenerKey, kindName, *attachment] // also those that are not accepted
+	expressions *incremental.Index[shareKey, kindName, *attachment]    // routes with regular expressions
+	shares      *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, for each listener
+	excess      *incremental.Collection[excessKey, struct{}]           // those that exceed the limit
+	refused     *incremental.Collection[kindName, []listenerKey]       // routes of which no rule is within the limit, with the listeners that allow them
 	refusedOn   *incremental.Index[listenerKey, kindName, []listenerKey]
-	l4Routes    *incremental.Index[listenerHost, kindName, *attachment] // routes of connections that are accepted
-	l4Chosen    *incremental.Collection[listenerHost, kindName]         // those that get the connections
+	l4Routes    *incremental.Index[listenerHost, kindName, *attachment] // accepted L4 routes
+	l4Chosen    *incremental.Collection[listenerHost, kindName]         // those that are selected
 	configs     *incremental.Collection[routePart, *config.Resource]
 }
 
@@ -114,7 +114,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 	rs.attachments = incremental.Map(e, "route attachment", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
 			c, ok := incremental.Join(v, rs.compiled)
-			if !ok { // compile has panicked
+			if !ok { // compile panicked
 				return nil, false
 			}
 			facts := factsOf(k, o)
@@ -162,9 +162,9 @@ func sameAttachment(a, b *attachment) bool {
 		})
 }
 
-// routeConfig is the route as far as a listener that is served lets it in. Of a route
-// that is not accepted it holds the rules whose requests must fail: those that
-// another route's rule would get must not go around the filter. It is nil where there is nothing to serve.
+// routeConfig returns the route with the listeners that are served and accept it. If the route is not accepted, it contains the
+// rules whose requests must fail: their requests must not match a rule of another route, and so bypass the filter. It is nil if
+// there is nothing to serve.
 func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) *config.Route {
 	r := &config.Route{
 		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
@@ -200,7 +200,7 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	}
 	rules := rk.rules(o)
 	c.Rules = len(rules)
-	used := 0 // of the size of regular expressions
+	used := 0 // the total size of regular expressions
 	for i := range rules {
 		rules[i].Route, rules[i].HTTPFilters = string(k.Kind)+" "+n.String(), rs.httpFilters.beside(v, n.Namespace)
 		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
@@ -234,7 +234,7 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	return c
 }
 
-// judge refuses the route where none of its rules can be carried out.
+// judge sets Invalid if none of the rules can be applied.
 func (c *compiled) judge() {
 	if len(c.Dropped) < c.Rules || c.Rules == 0 {
 		return
@@ -249,7 +249,7 @@ func (c *compiled) judge() {
 	c.Dropped = nil
 }
 
-// routeStatuses are what routes say.
+// routeStatuses computes the statuses of routes.
 type routeStatuses struct {
 	o          *Options
 	admissions *admissions
@@ -264,7 +264,7 @@ func newRouteStatuses(e *incremental.Engine, o *Options,
 	routeFaults *incremental.Collection[routeFaultKey, RouteFault],
 	gateways *gateways, admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
 	rst := &routeStatuses{o: o, gateways: gateways, admissions: admissions, routes: routes}
-	var statuses intern.Values[*status[gwv1.RouteStatus]] // most routes say the same
+	var statuses intern.Values[*status[gwv1.RouteStatus]] // most routes have the same status
 	rst.declareFaults(e, routeFaults)
 	rst.all = incremental.Map(e, "route status", rst.routes.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
@@ -290,7 +290,7 @@ func (rst *routeStatuses) parentStatus(p parent, generation int64, conditions ..
 	}
 }
 
-// gatewayFault is what a proxy of a Gateway cannot carry out of a route.
+// gatewayFault is why the proxies of a Gateway cannot apply a route.
 type gatewayFault struct {
 	Gateway name
 	Message string
@@ -303,7 +303,7 @@ func (rst *routeStatuses) declareFaults(e *incremental.Engine, faults *increment
 	rst.faults = incremental.Map(e, "route faults by Gateway", incremental.Keys(byRoute, "routes with faults"),
 		func(v *incremental.View, k kindName, _ struct{}) (all []gatewayFault, _ bool) {
 			for _, part := range incremental.Lookup(v, byRoute, k) {
-				if !slices.ContainsFunc(all, func(f gatewayFault) bool { return f.Gateway == part.Gateway }) { // one is enough to act on
+				if !slices.ContainsFunc(all, func(f gatewayFault) bool { return f.Gateway == part.Gateway }) { // one for each Gateway is enough to act on
 					fault, _ := incremental.Fetch(v, faults, part)
 					all = append(all, gatewayFault{part.Gateway, fault.Message})
 				}
@@ -312,7 +312,7 @@ func (rst *routeStatuses) declareFaults(e *incremental.Engine, faults *increment
 		}, slices.Equal[[]gatewayFault])
 }
 
-// routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
+// routeFault returns why the proxies of a parent Gateway cannot apply a route, "" if they can.
 func (rst *routeStatuses) routeFault(v *incremental.View, p parent) string {
 	faults, _ := incremental.Join(v, rst.faults)
 	if len(faults) == 0 {
@@ -351,7 +351,7 @@ func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem
 		partial = append(partial, "Dropped "+droppedMessage(c.Dropped))
 	}
 	if p.Problem == nil && fault != "" {
-		// As the specification words it where what was valid last stays in force.
+		// The specification requires these words if the last valid version stays in force.
 		partial = append(partial, "Fall Back to the version before, if there is one: "+condition.NewProblem("", "", "", "%s", fault).String())
 	}
 	if partial != nil {
@@ -362,7 +362,7 @@ func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem
 	return out
 }
 
-// droppedMessage lists rules that cannot be carried out and tells which fail.
+// droppedMessage lists rules that cannot be applied and reports which of them fail.
 func droppedMessage(list []*dropped) string {
 	message := condition.List(list)
 	var fails []string

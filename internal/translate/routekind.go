@@ -11,32 +11,33 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in: all those that package kind has.
+// routeKinds are the kinds of route that listeners support, all those in package kind, in the order in which a listener's status
+// lists them.
 var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tlsRoutes, tcpRoutes, udpRoutes}
 
-// routeKind is how routes of one kind are read.
+// routeKind defines how routes of one kind are read.
 type routeKind struct {
 	kind *kind.Kind
-	// protocols are those of the listeners that take them.
+	// protocols are those of the listeners that support the kind.
 	protocols []gwv1.ProtocolType
-	// passthrough says that listeners that do not terminate TLS take them too.
+	// passthrough is set if listeners that do not terminate TLS support it too.
 	passthrough bool
-	// hostnames are the route's own, none for all of a listener's; nil for a kind without.
+	// hostnames returns the route's own hostnames, none for all of a listener's; nil if the kind has no hostnames.
 	hostnames func(metav1.Object) []gwv1.Hostname
-	// http2 says that requests are sent to backends in HTTP/2 where a Service's port does not say what it speaks.
+	// http2 is set if requests are sent to backends over HTTP/2 when a Service's port has no appProtocol.
 	http2 bool
-	// rules are the route's.
+	// rules returns the route's rules.
 	rules func(metav1.Object) []rule.Spec
-	// connections says that routes are of connections or datagrams, whose bytes are not looked into: of those on one listener with one hostname only the oldest
-	// gets any, and what the port of a Service says it speaks is no matter, unless that is over TLS.
+	// connections is set for L4 routes, of connections or datagrams whose payload is not inspected: of those on one listener with
+	// one hostname only one is selected, and the appProtocol of a Service's port is ignored, unless it requires TLS.
 	connections bool
-	// raw says that they pass on what clients send, which may be TLS, so that a port over TLS needs no policy.
+	// raw is set if the data of clients, which may be TLS, is forwarded unchanged, so that a port that requires TLS needs no policy.
 	raw bool
-	// udp says that they are of datagrams, which go to UDP ports of Services.
+	// udp is set for routes of datagrams, which go to UDP ports of Services.
 	udp bool
 }
 
-// transport is the protocol of the ports of Services that routes of the kind have as backends.
+// transport returns the protocol of the Service ports that routes of the kind can have as backends.
 func (rk *routeKind) transport() corev1.Protocol {
 	if rk.udp {
 		return corev1.ProtocolUDP
@@ -44,7 +45,7 @@ func (rk *routeKind) transport() corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// unit is what routes of connections forward, for messages.
+// unit names what L4 routes forward, for messages.
 func (rk *routeKind) unit() string {
 	if rk.udp {
 		return "datagram"
@@ -52,7 +53,7 @@ func (rk *routeKind) unit() string {
 	return "connection"
 }
 
-// routeKindOf returns how routes of a kind are read; nil for what is no kind of route.
+// routeKindOf returns how routes of a kind are read; nil if it is not a kind of route.
 func routeKindOf(k Kind) *routeKind {
 	for _, rk := range routeKinds {
 		if rk.kind.Name == string(k) {
@@ -62,7 +63,7 @@ func routeKindOf(k Kind) *routeKind {
 	return nil
 }
 
-// routeKindsOf are the kinds of route that listeners of a protocol take; passthrough says that they do not terminate TLS.
+// routeKindsOf returns the kinds of route that listeners of a protocol support; passthrough means that they do not terminate TLS.
 func routeKindsOf(protocol gwv1.ProtocolType, passthrough bool) (kinds []gwv1.Kind) {
 	for _, rk := range routeKinds {
 		if slices.Contains(rk.protocols, protocol) && (rk.passthrough || !passthrough) {
@@ -78,7 +79,7 @@ func haveHostnames(k gwv1.RouteGroupKind) bool {
 	return rk != nil && rk.hostnames != nil
 }
 
-// specsOf brings the rules of a route into the one form that they are compiled from.
+// specsOf converts the rules of a route to the form from which they are compiled.
 func specsOf[R any](rules []R, lower func(*R) rule.Spec) []rule.Spec {
 	specs := make([]rule.Spec, len(rules))
 	for i := range rules {

@@ -6,7 +6,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// routeNamespaces finds the routes of a namespace, for what concerns those of a few namespaces only: others need no memory for it.
+// routeNamespaces indexes routes by namespace, for functions that concern few namespaces: the others need no memory for these
+// functions.
 type routeNamespaces struct {
 	objects *incremental.Collection[kindName, metav1.Object]
 	routes  *incremental.Index[kindNamespace, kindName, metav1.Object]

@@ -12,7 +12,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// routePart is a Resource of a route. A route has several where BackendTrafficPolicies have it carried out in different ways on different listeners; each listener has one.
+// routePart is a Resource of a route. A route has several if BackendTrafficPolicies apply to it differently on different listeners;
+// each listener has one.
 type routePart struct {
 	Route kindName
 	Part  int // from 0
@@ -24,7 +25,7 @@ func (p routePart) Compare(o routePart) int {
 
 func (p routePart) String() string { return fmt.Sprintf("%s, part %d", p.Route, p.Part) }
 
-// partKey is the key of the i-th Resource of a route.
+// partKey returns the key of the i-th Resource of a route.
 func partKey(route string, i int) string {
 	if i == 0 {
 		return route
@@ -32,18 +33,18 @@ func partKey(route string, i int) string {
 	return config.RoutePartKey(route, i)
 }
 
-// policed are attachments with which a route is carried out in the same way, and with the same said of it.
+// policed is a group of attachments at which the same policies apply to the rules of a route, and hide the same settings.
 type policed struct {
 	rules       []policedRule
 	attachments []*config.Attachment
 }
 
-// policedRule is a rule under a policy.
+// policedRule is a rule with its policies.
 type policedRule struct {
 	by     policyPair
-	read   *readPolicy            // nil for none
-	hidden []*config.HiddenPolicy // by those in force
-	// refused: the Gateway has no Redis for the global limits of the policy.
+	read   *readPolicy            // nil if none
+	hidden []*config.HiddenPolicy // settings that the policies in force hide
+	// refused is set if the Gateway has no Redis server for the global limits of the policy.
 	refused bool
 }
 
@@ -57,7 +58,7 @@ func (g *policed) compare(o *policed) int {
 	return slices.CompareFunc(g.rules, o.rules, func(a, b policedRule) int { return a.compare(&b) })
 }
 
-// groups sorts attachments of a route by the policies in force for its rules there, and by those that these hide.
+// groups groups the attachments of a route by the policies in force for its rules there, and by the settings that these hide.
 func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies, attachments []*config.Attachment, rules []string) []*policed {
 	var groups []*policed
 	reads := map[policyPair]*readPolicy{}
@@ -71,7 +72,7 @@ func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies,
 			}
 			r.by = bp.inForce(v, rp, rule, l)
 			var known bool
-			if r.read, known = reads[r.by]; !known { // to merge two is not done for each attachment
+			if r.read, known = reads[r.by]; !known { // two policies are not merged again for each attachment
 				r.read = bp.read(v, r.by)
 				reads[r.by] = r.read
 			}
@@ -90,12 +91,12 @@ func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies,
 		}
 		groups[i].attachments = append(groups[i].attachments, a)
 	}
-	// What a listener has does not depend on the names of others, so far as that can be.
+	// As far as possible, the part of a listener does not depend on the names of other listeners.
 	slices.SortStableFunc(groups, (*policed).compare)
 	return groups
 }
 
-// routeParts are the Resources of a route of requests.
+// routeParts returns the Resources of a route of requests.
 func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (parts []*config.Resource) {
 	names := make([]string, len(r.Rules))
 	for i, rl := range r.Rules {
@@ -117,7 +118,7 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 	return parts
 }
 
-// l4RouteParts are the Resources of a route of connections or datagrams. What a policy asks for that cannot be carried out changes nothing for these.
+// l4RouteParts returns the Resources of an L4 route. A policy that cannot be applied has no effect on these.
 func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Route) (parts []*config.Resource) {
 	rp, _ := incremental.Join(v, rs.backendTraffic.ofRoutes)
 	rules := []string{""}
@@ -140,7 +141,7 @@ func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Rout
 	return parts
 }
 
-// ruleName is that of the only rule of the route of connections that the function runs for.
+// ruleName returns the name of the only rule of the L4 route that the function runs for.
 func (rs *routes) ruleName(v *incremental.View) string {
 	if c, _ := incremental.Join(v, rs.compiled); c != nil {
 		for _, rl := range c.Route.Rules {

@@ -17,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// secrets are those that listeners refer to, their Gateways for them, and XBackends.
+// secrets contains the Secrets that listeners, their Gateways and XBackends refer to.
 type secrets struct {
 	o         *Options
 	in        *inputs
@@ -25,11 +25,11 @@ type secrets struct {
 	listeners *listeners
 
 	users      *incremental.Index[name, listenerKey, *listener.Listener]
-	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets their Gateway refers to in its own spec
+	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces of Secrets that their Gateway refers to in its own spec
 	byXBackend *incremental.Index[name, name, *apisx.XBackend]             // XBackends by the Secret that they refer to
-	needed     *incremental.Collection[name, struct{}]                     // that a listener or an XBackend may read, or that has the address of a Redis
+	needed     *incremental.Collection[name, struct{}]                     // Secrets that a listener or an XBackend may read, or with the address of a Redis server
 	keyPairs   *incremental.Collection[name, *certificate.KeyPair]
-	unanswered map[name]bool // of which Fetched was not called yet
+	unanswered map[name]bool // Secrets for which Fetched was not called yet
 }
 
 func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners, redises *redises, xbackends *incremental.Collection[name, *apisx.XBackend]) *secrets {
@@ -45,13 +45,14 @@ func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, l
 	return sec
 }
 
-// servedSecrets are those whose certificates a listener was last served with.
+// servedSecrets contains the Secrets with whose certificates a listener was last served.
 type servedSecrets struct {
 	Certificates []name
-	Client       name // what its Gateway showed to backends; zero for nothing
+	Client       name // the client certificate of its Gateway; zero if none
 }
 
-// references are to the Secrets of a listener's certificates and of its Gateway's client certificate, each with who refers to it.
+// references yields the references to the Secrets of a listener's certificates and of its Gateway's client certificate, each with
+// its referrer.
 func references(k listenerKey, l *listener.Listener) iter.Seq2[referrer, listener.CertificateRef] {
 	return func(yield func(referrer, listener.CertificateRef) bool) {
 		for _, ref := range l.Certificates {
@@ -92,7 +93,7 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 		})
 	sec.keyPairs = incremental.Map(e, "Secret", sec.in.secrets.Collection,
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
-			// Most Secrets of a cluster are none of our business, and checking keys is dear.
+			// Most Secrets of a cluster are not used by Gateways, and parsing keys is expensive.
 			if incremental.Count(v, sec.users, n)+incremental.Count(v, sec.byXBackend, n) == 0 {
 				if _, kept := incremental.Fetch(v, sec.needed, n); !kept {
 					return nil, false
@@ -102,7 +103,7 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 		}, (*certificate.KeyPair).Equal)
 }
 
-// secretUser is the listeners, the XBackends or the Gateways for their Redis, that may read a Secret.
+// secretUser is a kind of user that may read a Secret: listeners, XBackends, or Gateways for their Redis server.
 type secretUser struct {
 	Secret name
 	By     secretReader
@@ -120,8 +121,8 @@ func (u secretUser) Compare(o secretUser) int {
 	return cmp.Or(u.Secret.Compare(o.Secret), cmp.Compare(u.By, o.By))
 }
 
-// declareNeededSecrets keeps one entry for each Secret that a listener or an XBackend may read, or that has the address of a Redis. Several may
-// return the same one: the entry stands as long as any of them does.
+// declareNeededSecrets keeps one entry for each Secret that a listener or an XBackend may read, or that contains the address of a
+// Redis server. Several users may return the same Secret: the entry exists as long as one of them does.
 func (sec *secrets) declareNeededSecrets(e *incremental.Engine, redises *redises, xbackends *incremental.Collection[name, *apisx.XBackend]) {
 	byListeners := incremental.FlatMap(e, "Secret needed by listeners", sec.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[secretUser, struct{}]) {
@@ -151,7 +152,7 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine, redises *redises
 		}, same[struct{}])
 	forRedis := incremental.FlatMap(e, "Secret needed for Redis", redises.refs,
 		func(_ *incremental.View, _ name, ref redisRef) []incremental.Entry[secretUser, struct{}] {
-			if ref.Secret.Name == "" { // in parameters that are not valid
+			if ref.Secret.Name == "" { // of invalid parameters
 				return nil
 			}
 			return []incremental.Entry[secretUser, struct{}]{{Key: secretUser{ref.Secret, readForRedis}}}
@@ -161,8 +162,8 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine, redises *redises
 	sec.needed = incremental.Keys(users, "needed Secret")
 }
 
-// lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one
-// that it refers to whether it exists, because it was not read yet or could not be; otherwise none.
+// lastCertificates returns the Secrets that a listener was last served with and may still read. It returns them only while it is not
+// known whether one of the Secrets that it refers to exists, because it was not read yet or could not be.
 func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
 	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, listenerReferrer(k), ref) }) {
 		return nil
@@ -176,7 +177,8 @@ func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *list
 	return kept
 }
 
-// lastClientCertificate is the Secret that the Gateway of a listener last showed to backends, as lastCertificates has it.
+// lastClientCertificate returns the Secret of the last client certificate of a listener's Gateway, under the conditions of
+// lastCertificates.
 func (sec *secrets) lastClientCertificate(v *incremental.View, k listenerKey, l *listener.Listener) (name, bool) {
 	from := gatewayReferrer(k.Gateway)
 	if !sec.o.Cluster || l.Client == nil || !sec.unknownSecret(v, from, *l.Client) {
@@ -186,7 +188,7 @@ func (sec *secrets) lastClientCertificate(v *incremental.View, k listenerKey, l 
 	return last.Client, last.Client != name{} && sec.grants.permitted(v, from, corev1.GroupName, string(KindSecret), last.Client)
 }
 
-// keepClientCertificate returns the key of the certificate of lastClientCertificate, "" where there is none.
+// keepClientCertificate returns the key of the certificate of lastClientCertificate, "" if there is none.
 func (sec *secrets) keepClientCertificate(v *incremental.View, k listenerKey, l *listener.Listener) string {
 	secret, kept := sec.lastClientCertificate(v, k, l)
 	if !kept {
@@ -198,7 +200,7 @@ func (sec *secrets) keepClientCertificate(v *incremental.View, k listenerKey, l 
 	return config.SecretKey(secret.Namespace, secret.Name)
 }
 
-// unknownSecret reports whether the referrer may read a Secret of which it is not known whether it exists.
+// unknownSecret reports whether the referrer may read a Secret, and it is not known whether that Secret exists.
 func (sec *secrets) unknownSecret(v *incremental.View, from referrer, ref listener.CertificateRef) bool {
 	n := name(ref.Secret)
 	if ref.Unknown || !sec.grants.permitted(v, from, ref.Group, ref.Kind, n) {
@@ -209,7 +211,7 @@ func (sec *secrets) unknownSecret(v *incremental.View, from referrer, ref listen
 	return !exists && !absent
 }
 
-// keepCertificates adds to the certificates of a listener those of lastCertificates.
+// keepCertificates adds the certificates of lastCertificates to those of a listener.
 func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *listener.Listener, keys []string) []string {
 	for _, secret := range sec.lastCertificates(v, k, l) {
 		key := config.SecretKey(secret.Namespace, secret.Name)
@@ -220,7 +222,7 @@ func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *list
 	return keys
 }
 
-// noteServed notes with which certificates listeners are served as of the Commit that ends, for the next one.
+// noteServed records the certificates with which listeners are served as of the Commit that ends, for the next one.
 func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *config.Listener]) {
 	for _, ch := range serving.Changes() {
 		client := ch.New.GetIdentity().GetCertificate()
@@ -239,11 +241,11 @@ func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *con
 	}
 }
 
-// noteRequests notes of which Secrets an answer is owed as of the Commit that ends.
+// noteRequests records for which Secrets an answer is awaited as of the Commit that ends.
 func (sec *secrets) noteRequests(requests []SecretRequest) {
 	for _, r := range requests {
 		n := name{r.Object.Namespace, r.Object.Name}
-		sec.in.absent.Delete(n) // what was known of it was for those who needed it
+		sec.in.absent.Delete(n) // it may have been deleted or created since it was last needed
 		if r.Needed {
 			sec.unanswered[n] = true
 		} else {
@@ -252,7 +254,7 @@ func (sec *secrets) noteRequests(requests []SecretRequest) {
 	}
 }
 
-// Fetched takes the answer to a request: the Secret, an UnreadSecret, or nil for one that does not exist.
+// Fetched sets the answer to a request: the Secret, an UnreadSecret, or nil if the Secret does not exist.
 func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
 	t.secrets.answered(name{key.Namespace, key.Name})
 	if o == nil {
@@ -262,18 +264,18 @@ func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
 	t.Upsert(o)
 }
 
-// answered notes that a request was answered.
+// answered records that a request was answered.
 func (sec *secrets) answered(n name) { delete(sec.unanswered, n) }
 
-// set takes a Secret in.
+// set sets a Secret.
 func (sec *secrets) set(n name, o metav1.Object) {
 	sec.in.unread.Delete(n)
 	sec.in.absent.Delete(n)
 	sec.in.secrets.Set(n, o.(*corev1.Secret))
 }
 
-// remove notes that a Secret does not exist, unless nobody needs it, or the answer is still to come: then what is said is of
-// an earlier request.
+// remove records that a Secret does not exist, unless it is not needed, or the answer to the present request is still awaited: then
+// the information is from an earlier request.
 func (sec *secrets) remove(n name) {
 	sec.in.unread.Delete(n)
 	sec.in.secrets.Delete(n)

@@ -9,13 +9,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// service is what routes and backends need of a Service.
+// service is what routes and backends need to know about a Service.
 type service struct {
 	External bool // type ExternalName
 	ClientIP bool // sessionAffinity is ClientIP
-	// ClusterIP is the Service's own address; no address where it has none.
+	// ClusterIP is the Service's own address; "" or "None" if it has none.
 	ClusterIP string
-	// Family is the first one of a dual-stack Service, "" for others.
+	// Family is the first IP family of a dual-stack Service, "" for others.
 	Family corev1.IPFamily
 	Ports  []servicePort
 }
@@ -24,10 +24,10 @@ type servicePort struct {
 	Name        string
 	Port        int32
 	Protocol    corev1.Protocol
-	AppProtocol string // lower case: names of services are told apart so by nobody (RFC 6335 section 5.1)
+	AppProtocol string // lower case, because names of services are compared without case (RFC 6335 section 5.1)
 }
 
-// port finds a port by number, that of the protocol where there are several.
+// port returns the port with that number; if several have it, the one of the protocol.
 func (s *service) port(number int32, protocol corev1.Protocol) (found servicePort, exists bool) {
 	for _, p := range s.Ports {
 		if p.Port == number && (!exists || p.Protocol == protocol) {
@@ -37,14 +37,15 @@ func (s *service) port(number int32, protocol corev1.Protocol) (found servicePor
 	return found, exists
 }
 
-// needsTLS reports whether the port's appProtocol is over TLS, and so needs a BackendTLSPolicy.
+// needsTLS reports whether the port's appProtocol requires TLS, and so a BackendTLSPolicy.
 func (p *servicePort) needsTLS() bool { return slices.Contains(overTLS, p.AppProtocol) }
 
-// overTLS are the values of appProtocol by which TLS comes first, of KEP-3726 and of IANA's registry of service names. Only a TLSRoute can be for most of them.
+// overTLS are the values of appProtocol that require TLS, from KEP-3726 and from IANA's registry of service names. Only a TLSRoute
+// can refer to ports with most of them.
 var overTLS = []string{"kubernetes.io/wss", "https",
 	"amqps", "domain-s", "ftps", "imaps", "ircs-u", "ldaps", "nntps", "pop3s", "secure-mqtt", "sips", "submissions", "syslog-tls", "telnets"}
 
-// services are what routes and backends need of Services.
+// services contains what routes and backends need to know about Services.
 type services struct {
 	all *incremental.Collection[name, *service]
 }
@@ -69,5 +70,5 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 	return ss
 }
 
-// unspoken reports whether the port does not say what is spoken, so that who refers to it decides.
+// unspoken reports whether the port has no appProtocol, so that the object that refers to it decides.
 func (p *servicePort) unspoken() bool { return p.AppProtocol == "" }

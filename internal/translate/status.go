@@ -12,41 +12,42 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// StatusChange is what one object's status should be as far as this controller writes it.
+// StatusChange is the part of one object's status that this controller writes.
 type StatusChange struct {
 	Object kind.ObjectKey
-	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
-	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1, or a *BackendStatus of its XBackends; for the
-	// last three it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
-	// moongate.dev/v1alpha1, of XListenerSets a *ListenerSetStatus of gateway.networking.x-k8s.io/v1alpha1. Nil where the object is no longer managed.
+	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (every kind of route) or *PolicyStatus of
+	// gateway-api v1, or a *BackendStatus of its XBackends; the last three contain only the entries of this controller. For kinds of
+	// Moongate itself it is a *GatewayParametersStatus of moongate.dev/v1alpha1, for XListenerSets a *ListenerSetStatus of
+	// gateway.networking.x-k8s.io/v1alpha1. It is nil if the object is no longer managed.
 	Status any
-	// Generation is the metadata.generation that Status was computed for; 0 with nil.
+	// Generation is the metadata.generation for which Status was computed; 0 if Status is nil.
 	Generation int64
-	// Gateways are those, as "<namespace>/<name>", whose proxies must serve what Status says before it is true; sorted, distinct. Those that are served together
-	// are one, with the name of its proxies.
+	// Gateways are those, as "<namespace>/<name>", whose proxies must have applied the configuration before Status is true; sorted,
+	// distinct. Merged Gateways are represented by the name of their proxies.
 	Gateways []string
 }
 
-// status is a desired status and the generation it was computed for.
+// status is a desired status and the generation for which it was computed.
 type status[S any] struct {
 	Generation int64
 	Status     S
 }
 
-// reports is what is reported on objects.
+// reports contains the statuses of all kinds.
 type reports struct {
 	// changes append what the last Commit changed.
 	changes []func([]StatusChange) []StatusChange
-	// current returns, by kind, what an object's status should be and the generation it was computed for; nil where the object is not managed.
+	// current returns, by kind, the status of an object and the generation for which it was computed; nil if the object is not
+	// managed.
 	current map[Kind]func(kindName) (any, int64)
 }
 
-// report has a collection be the statuses of a kind.
+// report registers a collection as the statuses of a kind.
 func report[S any](t *Translator, k *kind.Kind, c *incremental.Collection[name, *status[S]]) {
 	reportAll(t, []*kind.Kind{k}, c, func(n name) kindName { return kindName{Kind(k.Name), n} }, func(k kindName) name { return k.Name })
 }
 
-// reportAll has a collection be the statuses of several kinds, whose objects are named by its keys.
+// reportAll registers a collection as the statuses of several kinds; object returns the object of a key.
 func reportAll[K incremental.Key[K], S any](t *Translator, kinds []*kind.Kind, c *incremental.Collection[K, *status[S]], object func(K) kindName, key func(kindName) K) {
 	t.reports.changes = append(t.reports.changes, func(out []StatusChange) []StatusChange {
 		for _, ch := range c.Changes() {
@@ -68,7 +69,7 @@ func reportAll[K incremental.Key[K], S any](t *Translator, kinds []*kind.Kind, c
 	}
 }
 
-// itself is for collections whose keys name the objects.
+// itself is for collections whose keys are the objects.
 func itself(k kindName) kindName { return k }
 
 func (t *Translator) statusChanges() (out []StatusChange) {
@@ -83,10 +84,11 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	return out
 }
 
-// Serving is StatusChange.Gateways of a status as of the last Commit: which proxies serve a Gateway may change while the status stays.
+// Serving returns StatusChange.Gateways for a status as of the last Commit: the proxies that serve a Gateway may change while the
+// status does not.
 func (t *Translator) Serving(c *StatusChange) []string { return t.proxiesOf(t.gatewaysThatServe(c)) }
 
-// proxiesOf names the proxies of Gateways, both as "<namespace>/<name>"; sorted, distinct.
+// proxiesOf returns the proxies of Gateways, both as "<namespace>/<name>"; sorted, distinct.
 func (t *Translator) proxiesOf(gateways []string) []string {
 	for i, gateway := range gateways {
 		namespace, n, _ := strings.Cut(gateway, "/")
@@ -98,7 +100,7 @@ func (t *Translator) proxiesOf(gateways []string) []string {
 	return slices.Compact(gateways)
 }
 
-// gatewaysThatServe returns the Gateways that StatusChange.Gateways is of.
+// gatewaysThatServe returns the Gateways from which StatusChange.Gateways is computed.
 func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	n := name{c.Object.Namespace, c.Object.Name}
 	switch s := c.Status.(type) {
@@ -111,7 +113,7 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	case *gwv1.RouteStatus:
 		a, _ := t.routes.attachments.Get(kindName{Kind(c.Object.Kind), n})
 		if a == nil {
-			return nil // no proxy has anything of it
+			return nil // no proxy gets the route
 		}
 		for _, gw := range a.Gateways {
 			gateways = append(gateways, gw.String())
@@ -139,7 +141,7 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	return gateways
 }
 
-// currentStatus is what the object's status should be if nothing had panicked; nil where it is not managed.
+// currentStatus returns the status of an object, disregarding panics; nil if it is not managed.
 func (t *Translator) currentStatus(k kindName) (any, int64) {
 	if current := t.reports.current[k.Kind]; current != nil {
 		return current(k)

@@ -17,19 +17,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// telemetryPolicy is an XTelemetryPolicy as far as itself tells.
+// telemetryPolicy is the result of an XTelemetryPolicy by itself.
 type telemetryPolicy struct {
-	Tracing *config.Tracing    // nil where it has nothing traced
-	Invalid *condition.Problem // why it cannot be carried out
+	Tracing *config.Tracing    // nil if it enables no tracing
+	Invalid *condition.Problem // why it cannot be applied
 	Missing *condition.Problem // why its collector does not resolve
-	Notes   []string           // what is left out
+	Notes   []string           // settings that are ignored
 }
 
 func (p *telemetryPolicy) same(o *telemetryPolicy) bool {
 	return sameMessage(p.Tracing, o.Tracing) && sameDeeply(p.Invalid, o.Invalid) && sameDeeply(p.Missing, o.Missing) && slices.Equal(p.Notes, o.Notes)
 }
 
-// telemetryPolicies are XTelemetryPolicies, and which of them are in force.
+// telemetryPolicies contains XTelemetryPolicies, and which of them are in force.
 type telemetryPolicies struct {
 	objects     *incremental.Collection[name, *apisx.XTelemetryPolicy]
 	backendRefs *backendRefs
@@ -59,7 +59,7 @@ func newTelemetryPolicies(e *incremental.Engine, objects *incremental.Collection
 	return tp
 }
 
-// newCollectors finds the policies that have requests to managed Gateways traced by the collectors that they name, whether they may or not.
+// newCollectors indexes, by the collectors that they name, permitted or not, the policies that enable tracing for managed Gateways.
 func newCollectors(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XTelemetryPolicy], gateways *gateways) *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy] {
 	enabled := incremental.Map(e, "XTelemetryPolicy of managed Gateways", objects,
 		func(v *incremental.View, n name, p *apisx.XTelemetryPolicy) (*apisx.XTelemetryPolicy, bool) {
@@ -71,7 +71,7 @@ func newCollectors(e *incremental.Engine, objects *incremental.Collection[name, 
 	return incremental.NewIndex(enabled, "XTelemetryPolicies by collector", telemetryBackends)
 }
 
-// telemetryBackends are the objects that policies name as collectors, whether they may or not.
+// telemetryBackends returns the objects that policies name as collectors, permitted or not.
 func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	if p.Spec.Tracing.Provider.BackendRef.Name == "" {
 		return nil
@@ -83,7 +83,7 @@ func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	return []policy.Target{target}
 }
 
-// telemetryReferrer is who refers to the collector of a policy.
+// telemetryReferrer returns the referrer for the collector of a policy.
 func telemetryReferrer(n name) referrer {
 	return referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}
 }
@@ -92,20 +92,20 @@ func gatewayTarget(gateway name) policy.Target {
 	return policy.Target{Group: gwv1.GroupName, Kind: string(KindGateway), Namespace: gateway.Namespace, Name: gateway.Name}
 }
 
-// tracing is how requests to a Gateway are traced, nil for not at all.
+// tracing returns how requests to a Gateway are traced, nil if they are not.
 func (tp *telemetryPolicies) tracing(v *incremental.View, gateway name) *config.Tracing {
 	winner, ok := incremental.Fetch(v, tp.winners, gatewayTarget(gateway))
 	if !ok {
 		return nil
 	}
 	p, ok := incremental.Fetch(v, tp.all, winner)
-	if !ok { // reading it has panicked
+	if !ok { // reading it panicked
 		return nil
 	}
 	return p.Tracing
 }
 
-// gatewaysOf are the Gateways whose requests a policy has traced, or would if its collector could be used.
+// gatewaysOf returns the Gateways for which a policy enables tracing, or would if its collector could be used.
 func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *gateways) (all []name) {
 	targets, _ := incremental.Fetch(v, tp.targets, n)
 	for _, target := range targets {
@@ -118,20 +118,20 @@ func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *g
 	return all
 }
 
-// defaultServiceName is the service that spans are of where a policy does not say it.
+// defaultServiceName is the service of spans if a policy does not set it.
 const defaultServiceName = "moongate"
 
-// maxAttributes leaves room for those that spans have anyway: proxies keep 128 of a span.
+// maxAttributes leaves room for the attributes that spans have anyway: proxies keep 128 of a span.
 const maxAttributes = 96
 
-// read validates a policy, without its targets.
+// read validates a policy without its targets.
 func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.TracingConfig) *telemetryPolicy {
 	p := &telemetryPolicy{}
 	const at = "spec.tracing"
 	switch spec.Mode {
 	case apisx.TracingModeEnabled:
 	case apisx.TracingModeDisabled, apisx.TracingModeImplementationDefault, "":
-		return p // the default is not to trace: there is no collector to send spans to
+		return p // there is no default collector to which spans could be sent, so the default is not to trace
 	default:
 		p.invalid(at+".mode", "use Enabled, Disabled or ImplementationDefault", "%q is not known", spec.Mode)
 		return p
@@ -171,17 +171,17 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 	return p
 }
 
-// collectorFields are those of calls to a collector that are not a policy's to choose.
+// collectorFields are the header fields of calls to a collector that a policy cannot set.
 var collectorFields = []string{"connection", "content-length", "content-type", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
-// invalid keeps the first problem: one is enough to act on.
+// invalid records a problem unless there is one already: one is enough to act on.
 func (p *telemetryPolicy) invalid(field, remedy, format string, args ...any) {
 	if p.Invalid == nil {
 		p.Invalid = condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...)
 	}
 }
 
-// share reads a rate; nil is all requests.
+// share reads a sampling rate; nil means all requests.
 func (p *telemetryPolicy) share(f *gwv1.Fraction, field string) *config.Share {
 	if f == nil {
 		return nil
@@ -194,7 +194,7 @@ func (p *telemetryPolicy) share(f *gwv1.Fraction, field string) *config.Share {
 	return &config.Share{Numerator: uint32(numerator), Denominator: uint32(denominator)}
 }
 
-// attribute reads one of the attributes. One that would be a copy of what spans do not have is left out, as the specification asks.
+// attribute reads one attribute. A copy of an attribute that spans do not have is ignored, as the specification requires.
 func (p *telemetryPolicy) attribute(t *config.Tracing, a *apisx.Attribute, field string) {
 	out := &config.TraceAttribute{Name: string(a.Name)}
 	switch a.SourceType {
@@ -220,7 +220,7 @@ func (p *telemetryPolicy) attribute(t *config.Tracing, a *apisx.Attribute, field
 	t.Attributes = append(t.Attributes, out)
 }
 
-// telemetryPolicyStatuses are what XTelemetryPolicies say of the Gateways that they are for.
+// telemetryPolicyStatuses computes the statuses of XTelemetryPolicies: one entry for each Gateway that they target.
 type telemetryPolicyStatuses struct {
 	o        *Options
 	policies *telemetryPolicies
@@ -242,7 +242,7 @@ func newTelemetryPolicyStatuses(e *incremental.Engine, o *Options, policies *tel
 func (ts *telemetryPolicyStatuses) status(v *incremental.View, n name, p *apisx.XTelemetryPolicy) *status[gwv1.PolicyStatus] {
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
 	read, ok := incremental.Fetch(v, ts.policies.all, n)
-	if !ok { // read has panicked
+	if !ok { // read panicked
 		return s
 	}
 	targets, _ := incremental.Fetch(v, ts.policies.targets, n)

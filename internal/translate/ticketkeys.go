@@ -10,28 +10,28 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 )
 
-// Tickets is what the keys of TLS session tickets, and those of persistent sessions, are derived from.
+// Tickets contains the secret from which the keys of TLS session tickets and of persistent sessions are derived.
 type Tickets struct {
-	// Secret is at least 32 bytes that nobody can guess, the same in all that may lead one after the other. Without
-	// one proxies resume no TLS session, and no session persists.
+	// Secret is at least 32 random bytes, the same in all processes that may become leader one after the other. Without it, proxies
+	// do not resume TLS sessions, and there is no session persistence.
 	Secret []byte
-	// Period is the number of the present one: it grows by one with each rotation of the keys.
+	// Period is the number of the present key period. It grows by one with each rotation of the keys.
 	Period int64
 }
 
-// SetTickets tells what has changed of Tickets; the Secret must not be modified afterwards.
+// SetTickets sets new Tickets; the Secret must not be modified afterwards.
 func (t *Translator) SetTickets(now Tickets) { t.in.tickets.Set(name{}, now) }
 
-// ticketKeys are those of Gateways that terminate TLS, or have sessions persist.
+// ticketKeys contains the keys for Gateways that terminate TLS or have session persistence.
 type ticketKeys struct {
 	terminating *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
-	// ruleSessions and backendSessions are the routes and backends that have sessions persist, by Gateway.
+	// ruleSessions and backendSessions are the routes and backends with session persistence, by Gateway.
 	ruleSessions    *incremental.Index[name, routePart, *config.Resource]
 	backendSessions *incremental.Index[name, sessionRoute, []name]
 	all             *incremental.Collection[name, *config.TicketKeys]
 }
 
-// newTicketKeys gives each Gateway that needs them its secrets.
+// newTicketKeys derives the secrets of each Gateway that needs them.
 func newTicketKeys(e *incremental.Engine,
 	tickets *incremental.Collection[name, Tickets],
 	gateways *gateways, listenerStates *listenerStates, routes *routes, backends *backends) *ticketKeys {
@@ -44,7 +44,7 @@ func newTicketKeys(e *incremental.Engine,
 			}
 			return []name{k.Gateway}
 		})
-	// Whether there is any is what matters, and not how many there are.
+	// Only whether there are any matters, not how many.
 	ofRules, ofBackends := incremental.Keys(tk.ruleSessions, "Gateways with sessions of rules"), incremental.Keys(tk.backendSessions, "Gateways with sessions of backends")
 	withTLS := incremental.Keys(tk.terminating, "Gateways with HTTPS listeners")
 	tk.all = incremental.Map(e, "ticket keys", gateways.managed,
@@ -77,7 +77,7 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 		}
 		return nil
 	})
-	// An edit of a route that leaves alone where it is attached, and which backends it has, is no matter to either of these.
+	// An edit of a route that changes neither its attachments nor its backends does not affect these collections.
 	used := incremental.FlatMap(e, "routes to a backend with sessions", backends.all, func(v *incremental.View, id backendID, b *config.Backend) (all []incremental.Entry[sessionRoute, struct{}]) {
 		if b.SessionPersistence == nil {
 			return nil
@@ -101,7 +101,7 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 	tk.backendSessions = incremental.NewIndex(reached, "backends with sessions by Gateway", func(_ sessionRoute, gateways []name) []name { return gateways })
 }
 
-// sessionRoute is a route to a backend that has sessions persist.
+// sessionRoute is a route to a backend with session persistence.
 type sessionRoute struct {
 	Backend backendID
 	Route   kindName
@@ -111,7 +111,7 @@ func (r sessionRoute) Compare(o sessionRoute) int {
 	return cmp.Or(r.Backend.Compare(o.Backend), r.Route.Compare(o.Route))
 }
 
-// gatewaysOf are those that a route is attached to, distinct.
+// gatewaysOf returns the Gateways to which a route is attached, without duplicates.
 func gatewaysOf(r *config.Resource) (all []name) {
 	for _, at := range r.Attachments() {
 		gateway, _ := config.SplitListenerKey(at.Listener)

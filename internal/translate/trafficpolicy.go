@@ -17,25 +17,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// trafficPolicy is an XBackendTrafficPolicy as far as itself tells.
+// trafficPolicy is the result of an XBackendTrafficPolicy by itself.
 type trafficPolicy struct {
-	Budget   *config.RetryBudget        // nil where it bounds no retries
-	Sessions *config.SessionPersistence // nil where it has no sessions persist
-	Invalid  *condition.Problem         // why it cannot be carried out
+	Budget   *config.RetryBudget        // nil if it does not limit retries
+	Sessions *config.SessionPersistence // nil if it has no session persistence
+	Invalid  *condition.Problem         // why it cannot be applied
 }
 
 func (p *trafficPolicy) same(o *trafficPolicy) bool {
 	return sameMessage(p.Budget, o.Budget) && sameMessage(p.Sessions, o.Sessions) && sameDeeply(p.Invalid, o.Invalid)
 }
 
-// trafficPolicies are XBackendTrafficPolicies, without what routes make of them.
+// trafficPolicies contains XBackendTrafficPolicies, without their effect on routes.
 type trafficPolicies struct {
 	objects *incremental.Collection[name, *gwx.XBackendTrafficPolicy]
 
 	targets  *incremental.Collection[name, []policy.Target]
 	byTarget *incremental.Index[policy.Target, name, []policy.Target]
 	winners  *incremental.Collection[policy.Target, name]
-	// buckets are those with targets among winners.
+	// buckets are those that contain targets of winners.
 	buckets *incremental.Collection[targetBucket, struct{}]
 	all     *incremental.Collection[name, *trafficPolicy]
 }
@@ -59,7 +59,7 @@ func newTrafficPolicies(e *incremental.Engine, objects *incremental.Collection[n
 	return tp
 }
 
-// What is in force where a retryConstraint does not say it, as the API server would have filled it in.
+// The defaults of a retryConstraint, which the API server would set.
 const (
 	defaultRetryPercent     = 20
 	defaultRetryInterval    = 10 * time.Second
@@ -67,7 +67,7 @@ const (
 	defaultMinRetryInterval = time.Second
 )
 
-// readTrafficPolicy validates a policy, without its targets.
+// readTrafficPolicy validates a policy without its targets.
 func readTrafficPolicy(n name, spec *gwx.BackendTrafficPolicySpec) *trafficPolicy {
 	p := &trafficPolicy{}
 	source := kind.XBackendTrafficPolicy.Name + " " + n.String()
@@ -98,7 +98,7 @@ func (p *trafficPolicy) readRetries(c *gwx.RetryConstraint, source string) {
 	}
 }
 
-// duration reads a field of at least least and at most an hour, which an older CRD may not have checked.
+// duration reads a duration, which must be at least least and at most one hour; an older CRD may not have checked it.
 func (p *trafficPolicy) duration(d *gwv1.Duration, absent, least time.Duration, field string) int64 {
 	if d == nil {
 		return int64(absent)
@@ -110,25 +110,25 @@ func (p *trafficPolicy) duration(d *gwv1.Duration, absent, least time.Duration, 
 	return int64(length)
 }
 
-// invalid keeps the first problem: one is enough to act on.
+// invalid records a problem unless there is one already: one is enough to act on.
 func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
 	p.Invalid = cmp.Or(p.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...))
 }
 
-// inForce is what the policy in force for a Service or an XBackend says, the zero value for nothing.
+// inForce returns the policy in force for a Service or an XBackend; the zero value if there is none.
 func (tp *trafficPolicies) inForce(v *incremental.View, target policy.Target) trafficPolicy {
 	if _, some := incremental.Fetch(v, tp.buckets, bucketOf(target)); !some {
 		return trafficPolicy{}
 	}
 	if winner, ok := incremental.Fetch(v, tp.winners, target); ok {
-		if p, ok := incremental.Fetch(v, tp.all, winner); ok { // else reading it has panicked
+		if p, ok := incremental.Fetch(v, tp.all, winner); ok { // else reading it panicked
 			return *p
 		}
 	}
 	return trafficPolicy{}
 }
 
-// trafficPolicyStatuses are what XBackendTrafficPolicies say of the Gateways that reach their targets.
+// trafficPolicyStatuses computes the statuses of XBackendTrafficPolicies: one entry for each Gateway that reaches their targets.
 type trafficPolicyStatuses struct {
 	o         *Options
 	services  *services
@@ -152,7 +152,7 @@ func newTrafficPolicyStatuses(e *incremental.Engine, o *Options, services *servi
 func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBackendTrafficPolicy) *status[gwv1.PolicyStatus] {
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
 	read, ok := incremental.Fetch(v, ts.policies.all, n)
-	if !ok { // readTrafficPolicy has panicked
+	if !ok { // readTrafficPolicy panicked
 		return s
 	}
 	targets, _ := incremental.Fetch(v, ts.policies.targets, n)
@@ -163,7 +163,7 @@ func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBac
 	return s
 }
 
-// outcome is what became of one of a policy's targets.
+// outcome returns the outcome of one of a policy's targets.
 func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
 	n, exists := name{target.Namespace, target.Name}, false

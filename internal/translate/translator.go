@@ -12,47 +12,48 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// Options are what translation needs to know besides the objects.
+// Options is what translation needs to know in addition to the objects.
 type Options struct {
-	// ControllerName selects the GatewayClasses that are ours.
+	// ControllerName selects the GatewayClasses that this controller manages.
 	ControllerName string
-	// DefaultAddresses is what status.addresses shows for a Gateway without
-	// spec.addresses: IP literals, or names. Nil means that such a Gateway has no address.
+	// DefaultAddresses are the status.addresses of a Gateway without spec.addresses: IP literals or names. If nil, such a Gateway
+	// has no address.
 	DefaultAddresses []string
-	// Bind are the IP addresses that listeners of Gateways without spec.addresses are bound to where Gateways share the ports of one process; none is every address.
+	// Bind are the IP addresses that listeners of Gateways without spec.addresses bind if Gateways share the ports of one process;
+	// if empty, all addresses.
 	Bind []string
-	// Cluster says that each Gateway runs in proxies of its own: listeners bind every address of theirs,
-	// and SetInfrastructure tells the addresses and whether they serve.
+	// Cluster is set if each Gateway runs in its own proxies: listeners bind all their addresses, and SetInfrastructure sets the
+	// addresses and whether they serve.
 	Cluster bool
-	// OwnPorts says that each Gateway has ports of its own although Cluster is not set: for asking what the objects of a cluster mean, where
-	// nothing runs.
+	// OwnPorts is set if each Gateway has its own ports although Cluster is not set: to check the objects of a cluster without
+	// running anything.
 	OwnPorts bool
-	// Namespaces are those whose objects the translator is given, as far as it is not all; messages tell of others.
+	// Namespaces are those whose objects the translator gets, if not all; messages mention it.
 	Namespaces []string
-	// Loopback has requests sent to backends on loopback addresses, also where Cluster is set: of proxies that share the
-	// machine with them, as in tests. In a cluster a loopback address is the proxy's own.
+	// Loopback allows backends on loopback addresses even if Cluster is set: for proxies that share a host with their backends, as
+	// in tests. In a cluster a loopback address would be the proxy's own.
 	Loopback bool
-	// ReservedPorts are TCP ports that listeners cannot have.
+	// ReservedPorts are TCP ports that listeners cannot use.
 	ReservedPorts []int32
-	// RateLimits is where and how the global rate limits of policies count. Without an address they are refused at Gateways whose parameters name none; nil is the
-	// same, with the defaults otherwise.
+	// RateLimits is the Redis server and the settings for global rate limits of policies. Without an address, global limits are
+	// refused at Gateways whose parameters name no server; nil means the same with default settings.
 	RateLimits *config.RateLimitService
-	// Panicked is called when a function panics on behalf of an object, by the deferred function that has recovered v. What
-	// was made of the object before stays, and its status says so. With nil panics are not recovered.
+	// Panicked is called when a function panics on an object, by the deferred function that has recovered v. The earlier result of
+	// the object stays in force, and its status reports the panic. If Panicked is nil, panics are not recovered.
 	Panicked func(function, key string, v any)
 
 	defect func(name) // set by tests: called for each HTTPRoute, Gateway and GatewayClass
 }
 
-// Translator holds all objects and keeps config and statuses up to date with
-// them. It is not safe for concurrent use.
+// Translator contains all objects and keeps the configuration and the statuses up to date with them. It is not safe for concurrent
+// use.
 type Translator struct {
 	options    Options
 	engine     *incremental.Engine
 	generation uint64
 	in         *inputs
 	reports    reports
-	failed     map[kindName]bool // of which the status was last said to be that of failing
+	failed     map[kindName]bool // objects whose last reported status was that of a panic
 
 	// The parts that are read between Commits.
 
@@ -75,7 +76,7 @@ type Translator struct {
 	backendTraffic     *backendTrafficStatuses
 }
 
-// New returns a Translator without objects. A part of translation is given what it reads: inputs, and parts before it.
+// New returns a Translator without objects. Each part of translation gets what it reads: inputs, and parts created before it.
 func New(options Options) *Translator {
 	e := incremental.New()
 	t := &Translator{options: options, engine: e, reports: reports{current: map[Kind]func(kindName) (any, int64){}}}
@@ -161,9 +162,8 @@ type Result struct {
 	Stats          incremental.Stats
 }
 
-// Commit brings everything up to date with the objects and returns what has
-// changed. Values in it are shared and must not be modified. The generation of
-// the update grows with every Commit that changes config.
+// Commit updates everything to the present objects and returns what has changed. Values in it are shared and must not be modified.
+// The generation of the update grows with every Commit that changes the configuration.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
 	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), Untold: t.untold(), Stats: stats}
@@ -179,7 +179,7 @@ func (t *Translator) Commit() Result {
 	return r
 }
 
-// Untold is what keeps a policy from being attached to anything, so that no status tells of it.
+// Untold is a problem that keeps a policy from being attached to any object, so that no status reports it.
 type Untold struct {
 	Object                 kind.ObjectKey
 	Field, Message, Remedy string

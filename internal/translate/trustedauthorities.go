@@ -7,12 +7,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-// trustedAuthorities are the certificate authorities that Backends and Listeners name.
+// trustedAuthorities contains the certificate authorities that Backends and Listeners refer to.
 type trustedAuthorities struct {
 	all *incremental.Collection[authoritiesKey, *config.Authorities]
 }
 
-// newTrustedAuthorities makes one resource of the authorities that Backends and Listeners name, however many objects have them.
+// newTrustedAuthorities makes one resource for equal authorities of Backends and Listeners, however many objects contain them.
 func newTrustedAuthorities(e *incremental.Engine, authorities *authorities,
 	backends *backends, listenerStates *listenerStates) *trustedAuthorities {
 	ofBackends := incremental.Keys(incremental.NewIndex(backends.all, "backends by authorities", func(_ backendID, b *config.Backend) []authoritiesKey {
@@ -43,7 +43,7 @@ func authoritiesKeys(keys []string) (out []authoritiesKey) {
 	return out
 }
 
-// authoritiesUser is the backends, or the listeners, that name authorities.
+// authoritiesUser is a kind of user of authorities: Backends or Listeners.
 type authoritiesUser struct {
 	Key       authoritiesKey
 	Listeners bool

@@ -22,20 +22,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// xbackend is an XBackend as far as itself and what its tls refers to tell.
+// xbackend is the result of an XBackend and of the objects to which its tls refers.
 type xbackend struct {
 	UID      types.UID
 	Port     int32
-	Hostname string // of type ExternalHostname; "" of the other
-	// Speaks is spec.protocol, in the words of Protocol for requests.
+	Hostname string // of type ExternalHostname; "" for the other type
+	// Speaks is spec.protocol; Protocol is the corresponding protocol of requests.
 	Speaks   apisx.BackendProtocol
 	Protocol config.BackendProtocol
-	TLS      *config.BackendTLS         // nil is cleartext
-	Sessions *config.SessionPersistence // nil where it has none persist
-	Invalid  *condition.Problem         // why it cannot be carried out
-	// Unsecured is why no connection to it can be secured as tls says. It is no matter where clients speak TLS with it themselves.
+	TLS      *config.BackendTLS         // nil means cleartext
+	Sessions *config.SessionPersistence // nil if it has no session persistence
+	Invalid  *condition.Problem         // why it cannot be used
+	// Unsecured is why connections to it cannot be secured as tls requires. It is ignored if clients themselves speak TLS with it.
 	Unsecured *condition.Problem
-	Refs      []*condition.Problem // what tls refers to and cannot be used
+	Refs      []*condition.Problem // references of tls that cannot be used
 }
 
 func (x *xbackend) same(o *xbackend) bool {
@@ -43,10 +43,10 @@ func (x *xbackend) same(o *xbackend) bool {
 		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Unsecured, o.Unsecured) && sameDeeply(x.Refs, o.Refs)
 }
 
-// unspoken reports whether it does not say what is spoken, so that who refers to it decides.
+// unspoken reports whether it has no protocol, so that the object that refers to it decides.
 func (x *xbackend) unspoken() bool { return x.Speaks == "" }
 
-// xbackends are XBackends, without what routes make of them.
+// xbackends contains XBackends, without their effect on routes.
 type xbackends struct {
 	backendTLSPolicies *backendTLSPolicies
 	certificates       *listenerCertificates
@@ -63,7 +63,8 @@ func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *ap
 	return xs
 }
 
-// xbackendUsers are the routes that managed Gateways let in, in namespaces with XBackends. An XBackend does not say whose it is: another implementation may have it as well.
+// xbackendUsers contains the routes that managed Gateways accept, in namespaces with XBackends. An XBackend does not name its
+// implementation: another one may use it too.
 type xbackendUsers struct {
 	byXBackend  *incremental.Index[name, kindName, []name]
 	byNamespace *incremental.Index[string, kindName, []name]
@@ -85,7 +86,7 @@ func newXBackendUsers(e *incremental.Engine, objects *incremental.Collection[nam
 	}
 }
 
-// xbackendsInUse are those that routes, listeners or XTelemetryPolicies of managed Gateways name.
+// xbackendsInUse returns those that routes, listeners or XTelemetryPolicies of managed Gateways name.
 func xbackendsInUse(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend], users *xbackendUsers, listeners *listeners,
 	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy]) *incremental.Collection[name, *apisx.XBackend] {
 	return incremental.Map(e, "XBackend in use", objects,
@@ -95,7 +96,7 @@ func xbackendsInUse(e *incremental.Engine, objects *incremental.Collection[name,
 		}, sameDeeply[*apisx.XBackend])
 }
 
-// xbackendsByAuthorities finds the XBackends that are verified by an object.
+// xbackendsByAuthorities indexes XBackends by the objects whose authorities verify them.
 func xbackendsByAuthorities(xbackends *incremental.Collection[name, *apisx.XBackend]) *incremental.Index[kindName, name, *apisx.XBackend] {
 	return incremental.NewIndex(xbackends, "XBackends by authorities", func(n name, x *apisx.XBackend) []kindName {
 		if x.Spec.TLS == nil || x.Spec.TLS.Validation == nil {
@@ -105,7 +106,7 @@ func xbackendsByAuthorities(xbackends *incremental.Collection[name, *apisx.XBack
 	})
 }
 
-// xbackendTarget is an XBackend as policies name it.
+// xbackendTarget returns the target by which policies refer to an XBackend.
 func xbackendTarget(n name) policy.Target {
 	return policy.Target{Group: gwx.GroupName, Kind: string(KindXBackend), Namespace: n.Namespace, Name: n.Name}
 }
@@ -114,23 +115,23 @@ func isXBackend(t policy.Target) bool {
 	return t.Group == gwx.GroupName && t.Kind == string(KindXBackend)
 }
 
-// clusterDomain is the one that Services have names in, where nobody has chosen another one.
+// clusterDomain is the default domain of Services.
 const clusterDomain = "cluster.local"
 
-// xbackendProtocols are the values of spec.protocol. HTTP2 and WSS are over TLS, H2C is not, and the others are as spec.tls has it.
+// xbackendProtocols are the values of spec.protocol. HTTP2 and WSS require TLS, H2C forbids it, and spec.tls decides for the others.
 var xbackendProtocols = map[apisx.BackendProtocol]config.BackendProtocol{
 	"":                          config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
 	apisx.BackendProtocolHTTP:   config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	apisx.BackendProtocolHTTP11: config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, // which begins with a request of HTTP/1.1
+	apisx.BackendProtocolHTTP11: config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, // WebSocket begins with an HTTP/1.1 request
 	apisx.BackendProtocolHTTP2:  config.BackendProtocol_BACKEND_PROTOCOL_H2C,
 	apisx.BackendProtocolH2C:    config.BackendProtocol_BACKEND_PROTOCOL_H2C,
 	apisx.BackendProtocolGRPC:   config.BackendProtocol_BACKEND_PROTOCOL_H2C,
 	apisx.BackendProtocolWSS:    config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET,
-	apisx.BackendProtocolMCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // which MCP's own transport is
-	apisx.BackendProtocolTCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // of which no requests are sent
+	apisx.BackendProtocolMCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // the transport of MCP
+	apisx.BackendProtocolTCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // no requests are sent to it
 }
 
-// read validates an XBackend. What its CustomResourceDefinition has checked is checked here, too: nothing else may have.
+// read validates an XBackend. It repeats the checks of the CustomResourceDefinition, which may not have been made.
 func (xs *xbackends) read(v *incremental.View, n name, object *apisx.XBackend) *xbackend {
 	spec := &object.Spec
 	x := &xbackend{UID: object.UID, Port: int32(spec.Port.Number), Speaks: value(spec.Protocol, "")}
@@ -165,7 +166,7 @@ func (xs *xbackends) read(v *incremental.View, n name, object *apisx.XBackend) *
 	return x
 }
 
-// readHostname takes the name of a host outside of the cluster.
+// readHostname reads the name of a host outside of the cluster.
 func (x *xbackend) readHostname(host string) {
 	const field = "spec.externalHostname.hostname"
 	x.Hostname = host
@@ -182,7 +183,7 @@ func (x *xbackend) readHostname(host string) {
 	}
 }
 
-// readTLS takes how TLS is spoken.
+// readTLS reads the TLS settings.
 func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS, x *xbackend) {
 	mode := apisx.BackendTLSModeNone
 	if spec != nil {
@@ -218,21 +219,21 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 		return
 	}
 	key, p := xs.certificates.resolve(v, xbackendReferrer(n), certificateRef(n, spec.ClientCertificateRef), reasonInvalidCertificateRef)
-	if x.TLS.Certificate = key; p != nil { // without it the backend would only refuse what it is sent
+	if x.TLS.Certificate = key; p != nil { // without it the backend would reject the requests
 		x.Refs = append(x.Refs, p)
 		x.Unsecured = cmp.Or(x.Unsecured, condition.NewProblem(gwv1.PolicyReasonInvalid, p.Field, p.Remedy, "%s", p.What))
 	}
 }
 
-// reasonInvalidCertificateRef goes with ResolvedRefs=False, as of Gateways.
+// reasonInvalidCertificateRef is a reason of ResolvedRefs=False, as for Gateways.
 const reasonInvalidCertificateRef = string(gwv1.GatewayReasonInvalidClientCertificateRef)
 
-// xbackendReferrer is who refers to the client certificate of an XBackend.
+// xbackendReferrer returns the referrer for the client certificate of an XBackend.
 func xbackendReferrer(n name) referrer {
 	return referrer{gwx.GroupName, string(KindXBackend), n}
 }
 
-// xbackendCertificate is the reference to what is shown to an XBackend, false where there is none.
+// xbackendCertificate returns the reference to the client certificate for an XBackend; has is false if there is none.
 func xbackendCertificate(n name, spec *apisx.BackendSpec) (ref listener.CertificateRef, has bool) {
 	if spec.TLS == nil || spec.TLS.Mode != apisx.BackendTLSModeClientAndServer || spec.TLS.ClientCertificateRef == nil {
 		return ref, false
@@ -244,14 +245,14 @@ func certificateRef(n name, ref *gwv1.SecretObjectReference) listener.Certificat
 	return listener.NewCertificateRef("spec.tls.clientCertificateRef", n.Namespace, ref)
 }
 
-// invalid keeps the first problem: one is enough to act on.
+// invalid records a problem unless there is one already: one is enough to act on.
 func (x *xbackend) invalid(field, remedy, format string, args ...any) {
 	if x.Invalid == nil {
 		x.Invalid = condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...)
 	}
 }
 
-// resolve finds what a reference of from to an XBackend means, as backendRefs.resolveBackend does.
+// resolve returns the XBackend to which a reference of from leads, like backendRefs.resolveBackend.
 func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (backendKey, *condition.Problem) {
 	key := backendKey{XBackend: true, Name: name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}, Passthrough: passthrough, UDP: rk.udp}
 	if key.Name.Namespace != from.Name.Namespace {
@@ -286,7 +287,7 @@ func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, 
 	return key, nil
 }
 
-// xbackendStatuses are what XBackends say of the Gateways that reach them.
+// xbackendStatuses computes the statuses of XBackends: one entry for each Gateway that reaches them.
 type xbackendStatuses struct {
 	all *incremental.Collection[name, *status[apisx.BackendStatus]]
 }
@@ -296,7 +297,7 @@ func newXBackendStatuses(e *incremental.Engine, o *Options, objects *incremental
 		func(v *incremental.View, n name, object *apisx.XBackend) (*status[apisx.BackendStatus], bool) {
 			s := &status[apisx.BackendStatus]{Generation: generationOf(object)}
 			x, ok := incremental.Fetch(v, xbackends.all, n)
-			if !ok { // nobody refers to it, or reading it has panicked
+			if !ok { // no object refers to it, or reading it panicked
 				return s, false
 			}
 			conditions := x.conditions()
@@ -308,12 +309,12 @@ func newXBackendStatuses(e *incremental.Engine, o *Options, objects *incremental
 		}, sameDeeply[*status[apisx.BackendStatus]])}
 }
 
-// ancestorOf has the words of policies in those of XBackends.
+// ancestorOf converts an ancestor status of policies to one of XBackends.
 func ancestorOf(a gwv1.PolicyAncestorStatus) apisx.BackendAncestorStatus {
 	return apisx.BackendAncestorStatus{AncestorRef: a.AncestorRef, ControllerName: a.ControllerName, Conditions: a.Conditions}
 }
 
-// conditionResolvedRefs says of an XBackend whether what its tls refers to can be used, as BackendTLSPolicies do.
+// conditionResolvedRefs reports for an XBackend whether the references of its tls can be used, as for BackendTLSPolicies.
 const conditionResolvedRefs = gwv1.BackendTLSPolicyConditionResolvedRefs
 
 func (x *xbackend) conditions() []metav1.Condition {
