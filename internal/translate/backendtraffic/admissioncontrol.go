@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Defaults of Envoy's filter, where the CRD has none.
+// Defaults of Envoy's filter for fields without a default in the CRD.
 const (
 	defaultSamplingWindow = 30 * time.Second
 	defaultMinSuccessRate = 95

@@ -1,5 +1,6 @@
-// Package backendtraffic reads the settings of BackendTrafficPolicies (gateway.envoyproxy.io) into config, and merges those of a policy onto another's.
-// It exists apart from translate because it is pure functions of one spec: whom a policy is for, and which of several is in force, is not known here.
+// Package backendtraffic reads the settings of BackendTrafficPolicies (gateway.envoyproxy.io) into config, and merges the settings
+// of one policy onto another's. It is separate from translate because it is pure functions of one spec: it does not know the targets
+// of a policy, nor which of several is in force.
 //
 // It must never import translate, nor anything that translate must not.
 package backendtraffic
@@ -19,33 +20,35 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Compiled is what settings amount to.
+// Compiled is the result of compiling settings.
 type Compiled struct {
-	Backend *config.BackendTraffic // nil where nothing is said of the way to backends
+	Backend *config.BackendTraffic // nil if no setting concerns connections to backends
 	Rule    Rule
-	// ByService has requests sent to the addresses of Services, and not to their endpoints.
+	// ByService is set if requests are sent to the addresses of Services instead of their endpoints.
 	ByService bool
-	// IPv4Only leaves out endpoints that have an IPv6 address.
+	// IPv4Only excludes endpoints with an IPv6 address.
 	IPv4Only bool
-	Notes    []*condition.Problem // fields that change nothing, and why
-	// Expressions is the size of the regular expressions, as rule.CheckExpression has it.
+	Notes    []*condition.Problem // fields without effect, and why
+	// Expressions is the total size of the regular expressions, as returned by rule.CheckExpression.
 	Expressions int
-	// LongDistinct is how many global rate limits of each route tell values apart for longer than an hour, and SharedLongDistinct how many that all routes share.
+	// LongDistinct is the number of global rate limits of each route that count values separately for longer than an hour,
+	// SharedLongDistinct the number of those that all routes share.
 	LongDistinct, SharedLongDistinct int
 }
 
-// Rule is what settings say of the requests of a rule.
+// Rule contains the settings for the requests of a rule.
 type Rule struct {
-	Retry          *config.Retry       // where the rule has none of its own
-	RequestTimeout int64               // in nanoseconds, where the rule has none of its own; 0 is none
+	Retry          *config.Retry       // if the rule itself has none
+	RequestTimeout int64               // in nanoseconds, if the rule itself has none; 0 means none
 	Traffic        *config.RuleTraffic // never nil
 }
 
-// Backends reports whether the settings say how a backend is spoken to, so that it is not the same as without them.
+// Backends reports whether the settings change how a backend is reached.
 func (c *Compiled) Backends() bool { return c.Backend != nil || c.ByService || c.IPv4Only }
 
-// Compile reads settings. The problem names the first field that cannot be carried out. source is who says so, for people, and limitsOf
-// the policy, as "<namespace>/<name>", that says what the local rate limits are. configMap finds the ConfigMaps that the settings refer to, nil where there is none.
+// Compile compiles settings. The problem names the first field that cannot be applied. source names the policies in text, and
+// limitsOf the policy, as "<namespace>/<name>", whose local rate limits are in force. configMap returns the ConfigMaps that the
+// settings refer to, nil if one does not exist.
 func Compile(spec *eg.BackendTrafficPolicySpec, source, limitsOf string, configMap func(name string) *corev1.ConfigMap) (*Compiled, *condition.Problem) {
 	r := &reader{out: &Compiled{}, merges: spec.MergeType != nil}
 	s := &spec.Settings
@@ -73,13 +76,13 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source, limitsOf string, configM
 	return r.out, nil
 }
 
-// reader keeps the first problem: one is enough to act on.
+// reader records the first problem only: one is enough to act on.
 type reader struct {
 	out     *Compiled
 	problem *condition.Problem
-	// merges is that more settings are to come from another policy.
+	// merges is set if settings of another policy will be added.
 	merges bool
-	// expressions is the size of the regular expressions so far, and conditions how many of rate limits there are.
+	// expressions is the size of the regular expressions so far, and conditions the number of conditions of rate limits.
 	expressions, conditions int
 }
 
@@ -93,7 +96,7 @@ func (r *reader) note(field, format string, args ...any) {
 	r.out.Notes = append(r.out.Notes, condition.NewProblem("", "spec."+field, "", format, args...))
 }
 
-// unsupported refuses what is not carried out: nothing that somebody asks for is left out without a word.
+// unsupported rejects settings that Moongate does not support: no setting is ignored silently.
 func (r *reader) unsupported(s *eg.Settings) {
 	for _, f := range []struct {
 		field string
@@ -109,10 +112,10 @@ func (r *reader) unsupported(s *eg.Settings) {
 	}
 }
 
-// forever is a limit that is none: a hundred years leave room for arithmetic.
+// forever stands for no limit: a hundred years leave room for arithmetic.
 const forever = int64(100 * 365 * 24 * time.Hour)
 
-// duration reads a field of at least least; absent is 0.
+// duration reads a duration that must be at least least; it returns 0 if the field is absent.
 func (r *reader) duration(d *gwv1.Duration, least time.Duration, field string) int64 {
 	if d == nil {
 		return 0
@@ -125,7 +128,7 @@ func (r *reader) duration(d *gwv1.Duration, least time.Duration, field string) i
 	return int64(length)
 }
 
-// limit is duration for a field of which 0s is no limit, and for which config has the default at 0.
+// limit reads a duration of which 0s means no limit; it returns 0, which means the default in config, if the field is absent.
 func (r *reader) limit(d *gwv1.Duration, field string) int64 {
 	n := r.duration(d, 0, field)
 	if d != nil && n == 0 {
@@ -134,7 +137,7 @@ func (r *reader) limit(d *gwv1.Duration, field string) int64 {
 	return n
 }
 
-// or is the value of *d in nanoseconds, or else a default.
+// or reads a duration in nanoseconds; it returns absent if the field is absent.
 func (r *reader) or(d *gwv1.Duration, absent, least time.Duration, field string) int64 {
 	if d == nil {
 		return int64(absent)
@@ -142,20 +145,20 @@ func (r *reader) or(d *gwv1.Duration, absent, least time.Duration, field string)
 	return r.duration(d, least, field)
 }
 
-// seconds reads a field in whole seconds; absent is 0.
+// seconds reads a duration in whole seconds; it returns 0 if the field is absent.
 func (r *reader) seconds(d *gwv1.Duration, field string) uint32 {
 	n := r.duration(d, time.Second, field)
 	if n%int64(time.Second) != 0 {
 		r.invalid(field, "write whole seconds", "%s is not a number of whole seconds", time.Duration(n))
 	}
-	if n/int64(time.Second) > math.MaxInt16 { // TCP_KEEPIDLE and TCP_KEEPINTVL take no more
+	if n/int64(time.Second) > math.MaxInt16 { // the maximum of TCP_KEEPIDLE and TCP_KEEPINTVL
 		r.invalid(field, fmt.Sprintf("write at most %ds", math.MaxInt16), "%s is too long", time.Duration(n))
 		return 0
 	}
 	return uint32(n / int64(time.Second))
 }
 
-// size reads a number of bytes; absent is 0.
+// size reads a number of bytes; it returns 0 if the field is absent.
 func (r *reader) size(q *resource.Quantity, most int64, field string) uint32 {
 	if q == nil {
 		return 0
@@ -168,7 +171,7 @@ func (r *reader) size(q *resource.Quantity, most int64, field string) uint32 {
 	return uint32(n)
 }
 
-// count reads a number of 32 bits without a sign.
+// count reads an unsigned 32-bit number.
 func (r *reader) count(n *int64, field string) *uint32 {
 	if n == nil {
 		return nil
@@ -192,7 +195,7 @@ func (r *reader) percentage(n *int32, absent uint32, field string) uint32 {
 	return uint32(*n)
 }
 
-// positive reads a number that is not negative.
+// positive reads a number that must not be negative.
 func (r *reader) positive(n *int32, absent uint32, field string) uint32 {
 	if n == nil {
 		return absent
@@ -204,7 +207,7 @@ func (r *reader) positive(n *int32, absent uint32, field string) uint32 {
 	return uint32(*n)
 }
 
-// value is *p, or def where a field is absent.
+// value returns *p, or def if p is nil.
 func value[T any](p *T, def T) T {
 	if p == nil {
 		return def

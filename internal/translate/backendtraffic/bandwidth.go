@@ -7,10 +7,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// leastBandwidth is the lowest limit in bytes a second, as Envoy counts in KiB.
+// leastBandwidth is the lowest limit in bytes per second, because Envoy counts in KiB.
 const leastBandwidth = 1 << 10
 
-// maxTrailerPrefix bounds what responseTrailers.prefix has each response carry.
+// maxTrailerPrefix is the maximum length of responseTrailers.prefix, which is part of each response.
 const maxTrailerPrefix = 64
 
 var unitSeconds = map[string]int64{"Second": 1, "Minute": 60, "Hour": 3600}
@@ -43,7 +43,7 @@ func (r *reader) bandwidthLimit(b *eg.BandwidthLimit) *config.BandwidthLimit {
 	return out
 }
 
-// bandwidth reads a limit, in bytes a second.
+// bandwidth reads a limit in bytes per second.
 func (r *reader) bandwidth(v eg.BandwidthLimitValue, field string) uint64 {
 	seconds, known := unitSeconds[v.Unit]
 	if !known {

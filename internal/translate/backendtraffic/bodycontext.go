@@ -13,10 +13,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// What a client has sent is escaped so that it cannot leave the text, the attribute or the string that it stands in. Where that is not enough, because what stands
-// there is a program or a URL, an operator for it is refused.
+// Values from the request are escaped so that they cannot end the text, attribute or string that contains them. If that is not
+// enough, because the context is a script or a URL, the operator is rejected there.
 
-// checkPlaces returns what is wrong with where operators for values of the request stand in a body, and its remedy.
+// checkPlaces returns what is wrong with the places of request operators in a body, and the remedy; "" if nothing.
 func checkPlaces(parts []config.BodyPart, escape config.BodyEscape) (what, remedy string) {
 	fromRequest := func(p config.BodyPart) bool { return p.Operator == config.BodyRequestField }
 	if !slices.ContainsFunc(parts, fromRequest) {
@@ -33,7 +33,7 @@ func checkPlaces(parts []config.BodyPart, escape config.BodyEscape) (what, remed
 	return "", ""
 }
 
-// checkJSON is checkPlaces for JSON, where values stand in strings that are no names.
+// checkJSON is checkPlaces for JSON, where operators may be in strings that are not names of members.
 func checkJSON(parts []config.BodyPart) (what, remedy string) {
 	remedy = `have %REQ(NAME)% stand in a string, as in {"path": "%REQ(:PATH)%"}`
 	mark := markFor(parts)
@@ -48,7 +48,7 @@ func checkJSON(parts []config.BodyPart) (what, remedy string) {
 	return "", ""
 }
 
-// hasName reports whether an object in a value of JSON has a member with the mark in its name.
+// hasName reports whether an object in a JSON value has a member whose name contains the mark.
 func hasName(v any, mark string) bool {
 	switch v := v.(type) {
 	case []any:
@@ -63,7 +63,7 @@ func hasName(v any, mark string) bool {
 	return false
 }
 
-// markFor is text that is not in a body.
+// markFor returns a text that does not occur in the body.
 func markFor(parts []config.BodyPart) string {
 	mark := "operator"
 	for strings.Contains(strings.ToLower(withMarks(parts, "")), mark) {
@@ -72,7 +72,7 @@ func markFor(parts []config.BodyPart) string {
 	return mark
 }
 
-// withMarks is a body with marks in the place of what the request may say.
+// withMarks returns the body with marks in place of values from the request.
 func withMarks(parts []config.BodyPart, mark string) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -90,20 +90,20 @@ func withMarks(parts []config.BodyPart, mark string) string {
 	return b.String()
 }
 
-// rawText are elements whose content is not read as HTML, or by some and not by others.
+// rawText lists elements whose content is not parsed as HTML, at least by some parsers.
 var rawText = []string{"iframe", "noembed", "noframes", "noscript", "plaintext", "script", "style", "xmp"}
 
-// plainAttributes are those whose values are shown or kept, and mean nothing else.
+// plainAttributes are attributes whose values are only displayed or stored.
 var plainAttributes = []string{"title", "alt", "value", "placeholder", "label"}
 
-// links are attributes that lead somewhere, of the elements that do nothing else with it.
+// links are attributes that contain a URL, by the element on which the URL has no other use than to be followed.
 var links = map[string][]string{
 	"href": {"a", "area"}, "src": {"img"}, "action": {"form"}, "formaction": {"button", "input"},
 }
 
 const textRemedy = "have %REQ(NAME)% stand in text, or in an attribute such as title or data-path, where a script may read it"
 
-// foreign is what has the content of elements read by other rules than those of HTML, or differently by different programs.
+// foreign matches constructs whose content is parsed by other rules than those of HTML, or differently by different parsers.
 var foreign = regexp.MustCompile(`(?i)<(?:svg|math|select|template)\b|<!\[CDATA\[|<(?:iframe|noembed|noframes|noscript|plaintext|script|style|textarea|title|xmp)\b[^>]*/>`)
 
 // checkHTML is checkPlaces for HTML.
@@ -115,7 +115,7 @@ func checkHTML(parts []config.BodyPart) (what, remedy string) {
 	if what, remedy = checkTokens(withMarks(parts, mark), mark); what != "" {
 		return what, remedy
 	}
-	// What stands in quotes, or is text, bears this one.
+	// These characters are harmless in quotes or in text.
 	mark += " x>y=z"
 	if what, _ = checkTokens(withMarks(parts, mark), mark); what != "" {
 		return "an operator stands in an attribute without quotes", "put the value of the attribute in quotes"
@@ -123,11 +123,11 @@ func checkHTML(parts []config.BodyPart) (what, remedy string) {
 	return "", ""
 }
 
-// checkTokens is checkHTML with a mark.
+// checkTokens is checkHTML with a given mark.
 func checkTokens(body, mark string) (what, remedy string) {
 	missing := strings.Count(body, mark)
 	z := html.NewTokenizer(strings.NewReader(body))
-	raw := "" // the element whose content comes next, if that is not HTML
+	raw := "" // the element that was just opened, if its content is not HTML
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
@@ -145,7 +145,7 @@ func checkTokens(body, mark string) (what, remedy string) {
 				for _, a := range token.Attr {
 					n -= strings.Count(a.Val, mark)
 				}
-				missing += n // in no value as a whole
+				missing += n // the mark is split between values
 			}
 		}
 		raw = ""
@@ -159,7 +159,7 @@ func checkTokens(body, mark string) (what, remedy string) {
 	return "", ""
 }
 
-// checkToken is checkHTML for a part of the body in which a mark stands. raw is the element that has begun just before, "" for none.
+// checkToken is checkHTML for a part of the body that contains a mark. raw is the element that was opened just before, "" if none.
 func checkToken(t html.Token, text, mark, raw string) (what, remedy string) {
 	switch t.Type {
 	case html.TextToken:
@@ -189,7 +189,7 @@ func checkToken(t html.Token, text, mark, raw string) (what, remedy string) {
 	return "", ""
 }
 
-// inQuery reports whether what follows the beginning of a URL does not say where it leads.
+// inQuery reports whether what follows the beginning of a URL cannot change its destination.
 func inQuery(begin string) bool {
 	place, _, ok := strings.Cut(begin, "?")
 	if !ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// leastContentLength is the least that minContentLength may be, and its default: what is shorter does not become shorter still.
+// leastContentLength is the lowest value of minContentLength, and its default: shorter bodies do not become shorter.
 const leastContentLength = 30
 
 func (r *reader) compression(s *eg.Settings) *config.Compression {
 	list, field := s.Compressor, "compressor"
 	if len(s.Compression) > 0 {
-		if len(list) > 0 { // of a policy and that which it is merged onto
+		if len(list) > 0 { // of a policy and of the one that it is merged onto
 			r.invalid("compression", "use compressor in both policies", "it cannot be set together with compressor")
 		}
 		list, field = s.Compression, "compression"
@@ -44,7 +44,7 @@ func (r *reader) compression(s *eg.Settings) *config.Compression {
 		}
 		switch {
 		case !of.on:
-			if !r.merges { // else the other policy may have what turns it on
+			if !r.merges { // else the other policy may enable it
 				r.note(at, "it is turned off: add %s: {} for responses to be compressed with it", strings.ToLower(c.Type))
 			}
 			continue

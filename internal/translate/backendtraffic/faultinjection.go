@@ -50,12 +50,12 @@ func (r *reader) faultInjection(f *eg.FaultInjection) *config.FaultInjection {
 	return out
 }
 
-// perMillion reads a percentage to the ten thousandth; absent is all.
+// perMillion reads a percentage with four decimal places; absent means 100%.
 func (r *reader) perMillion(percentage *float32, field string) uint32 {
 	if percentage == nil {
 		return million
 	}
-	if p := float64(*percentage); !(p >= 0 && p <= 100) { // NaN is neither
+	if p := float64(*percentage); !(p >= 0 && p <= 100) { // also false for NaN
 		r.invalid(field, "use a number from 0 to 100", "%v is not a percentage", p)
 		return 0
 	}

@@ -8,11 +8,12 @@ import (
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
 
-// Fields are the paths of the settings that are made, such as "spec.timeout.http.requestTimeout"; sorted. A list is one, and an object without fields.
+// Fields returns the paths of the settings that are set, such as "spec.timeout.http.requestTimeout"; sorted. A list is one path, and
+// so is an object without fields.
 func Fields(spec *eg.BackendTrafficPolicySpec) (paths []string) {
 	text, err := json.Marshal(settingsOf(spec))
 	if err != nil {
-		return nil // of no value that a manifest can have
+		return nil // cannot happen with a value from a manifest
 	}
 	var all map[string]any
 	if json.Unmarshal(text, &all) != nil {
@@ -36,7 +37,8 @@ func Fields(spec *eg.BackendTrafficPolicySpec) (paths []string) {
 	return paths
 }
 
-// ofRequests are the settings that change nothing for routes of connections, and ofConnections those that change nothing for routes of datagrams either; sorted.
+// ofRequests are the settings without effect on L4 routes, ofConnections those that also have no effect on routes of datagrams;
+// sorted.
 var (
 	ofRequests = []string{
 		"spec.admissionControl", "spec.bandwidthLimit", "spec.circuitBreaker.maxParallelRequests", "spec.circuitBreaker.maxParallelRetries", "spec.circuitBreaker.maxRequestsPerConnection", "spec.circuitBreaker.retryBudget",
@@ -46,7 +48,7 @@ var (
 	ofConnections = []string{"spec.circuitBreaker", "spec.connection", "spec.dns", "spec.healthCheck", "spec.proxyProtocol", "spec.tcpKeepalive", "spec.timeout.tcp"}
 )
 
-// WithoutEffect returns the settings among fields, see Fields, that change nothing for routes of connections, or of datagrams; sorted.
+// WithoutEffect returns those of fields, see Fields, that have no effect on L4 routes of connections, or of datagrams; sorted.
 func WithoutEffect(spec *eg.BackendTrafficPolicySpec, fields []string, datagrams bool) (none []string) {
 	settings := ofRequests
 	if datagrams {

@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Defaults of the CRD, where a file's were not set.
+// Defaults of the CRD, which are not set in files.
 const (
 	defaultCheckTimeout       = time.Second
 	defaultCheckInterval      = 3 * time.Second
@@ -129,7 +129,7 @@ var checkEvents = map[eg.HealthCheckLogMatch]config.HealthCheckEvent{
 	"HealthyTransition":  config.HealthCheckEvent_HEALTH_CHECK_EVENT_HEALTHY_TRANSITION,
 }
 
-// stdout is the path that manifests name the standard output by.
+// stdout is the path of the standard output in manifests.
 const stdout = "/dev/stdout"
 
 func (r *reader) log(l *eg.HealthCheckLog, at string) *config.HealthCheckLog {
@@ -142,7 +142,7 @@ func (r *reader) log(l *eg.HealthCheckLog, at string) *config.HealthCheckLog {
 			r.invalid(fmt.Sprintf("%s.sinks[%d].type", at, i), "use File, and set file", "%q is not known", s.Type)
 			continue
 		}
-		// A path anywhere else would let whoever may write policies have files of the proxy's machine written.
+		// Any other path would let the authors of policies write files on the proxy's host.
 		if s.File.Path != stdout {
 			r.invalid(fmt.Sprintf("%s.sinks[%d].file.path", at, i), "use "+stdout, "proxies write to no other file than their standard output")
 		}

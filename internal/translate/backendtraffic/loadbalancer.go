@@ -91,7 +91,7 @@ func (r *reader) zones(out *config.LoadBalancer, lb *eg.LoadBalancer) {
 	}
 }
 
-// Defaults of Envoy's, where the API has none.
+// Defaults of Envoy for fields without a default in the API.
 const (
 	defaultMinEndpoints     = 6
 	defaultTableSize        = 65537

@@ -11,9 +11,9 @@ import (
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
 
-// Merge returns the settings of parent with those of child on top, in the way that child's mergeType says: RFC 7386, or a strategic merge of
-// Kubernetes, which merges lists by their keys. Targets are neither's. What rateLimit.type excludes of a policy's own limits is not merged, nor is the type: it
-// would exclude limits of the other.
+// Merge returns the settings of parent with those of child merged onto them, as child's mergeType requires: RFC 7386, or a strategic
+// merge of Kubernetes, which merges lists by their keys. The result has no targets. Limits that rateLimit.type excludes in one of
+// the policies are not merged, nor is the type itself: it would exclude limits of the other.
 func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
 	patch, err := json.Marshal(mergeable(child))
 	if err != nil {
@@ -39,7 +39,7 @@ func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicy
 	return &eg.BackendTrafficPolicySpec{Settings: s.Settings, Protocols: s.Protocols}, nil
 }
 
-// settings are those of a spec that are merged.
+// settings are the parts of a spec that are merged.
 type settings struct {
 	eg.Settings `json:",inline"`
 	Protocols   *eg.Protocols `json:"protocols,omitempty"`
@@ -49,12 +49,12 @@ func settingsOf(spec *eg.BackendTrafficPolicySpec) settings {
 	return settings{spec.Settings, spec.Protocols}
 }
 
-// mergeable are the settings of a spec that are in force where it is alone.
+// mergeable returns the settings of a spec that would be in force without a merge.
 func mergeable(spec *eg.BackendTrafficPolicySpec) settings {
 	s := settingsOf(spec)
 	s.RateLimit = selected(s.RateLimit)
 	s.HTTPUpgrade = slices.Clone(s.HTTPUpgrade)
-	for i := range s.HTTPUpgrade { // the key by which entries are merged; its case is of no matter (RFC 9110 section 7.8)
+	for i := range s.HTTPUpgrade { // the key by which entries are merged; it is case-insensitive (RFC 9110 section 7.8)
 		s.HTTPUpgrade[i].Type = strings.ToLower(s.HTTPUpgrade[i].Type)
 	}
 	return s

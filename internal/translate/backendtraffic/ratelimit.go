@@ -16,17 +16,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// units are how many seconds the units of limits have. A month has 30 days, and a year 365.
+// units are the units of limits in seconds. A month has 30 days, and a year 365.
 var units = map[string]uint32{"Second": 1, "Minute": 60, "Hour": 3600, "Day": 24 * 3600, "Week": 7 * 24 * 3600, "Month": 30 * 24 * 3600, "Year": 365 * 24 * 3600}
 
 const (
-	// maxConditions bounds those of all limits of a policy. Each request is held against them.
+	// maxConditions limits the conditions of all limits of a policy, which are evaluated for each request.
 	maxConditions = 1000
-	// longest is the period, in seconds, beyond which values that are told apart are remembered for long.
+	// longest is the period, in seconds, above which a limit that counts values separately counts towards LongDistinct.
 	longest = 3600
 )
 
-// rateLimit reads limits. owner is the policy that has them, or of two that are merged the one whose they are.
+// rateLimit reads limits. owner is the policy that contains them; if two policies are merged, the one whose limits are in force.
 func (r *reader) rateLimit(spec *eg.RateLimit, owner string) *config.RateLimits {
 	if spec == nil {
 		return nil
@@ -65,7 +65,7 @@ func (r *reader) unselected(field, by string) {
 	r.out.Notes = append(r.out.Notes, condition.NewProblem("", "spec."+field, "remove type to have both", "it is not in force, because spec.rateLimit.type is %s", by))
 }
 
-// selected is what is in force of rate limits: the deprecated type selects one of both blocks. The result has no type.
+// selected returns the rate limits that are in force: the deprecated type selects one of the two blocks. The result has no type.
 func selected(l *eg.RateLimit) *eg.RateLimit {
 	if l == nil || l.Type == nil {
 		return l
@@ -86,7 +86,7 @@ func HasLocalLimits(s *eg.Settings) bool {
 	return l != nil && l.Local != nil && len(l.Local.Rules) > 0
 }
 
-// CheckGlobalLimits returns the problem of global limits that are in force together, such as those of two policies that are merged, or nil.
+// CheckGlobalLimits returns the problem of global limits that are in force together, such as those of two merged policies, or nil.
 func CheckGlobalLimits(limits []*config.RateLimit) *condition.Problem {
 	met := meet(limits)
 	if met <= config.MaxGlobalRateLimitsMet {
@@ -97,11 +97,11 @@ func CheckGlobalLimits(limits []*config.RateLimit) *condition.Problem {
 		"one request may meet %d of them, and at most %d is supported", met, config.MaxGlobalRateLimitsMet)
 }
 
-// meet returns at most how many of limits one request can meet. Limits that ask for different values of the same thing exclude each other. That holds for
-// headers and query parameters that come once; a request that repeats them and so meets more is refused by the proxy.
+// meet returns the maximum number of limits that one request can match. Limits that require different values of the same thing
+// exclude each other, if headers and query parameters occur once; the proxy refuses a request that repeats them and so matches more.
 func meet(limits []*config.RateLimit) int {
-	exact := map[string]map[string]int{} // limits by value, by what has it
-	var sources []netip.Prefix           // one of each limit that has any
+	exact := map[string]map[string]int{} // by the thing that has the value, limits by value
+	var sources []netip.Prefix           // one of each limit with sources
 	for _, l := range limits {
 		values := map[string]string{}
 		for _, v := range l.HeaderFields {
@@ -158,7 +158,8 @@ func meet(limits []*config.RateLimit) int {
 	return min(most, len(limits)-len(sources)+nested)
 }
 
-// longDistinct counts global limits that tell values apart for longer than an hour: those that are counted for each route, and those that are shared.
+// longDistinct counts the global limits that count values separately for longer than an hour: those that are counted for each route,
+// and those that are shared.
 func longDistinct(limits []*config.RateLimit) (ofRoutes, shared int) {
 	distinct := func(v *config.RateLimitValue) bool {
 		return v.Type == config.RateLimitMatch_RATE_LIMIT_MATCH_DISTINCT
@@ -178,7 +179,7 @@ func longDistinct(limits []*config.RateLimit) (ofRoutes, shared int) {
 }
 
 func (r *reader) localLimits(rules []eg.RateLimitRule, owner string) (out []*config.RateLimit) {
-	fallback := -1 // that without conditions
+	fallback := -1 // the limit without conditions
 	for i := range rules {
 		if r.problem != nil {
 			return nil
@@ -215,7 +216,7 @@ func (r *reader) limitRule(spec *eg.RateLimitRule, at, owner string, index int) 
 		Name:    config.RateLimitName(owner, index),
 		Shared:  value(spec.Shared, false),
 		Shadow:  value(spec.ShadowMode, false),
-		Headers: true, // the default of a ClientTrafficPolicy, from which it is inherited
+		Headers: true, // the default of a ClientTrafficPolicy, which Envoy Gateway would use
 	}
 	if spec.XRateLimitHeaders != nil {
 		out.Headers = *spec.XRateLimitHeaders != "Off"
@@ -264,7 +265,7 @@ func (r *reader) cost(c *eg.RateLimitCostSpecifier, absent uint32, field string)
 	return absent
 }
 
-// selector adds the conditions of a selector, all of which must hold.
+// selector adds the conditions of a selector; all must hold.
 func (r *reader) selector(out *config.RateLimit, s *eg.RateLimitSelectCondition, at string) {
 	r.conditions += len(s.Headers) + len(s.Methods) + len(s.QueryParams)
 	if s.Path != nil {
@@ -371,7 +372,7 @@ func (r *reader) limitSource(s *eg.SourceMatch, field string) *config.RateLimitS
 	return out
 }
 
-// expression checks a regular expression, unless there is a problem already: to parse one may take long.
+// expression checks a regular expression, unless there is a problem already, because parsing may be slow.
 func (r *reader) expression(pattern, field string) {
 	if r.problem != nil {
 		return

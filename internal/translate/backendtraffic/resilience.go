@@ -12,11 +12,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// maxRetries is what one request is tried again at most, as that of a rule's own retry.
+// maxRetries is the maximum number of retries of one request, as in a rule's own retry.
 const maxRetries = 16
 
 const (
-	defaultRetries     = 2 // the CRD's
+	defaultRetries     = 2 // that of the CRD
 	defaultRetryStatus = 503
 )
 
@@ -36,7 +36,7 @@ var triggers = map[eg.TriggerEnum]config.RetryTrigger{
 	eg.Unavailable:          config.RetryTrigger_RETRY_TRIGGER_GRPC_UNAVAILABLE,
 }
 
-// defaultTriggers are those where retryOn has none.
+// defaultTriggers are used if retryOn lists none.
 var defaultTriggers = []eg.TriggerEnum{eg.ConnectFailure, eg.RefusedStream, eg.Unavailable, eg.Cancelled, eg.RetriableStatusCodes}
 
 func (r *reader) rule(s *eg.Settings) (out Rule) {
@@ -124,7 +124,7 @@ func (r *reader) retry(spec *eg.Retry) *config.Retry {
 	return out
 }
 
-// defaultCircuit is the CRD's.
+// defaultCircuit is the default of the CRD.
 const defaultCircuit = 1024
 
 const (

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// mostStatus is the last that a match may name: ranges end at 599 or 600, as people write them.
+	// mostStatus is the highest status code that a match may name: users write ranges that end at 599 or 600.
 	mostStatus = 999
 
 	leastResponseStatus, mostResponseStatus = 200, 599
 
-	// What a policy says is in every rule of its routes, and a proxy looks through it for each response.
+	// Overrides are part of every rule of the policy's routes, and a proxy evaluates them for each response.
 	maxOverrides       = 32
-	maxStatusCodes     = 50 // as the CRD has it
-	maxResponseHeaders = 16 // likewise
+	maxStatusCodes     = 50 // that of the CRD
+	maxResponseHeaders = 16 // that of the CRD
 	maxBodiesBytes     = 32 << 10
 )
 
@@ -37,7 +37,7 @@ var stringMatchTypes = map[string]config.StringMatchType{
 	"RegularExpression": config.StringMatchType_STRING_MATCH_TYPE_REGULAR_EXPRESSION,
 }
 
-// responseOverrides reads the list. configMap finds the ConfigMaps that it refers to, nil where there is none.
+// responseOverrides reads the list. configMap returns the ConfigMaps that it refers to, nil if one does not exist.
 func (r *reader) responseOverrides(list []eg.ResponseOverride, configMap func(name string) *corev1.ConfigMap) (out []*config.ResponseOverride) {
 	if len(list) > maxOverrides {
 		r.invalid("responseOverride", fmt.Sprintf("leave at most %d", maxOverrides), "it has %d entries", len(list))
@@ -153,14 +153,14 @@ func (r *reader) customRedirect(spec *eg.CustomRedirect, at string) *config.Requ
 	return out
 }
 
-// adopt takes over a problem whose field is relative to the spec.
+// adopt records a problem whose field is relative to the spec.
 func (r *reader) adopt(p *condition.Problem) {
 	if p != nil {
 		r.invalid(p.Field, p.Remedy, "%s", p.What)
 	}
 }
 
-// contentType is what a Content-Type may be written with: it is sent as it is.
+// contentType matches valid values of Content-Type, which is sent unchanged.
 var contentType = regexp.MustCompile(`^[!-~][ -~]*$`)
 
 func (r *reader) customResponse(out *config.ResponseOverride, spec *eg.CustomResponse, at string, configMap func(string) *corev1.ConfigMap) {

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	maxTags      = 32   // proxies keep so many of a span beside the attributes of an XTelemetryPolicy
-	maxTraceText = 1024 // bytes of a tag or name before its operators are carried out, as many as proxies keep of it
-	// maxTraceFields bounds the header fields of a policy: a proxy keeps them of each request that is recorded, for as long as it lasts.
+	maxTags      = 32   // as many as proxies keep of a span in addition to the attributes of an XTelemetryPolicy
+	maxTraceText = 1024 // bytes of a tag or name before its operators are evaluated; proxies keep as many of the result
+	// maxTraceFields limits the header fields of a policy: a proxy keeps them for each recorded request until the request ends.
 	maxTraceFields = 64
-	maxStatName    = 256 // bytes before its operators are carried out: names of objects have 253 at most
+	maxStatName    = 256 // bytes before its operators are evaluated: names of objects have at most 253
 )
 
-// ruleOperators are those that stand for a rule, which is known here.
+// ruleOperators stand for properties of a rule, which are known at translation.
 var ruleOperators = []string{"%ROUTE_NAME%", "%ROUTE_NAMESPACE%", "%ROUTE_KIND%", "%ROUTE_RULE_NAME%"}
 
-// variables are those of a proxy's environment that say nothing but where it runs.
+// variables are the environment variables of a proxy that only describe where it runs.
 var variables = []string{"HOSTNAME", "NODE_NAME", "POD_IP", "POD_NAME", "POD_NAMESPACE"}
 
 // telemetry reads how requests are traced and counted.
@@ -92,7 +92,7 @@ func (r *reader) tracing(s *eg.Tracing) *config.RuleTracing {
 	return t
 }
 
-// tags reads tags and customTags, of which the former are in force where both have a name.
+// tags reads tags and customTags; tags take precedence if both contain a name.
 func (r *reader) tags(s *eg.Tracing) (list []*config.TraceTag) {
 	all := map[string]*config.TraceTag{}
 	for _, name := range slices.Sorted(maps.Keys(s.CustomTags)) {
@@ -127,7 +127,7 @@ func (r *reader) tagName(name, field string) bool {
 	return true
 }
 
-// customTag reads a tag in the way that was there before tags.
+// customTag reads a tag of customTags, the older form.
 func (r *reader) customTag(s *eg.CustomTag, field string) []*config.TraceText {
 	part := &config.TraceText{}
 	switch {
@@ -140,7 +140,7 @@ func (r *reader) customTag(s *eg.CustomTag, field string) []*config.TraceText {
 	case s.Type == "Environment" && s.Environment != nil:
 		part.Part = &config.TraceText_Environment{Environment: s.Environment.Name}
 		part.DefaultValue = value(s.Environment.DefaultValue, "")
-		// A policy's author must not read what an operator has put into the environment of proxies.
+		// A policy's author must not read what an administrator has set in the environment of proxies.
 		if !slices.Contains(variables, s.Environment.Name) {
 			r.invalid(field+".environment.name", "use "+condition.AnyOf(variables)+", or a Literal", "variable %q of the proxy is not for policies", s.Environment.Name)
 		}
@@ -177,7 +177,7 @@ func (r *reader) traceLength(text, field string) {
 	}
 }
 
-// fraction reads a share of requests; absent is nil.
+// fraction reads a share of requests; it returns nil if the field is absent.
 func (r *reader) fraction(f *gwv1.Fraction, field string) *config.Share {
 	if f == nil {
 		return nil
@@ -190,7 +190,8 @@ func (r *reader) fraction(f *gwv1.Fraction, field string) *config.Share {
 	return &config.Share{Numerator: uint32(numerator), Denominator: uint32(denominator)}
 }
 
-// ForRule returns what t is for a rule: operators that stand for the rule have its names, "-" for that of a rule without one. t is not changed, and returned where it has none.
+// ForRule returns t for a rule: its names replace the operators that stand for them, "-" for a rule without a name. It does not
+// change t, and returns t itself if it contains no such operators.
 func ForRule(t *config.RuleTraffic, kind, namespace, route, rule string) *config.RuleTraffic {
 	if t.GetTracing() == nil && t.GetRouteStatName() == "" {
 		return t
@@ -211,7 +212,7 @@ func ForRule(t *config.RuleTraffic, kind, namespace, route, rule string) *config
 	if !statNamed && !named(t.GetTracing().GetSpanName()) && !slices.ContainsFunc(t.GetTracing().GetTags(), func(tag *config.TraceTag) bool { return named(tag.Value) }) {
 		return t
 	}
-	// All else is shared by the rules: a policy may be in force for thousands of them.
+	// The rest is shared by the rules: a policy may be in force for thousands of them.
 	tracing := t.Tracing
 	of := t
 	t = &config.RuleTraffic{}
@@ -222,7 +223,7 @@ func ForRule(t *config.RuleTraffic, kind, namespace, route, rule string) *config
 	t.Tracing = proto.CloneOf(tracing)
 	t.RouteStatName = strings.NewReplacer("%ROUTE_NAME%", route, "%ROUTE_NAMESPACE%", namespace, "%ROUTE_KIND%", kind, "%ROUTE_RULE_NAME%", rule).Replace(t.RouteStatName)
 	resolve := func(parts []*config.TraceText) []*config.TraceText {
-		room := maxTraceText // proxies keep no more
+		room := maxTraceText // the maximum that proxies keep
 		for i, p := range parts {
 			if name := names[p.GetOperator()]; name != "" {
 				parts[i] = config.TraceLiteral(name)

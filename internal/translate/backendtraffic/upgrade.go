@@ -9,10 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// maxUpgrades bounds the list, which is looked through for each request that wants to switch.
+// maxUpgrades limits the list, which is searched for each request that asks for an upgrade.
 const maxUpgrades = 32
 
-// httpUpgrade reads what requests may switch to. An empty list is none, as Envoy Gateway has it.
+// httpUpgrade reads the protocols that requests may switch to. An empty list allows none, as in Envoy Gateway.
 func (r *reader) httpUpgrade(s *eg.Settings) (out []*config.Upgrade) {
 	if len(s.HTTPUpgrade) > 0 && s.RequestBuffer != nil {
 		r.invalid("httpUpgrade", "remove it, or requestBuffer", "no protocol is switched where requests are read whole")

@@ -19,35 +19,36 @@ import (
 	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
-// MaxAuthorityBytes bounds what is parsed of an object, and what a policy trusts in all: whoever may write one decides what that is, and
-// proxies hold it, once for all backends that are verified by the same.
+// MaxAuthorityBytes limits what is parsed of an object, and what a policy trusts in all: any user who may write such an object
+// decides its content, and proxies keep it in memory, once for all backends with the same authorities.
 const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
 
-// MaxRevocationBytes bounds the revocation lists of an object: a ConfigMap in a cluster cannot have more.
+// MaxRevocationBytes limits the revocation lists of an object: a ConfigMap in a cluster cannot contain more.
 const MaxRevocationBytes = 1 << 20
 
-// MaxSubjectBytes bounds the subjects of the authorities that clients are verified by: the names of all of them are sent in every handshake, in a
-// list of 65535 bytes at most (RFC 8446 section 4.2.4).
+// MaxSubjectBytes limits the subjects of the authorities that verify clients: all their names are sent in every handshake, in a list
+// of at most 65535 bytes (RFC 8446 section 4.2.4).
 const MaxSubjectBytes = 48 << 10
 
-// Authorities are the certificates of a ConfigMap or a ClusterTrustBundle, by which those of others are verified.
+// Authorities are the certificates of a ConfigMap or a ClusterTrustBundle by which other certificates are verified.
 type Authorities struct {
 	Key   string // config.AuthoritiesKey of PEM and Lists
-	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
+	PEM   string // only blocks of type CERTIFICATE, all parsed; equal values share memory
 	Wrong string // why they cannot be used
-	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used; parts of it may be malformed.
+	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used; some may be malformed.
 	Withheld string
-	// UnknownLists says that there are revocation lists that cannot be used, and that they may be of authorities that are not in Withheld.
+	// UnknownLists is set if there are revocation lists that cannot be used and that may belong to authorities that are not in
+	// Withheld.
 	UnknownLists bool
-	// Lists are revocation lists in DER, each signed by one of them.
+	// Lists are revocation lists in DER, each signed by one of the authorities.
 	Lists [][]byte
 	// SubjectBytes is the size of the list of their subjects in a handshake.
 	SubjectBytes int
 
-	shared unique.Handle[string] // of PEM, so that those who come later find it
+	shared unique.Handle[string] // of PEM, so that equal values share memory
 }
 
-// Equal compares two.
+// Equal reports whether two are equal.
 func (a *Authorities) Equal(o *Authorities) bool {
 	return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld && a.UnknownLists == o.UnknownLists
 }
@@ -56,8 +57,8 @@ func wrong(format string, args ...any) *Authorities {
 	return &Authorities{Wrong: fmt.Sprintf(format, args...)}
 }
 
-// ReadAuthorities reads a ConfigMap or a ClusterTrustBundle. It needs at least one certificate, and one that is malformed spoils all: to trust
-// fewer authorities than are asked for would go unnoticed until a server shows a certificate of one that is left out.
+// ReadAuthorities reads a ConfigMap or a ClusterTrustBundle. It must contain at least one certificate, and a malformed one makes all
+// unusable: to trust fewer authorities than configured would not be noticed until a server presents a certificate of a missing one.
 func ReadAuthorities(o metav1.Object) *Authorities {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:
@@ -96,7 +97,7 @@ func readConfigMap(data map[string]string) *Authorities {
 	return a
 }
 
-// readable reports whether a text has certificates, each of which can be parsed.
+// readable reports whether a text contains certificates, all of which can be parsed.
 func readable(text string) bool {
 	blocks := 0
 	for rest := []byte(text); ; {
@@ -110,7 +111,7 @@ func readable(text string) bool {
 	}
 }
 
-// Shares reports whether there is an authority, by its name and key, of which both texts have a certificate.
+// Shares reports whether both texts contain a certificate of the same authority, compared by name and key.
 func Shares(a, b string) bool {
 	identity := func(c *x509.Certificate) string { return string(c.RawSubject) + string(c.RawSubjectPublicKeyInfo) }
 	known := map[string]bool{}
@@ -120,7 +121,7 @@ func Shares(a, b string) bool {
 	return slices.ContainsFunc(revocation.Certificates(b), func(c *x509.Certificate) bool { return known[identity(c)] })
 }
 
-// Config is what proxies get.
+// Config returns the resource for proxies.
 func (a *Authorities) Config() *config.Authorities {
 	if len(a.Lists) == 0 {
 		return &config.Authorities{Key: a.Key, Pem: a.PEM}
@@ -128,7 +129,8 @@ func (a *Authorities) Config() *config.Authorities {
 	return &config.Authorities{Key: a.Key, Revocable: &config.Revocable{Pem: a.PEM, Lists: a.Lists}}
 }
 
-// revoking adds the revocation lists of a text in PEM. One that cannot be used spoils all: certificates that it has would be taken.
+// revoking adds the revocation lists of a text in PEM. One that cannot be used makes the authorities unusable: else certificates
+// that it revokes would be accepted.
 func (a *Authorities) revoking(text string) *Authorities {
 	if len(text) > MaxRevocationBytes {
 		return wrong("%s has %d bytes, and at most %d are read", kind.RevocationsKey, len(text), MaxRevocationBytes)
@@ -172,7 +174,7 @@ func parse(field, text string) *Authorities {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			continue // nothing else is trusted, nor given to proxies
+			continue // other blocks are neither trusted nor sent to proxies
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -182,7 +184,7 @@ func parse(field, text string) *Authorities {
 			return wrong("PEM block %d of %s: the modulus of its RSA key has %d bits, and at most %d are supported", n, field, key.N.BitLen(), maxModulusBits)
 		}
 		subjects += 2 + len(cert.RawSubject)
-		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all
+		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer never returns an error
 	}
 	if out.Len() == 0 {
 		return wrong("%s has no certificate in PEM", field)

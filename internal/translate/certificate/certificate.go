@@ -1,5 +1,5 @@
-// Package certificate reads Secrets of TLS key pairs, and derives the secrets that session tickets
-// are sealed with. It exists apart from translate because it is pure functions of one object, which read no other.
+// Package certificate reads Secrets with TLS key pairs, and derives the secrets for session tickets. It is separate from translate
+// because it is pure functions of one object.
 //
 // It must never import translate, nor anything that translate must not.
 package certificate
@@ -19,17 +19,17 @@ import (
 
 // KeyPair is a Secret that a listener refers to.
 type KeyPair struct {
-	Chain, Key []byte   // PEM; verified to belong together unless Wrong
+	Chain, Key []byte   // PEM; verified to match unless Wrong
 	Names      []string // DNS names of the certificate, in lower case
-	Wrong      string   // why it cannot be used; tells nothing of the contents
+	Wrong      string   // why it cannot be used; does not reveal the contents
 }
 
-// Equal compares two.
+// Equal reports whether two are equal.
 func (p *KeyPair) Equal(o *KeyPair) bool {
 	return p.Wrong == o.Wrong && bytes.Equal(p.Chain, o.Chain) && bytes.Equal(p.Key, o.Key)
 }
 
-// Read verifies what a Secret holds.
+// Read reads and verifies the key pair in a Secret.
 func Read(s *corev1.Secret) *KeyPair {
 	if s.Type != corev1.SecretTypeTLS {
 		return &KeyPair{Wrong: "type is " + string(cmp.Or(s.Type, corev1.SecretTypeOpaque)) + ", not " + string(corev1.SecretTypeTLS)}
@@ -55,23 +55,23 @@ func Read(s *corev1.Secret) *KeyPair {
 	return out
 }
 
-// TicketSecrets are those of a Gateway ("<namespace>/<name>"): that of a period, which seals, that of the next
-// one, because proxies hear of a rotation one after the other, and that of the one before. So a ticket is good for one
-// period at least and two at most. A Gateway that is made again under the same name has others. There are
-// none without a secret.
+// TicketSecrets returns the secrets of a Gateway ("<namespace>/<name>"): that of the period, which encrypts new tickets, that of the
+// next period, because proxies learn of a rotation one after the other, and that of the previous one. So a ticket is valid for at
+// least one period and at most two. A Gateway that is created again under the same name has other secrets. Without a secret it
+// returns none.
 func TicketSecrets(secret []byte, gateway string, uid types.UID, period int64) (out [][]byte) {
 	return secretsOf("moongate ticket keys", secret, gateway, uid, period, period+1, period-1)
 }
 
 const (
-	// sessionPeriods is for how many periods of Tickets a key signs the tokens of persistent sessions: 30 days.
+	// sessionPeriods is the number of periods of Tickets for which a key signs the tokens of persistent sessions: 30 days.
 	sessionPeriods = 60
-	// sessionsKept is how many keys verify tokens beside it: a session that had no request for about a year is over.
+	// sessionsKept is the number of older keys that still verify tokens: a session without a request for about a year ends.
 	sessionsKept = 12
 )
 
-// SessionSecrets sign the tokens of a Gateway's persistent sessions, as TicketSecrets do tickets, but for longer: clients come back after days, and what
-// the keys keep is which pod a client was with.
+// SessionSecrets returns the secrets that sign the tokens of a Gateway's persistent sessions. They are valid for longer than those
+// of TicketSecrets: clients return after days, and the keys only protect which pod a client was sent to.
 func SessionSecrets(secret []byte, gateway string, uid types.UID, period int64) [][]byte {
 	now := period / sessionPeriods
 	periods := []int64{now, now + 1}
@@ -89,7 +89,7 @@ func secretsOf(label string, secret []byte, gateway string, uid types.UID, perio
 	for _, n := range periods {
 		info := label + "\n" + gateway + "\n" + string(uid) + "\n" + strconv.FormatInt(n, 10)
 		key, err := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)
-		if err != nil { // no length that is asked for here
+		if err != nil { // cannot happen with these lengths
 			return nil
 		}
 		out = append(out, key)

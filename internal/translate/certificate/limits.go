@@ -11,19 +11,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Whoever may write a Secret that a listener refers to decides what is parsed here, and Commit waits for
-// it. The time that crypto/x509 takes grows with the cube of an RSA prime and has no bound of its own.
-// Longer moduli than these are refused by crypto/tls clients too, and each handshake pays for them.
+// Any user who may write a Secret that a listener refers to decides what is parsed here, and Commit waits for it. The time that
+// crypto/x509 takes grows with the cube of an RSA prime, without a limit. Longer moduli are rejected by clients with crypto/tls too,
+// and they slow down each handshake.
 const (
 	maxChainBytes   = 128 << 10
 	maxKeyBytes     = 32 << 10
-	maxBlocks       = 16 // PEM blocks in each of both
+	maxBlocks       = 16 // PEM blocks in each of the two
 	maxModulusBits  = 8192
-	maxPrimes       = 5  // as OpenSSL
-	maxUnevenPrimes = 64 // bits that a prime may have beyond its share of the modulus
+	maxPrimes       = 5  // as in OpenSSL
+	maxUnevenPrimes = 64 // bits that a prime may exceed its share of the modulus by
 )
 
-// tooMuch reports why a key pair is not parsed at all, or "".
+// tooMuch returns why a key pair is too large to be parsed, or "".
 func tooMuch(chain, key []byte) string {
 	switch {
 	case len(chain) > maxChainBytes:
@@ -36,7 +36,7 @@ func tooMuch(chain, key []byte) string {
 	}
 	var wrong string
 	few := blocks(key, func(b *pem.Block) {
-		// tls.X509KeyPair uses the first one; the others do no harm to be looked at.
+		// tls.X509KeyPair uses the first key; to check the others too is harmless.
 		if wrong == "" && strings.HasSuffix(b.Type, "PRIVATE KEY") {
 			wrong = tooMuchRSA(b.Bytes)
 		}
@@ -47,7 +47,7 @@ func tooMuch(chain, key []byte) string {
 	return wrong
 }
 
-// blocks calls f with each PEM block and reports whether there are few enough.
+// blocks calls f with each PEM block and reports whether there are at most maxBlocks.
 func blocks(text []byte, f func(*pem.Block)) bool {
 	for range maxBlocks {
 		block, rest := pem.Decode(text)
@@ -61,7 +61,7 @@ func blocks(text []byte, f func(*pem.Block)) bool {
 	return block == nil
 }
 
-// pkcs1Key is RSAPrivateKey (RFC 8017 appendix A.1.2), as lenient as crypto/x509 reads it.
+// pkcs1Key is RSAPrivateKey (RFC 8017 appendix A.1.2), parsed as leniently as crypto/x509 does.
 type pkcs1Key struct {
 	Version                           int
 	Modulus                           *big.Int
@@ -78,8 +78,8 @@ type pkcs8Key struct {
 	Key       []byte
 }
 
-// tooMuchRSA reports why an RSA key is not parsed, or "". It reads numbers and calculates nothing with
-// them; of any other key it says nothing: the lengths of those are fixed.
+// tooMuchRSA returns why an RSA key is too large to be parsed, or "". It reads numbers without calculating with them. For other keys
+// it returns "", because their lengths are fixed.
 func tooMuchRSA(der []byte) string {
 	var wrapped pkcs8Key
 	if _, err := asn1.Unmarshal(der, &wrapped); err == nil {
@@ -102,7 +102,7 @@ func tooMuchRSA(der []byte) string {
 	case len(primes) > maxPrimes:
 		return fmt.Sprintf("the RSA key has %d primes, and at most %d are supported", len(primes), maxPrimes)
 	case k.Exponent1 == nil || k.Exponent2 == nil || k.Coefficient == nil:
-		// To calculate them costs more than all other checks together.
+		// To compute them takes longer than all other checks together.
 		return "the RSA key lacks the exponents and the coefficient that RFC 8017 asks for; write it anew, as with openssl rsa"
 	}
 	for _, n := range append(primes, k.Exponent1, k.Exponent2, k.Coefficient) {

@@ -1,6 +1,5 @@
-// Package condition makes the conditions of statuses, and the problems that they
-// tell of: which object, which field, and what to do about it. It exists so that
-// every message has the same form.
+// Package condition makes the conditions of statuses, and the problems that they report: which object, which field, and the remedy.
+// It exists so that every message has the same form.
 //
 // It imports nothing of this module.
 package condition
@@ -13,10 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Problem is why something cannot be done as the user asked. It becomes a
-// condition, so it names the field and what to do about it.
+// Problem is why something that the user configured cannot be done. It becomes a condition, so it names the field and the remedy.
 type Problem struct {
-	Reason string // the condition's
+	Reason string // of the condition
 	Field  string // path from the object's root, such as spec.rules[1].backendRefs[0].name
 	What   string
 	Remedy string
@@ -34,7 +32,7 @@ func (p *Problem) String() string {
 	return b.String()
 }
 
-// NewProblem says what is wrong in a field; format and args make What.
+// NewProblem returns a problem with a field; format and args make What.
 func NewProblem[R ~string](reason R, field, remedy, format string, args ...any) *Problem {
 	what := fmt.Sprintf(format, args...)
 	if len(what) > maxWhat {
@@ -47,10 +45,10 @@ func NewProblem[R ~string](reason R, field, remedy, format string, args ...any) 
 const (
 	maxWhat    = 512    // bytes of one problem
 	maxListed  = 8      // problems of one message
-	maxMessage = 32_768 // bytes; the API server refuses the whole status where one is longer
+	maxMessage = 32_768 // bytes; the API server rejects the whole status if a message is longer
 )
 
-// List puts problems, or what prints like one, into one message.
+// List joins problems, or other values that print as text, into one message.
 func List[P fmt.Stringer](problems []P) string {
 	texts := make([]string, len(problems))
 	for i, p := range problems {
@@ -61,7 +59,7 @@ func List[P fmt.Stringer](problems []P) string {
 	return Sentences(texts)
 }
 
-// Sentences is List for what is text already.
+// Sentences is List for strings.
 func Sentences(texts []string) string {
 	if len(texts) > maxListed {
 		texts = append(slices.Clone(texts[:maxListed]), fmt.Sprintf("and %d more", len(texts)-maxListed))
@@ -69,7 +67,7 @@ func Sentences(texts []string) string {
 	return strings.Join(texts, ". ")
 }
 
-// Quoted lists names for a message.
+// Quoted returns a quoted list of names for a message.
 func Quoted(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -78,10 +76,10 @@ func Quoted(names []string) string {
 	return strings.Join(out, ", ")
 }
 
-// MaxQuoted is how many names Some takes: a message that names thousands is of no use.
+// MaxQuoted is the maximum number of names in the result of Some: a message with thousands of names would be useless.
 const MaxQuoted = maxListed
 
-// Some lists the first of names for a message, and says that there are others where it has more than MaxQuoted.
+// Some returns a list of the first names for a message, and mentions that there are others if there are more than MaxQuoted.
 func Some(names []string) string {
 	if len(names) <= MaxQuoted {
 		return Quoted(names)
@@ -89,7 +87,7 @@ func Some(names []string) string {
 	return Quoted(names[:MaxQuoted]) + " and others"
 }
 
-// AnyOf lists alternatives as "A, B or C".
+// AnyOf returns alternatives as "A, B or C".
 func AnyOf[S ~string](alternatives []S) string {
 	names := make([]string, len(alternatives))
 	for i, a := range alternatives {
@@ -102,22 +100,22 @@ func AnyOf[S ~string](alternatives []S) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// True is a condition that is True.
+// True returns a condition with status True.
 func True[T, R ~string](kind T, reason R) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, Reason: string(reason)}
 }
 
-// False is a condition that is False.
+// False returns a condition with status False.
 func False[T, R ~string](kind T, reason R, message string) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionFalse, Reason: string(reason), Message: message}
 }
 
-// Unknown is a condition that cannot be judged yet.
+// Unknown returns a condition with status Unknown.
 func Unknown[T, R ~string](kind T, reason R, message string) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionUnknown, Reason: string(reason), Message: message}
 }
 
-// Observed copies conditions for an object of that generation. Messages that are too long are cut.
+// Observed copies conditions and sets their observedGeneration. It truncates messages that are too long.
 func Observed(generation int64, conditions ...metav1.Condition) []metav1.Condition {
 	out := make([]metav1.Condition, len(conditions))
 	for i, c := range conditions {

@@ -11,13 +11,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// The condition by which a Gateway tells that it is a default Gateway (GEP-3793), for which package v1 has no constants; its reason is ours.
+// The condition that reports that a Gateway is a default Gateway (GEP-3793). Package v1 has no constants for it, and the reason is
+// not standardized.
 const (
 	conditionDefaultGateway gwv1.GatewayConditionType   = "DefaultGateway"
 	reasonDefaultScope      gwv1.GatewayConditionReason = "DefaultScope"
 )
 
-// Summary is what the listeners' states, and what else other objects tell, mean for their Gateway.
+// Summary collects the states of listeners, and of other objects, that determine the conditions of their Gateway.
 type Summary struct {
 	accepted, refused, unresolved []string
 	programmed                    int
@@ -25,17 +26,17 @@ type Summary struct {
 	reference                     *condition.Problem
 }
 
-// Unresolved takes what is wrong with a reference of the Gateway itself, nil for nothing.
+// Unresolved sets what is wrong with a reference of the Gateway itself, nil if nothing.
 func (s *Summary) Unresolved(p *condition.Problem) { s.reference = p }
 
-// Note adds a sentence to the message of condition Accepted; "" is none.
+// Note adds a sentence to the message of condition Accepted, unless it is "".
 func (s *Summary) Note(text string) {
 	if text != "" {
 		s.notes = append(s.notes, text)
 	}
 }
 
-// Add adds a listener by what its own conditions say.
+// Add adds a listener with the states of its conditions.
 func (s *Summary) Add(listener string, accepted, resolved, programmed bool) {
 	if accepted {
 		s.accepted = append(s.accepted, listener)
@@ -50,8 +51,8 @@ func (s *Summary) Add(listener string, accepted, resolved, programmed bool) {
 	}
 }
 
-// Conditions are the Gateway's own; unreached is why clients cannot reach it, or nil; lagging says which proxies do not serve
-// what is current, "" for none.
+// Conditions returns the conditions of the Gateway. unreached is why clients cannot reach it, or nil; lagging reports which proxies
+// do not serve the current configuration, "" if none.
 func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging string) []metav1.Condition {
 	accepted := g.accepted(sum)
 	programmed := g.programmed(accepted, sum, unreached)

@@ -1,6 +1,5 @@
-// Package gateway reads a Gateway, apart from its listeners, and sums up in conditions what became
-// of it and them. It exists apart from translate because it is pure functions of one
-// Gateway, which read no other object.
+// Package gateway reads a Gateway without its listeners, and computes its conditions. It is separate from translate because it is
+// pure functions of one Gateway.
 //
 // It must never import translate, nor anything that translate must not.
 package gateway
@@ -21,40 +20,40 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// Gateway is a Gateway of one of our classes, apart from its listeners.
+// Gateway is a Gateway of a managed class, without its listeners.
 type Gateway struct {
-	UID        types.UID // "" in manifests that name none
+	UID        types.UID // "" in manifests without one
 	Created    int64     // in nanoseconds since the epoch
 	Generation int64
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
-	Notes      []string           // what is left out of what it asks for
+	Notes      []string           // settings that are ignored
 	Listeners  []string           // names in the order of the spec, distinct
-	Binds      []string           // IP addresses of spec.addresses that may be had
-	Addresses  []Address          // all of spec.addresses, each value once
-	// Default says that the process's default addresses are used: there is no
-	// spec.addresses, or only entries that leave the choice to us.
+	Binds      []string           // usable IP addresses of spec.addresses
+	Addresses  []Address          // all of spec.addresses, without duplicate values
+	// Default is set if the default addresses of the process are used: there is no spec.addresses, or only entries without a value.
 	Default bool
 
-	// DefaultScope is that of the routes that need not name the Gateway to be attached to it; "" for none.
+	// DefaultScope is the scope of routes that attach to the Gateway without naming it; "" if none.
 	DefaultScope gwv1.GatewayDefaultScope
 
-	// Frontends are what it demands of clients.
+	// Frontends are its requirements for client certificates.
 	Frontends []listener.Frontend
-	// Insecure are the fields in which clients are served whose certificates are not valid.
+	// Insecure are the fields that allow clients with invalid certificates.
 	Insecure []string
 
-	// What other objects tell, which New leaves empty.
+	// The following fields depend on other objects. New leaves them empty.
 
 	Pending    *condition.Problem // its class is not accepted
-	Unserved   bool               // no listener of it is served
+	Unserved   bool               // none of its listeners is served
 	Parameters v1alpha1.GatewayParametersSpec
-	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" for none.
+	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" if none.
 	OwnParameters     string
 	ParametersUnknown bool
-	// Merged names the proxies that serve the Gateway with all others of its class; the zero value where it has its own.
+	// Merged names the proxies that serve the Gateway together with all others of its class; the zero value if it has its own.
 	Merged  types.NamespacedName
 	Clients parameters.Clients
-	// Redis is the Secret that has the address of the Redis in which global rate limits count, under RedisKey; the zero value where parameters name none.
+	// Redis is the Secret that contains the address of the Redis server for global rate limits, under RedisKey; the zero value if
+	// parameters name none.
 	Redis    types.NamespacedName
 	RedisKey string
 }
@@ -62,16 +61,16 @@ type Gateway struct {
 // Address is an entry of spec.addresses.
 type Address struct {
 	Field       string
-	Value       string // an IP address in canonical form; "" leaves the choice to us
+	Value       string // an IP address in canonical form; "" means any
 	Routability gwv1.GatewayAddressRoutabilityType
-	// Unsatisfiable says why no address can have the routability, and what helps; "" where one can.
+	// Unsatisfiable is why no address can have the routability, and the remedy; "" if one can.
 	Unsatisfiable string
 }
 
-// RoutabilitySentinel is the value that GEP-5093 reserves for tests of conformance: it promises nothing, so any address may have it.
+// RoutabilitySentinel is the value that GEP-5093 reserves for conformance tests: it guarantees nothing, so any address may have it.
 const RoutabilitySentinel gwv1.GatewayAddressRoutabilityType = "testing.x-k8s.io/sentinel"
 
-// unsatisfiable is Address.Unsatisfiable. Another routability is never put in the place of the one that is asked for.
+// unsatisfiable returns Address.Unsatisfiable for a routability. The requested routability is never replaced by another.
 func unsatisfiable(r gwv1.GatewayAddressRoutabilityType, cluster bool) string {
 	switch {
 	case r == gwv1.GatewayAddressRoutabilityDefault, r == RoutabilitySentinel, r == gwv1.GatewayAddressRoutabilityCluster && cluster:
@@ -86,12 +85,13 @@ func unsatisfiable(r gwv1.GatewayAddressRoutabilityType, cluster bool) string {
 	return fmt.Sprintf("routability %q is not supported; %s", r, remedy)
 }
 
-// Unaddressed reports whether there is spec.addresses and no entry of it can be satisfied: the Gateway must not be reached anywhere else instead.
+// Unaddressed reports whether spec.addresses has entries of which none can be satisfied: then the Gateway must not be reachable at
+// other addresses.
 func (g *Gateway) Unaddressed() bool {
 	return len(g.Addresses) > 0 && !slices.ContainsFunc(g.Addresses, func(a Address) bool { return a.Unsatisfiable == "" })
 }
 
-// New reads a Gateway of a cluster or of this process; what other objects tell of it is left empty.
+// New reads a Gateway of a cluster or of this process. Fields that depend on other objects are left empty.
 func New(gw *gwv1.Gateway, cluster bool) *Gateway {
 	g := &Gateway{UID: gw.UID, Generation: max(1, gw.Generation)}
 	if t := gw.CreationTimestamp; !t.IsZero() {
@@ -115,7 +115,8 @@ func New(gw *gwv1.Gateway, cluster bool) *Gateway {
 	return g
 }
 
-// noteListenerSets says why a selector lets no ListenerSet attach, which these could not tell from one that does not select them.
+// noteListenerSets adds a note if a malformed selector prevents all ListenerSets from attaching: their statuses could not
+// distinguish that from a selector that does not match.
 func (g *Gateway) noteListenerSets(allowed *gwv1.AllowedListeners) {
 	if allowed == nil || allowed.Namespaces == nil || allowed.Namespaces.From == nil || *allowed.Namespaces.From != gwv1.NamespacesFromSelector {
 		return
@@ -128,9 +129,9 @@ func (g *Gateway) noteListenerSets(allowed *gwv1.AllowedListeners) {
 	}
 }
 
-// NoteFrontends says which demands on clients no HTTPS listener makes, of listeners with such ports.
+// NoteFrontends notes which requirements for client certificates apply to no HTTPS listener; ports are those of HTTPS listeners.
 func (g *Gateway) NoteFrontends(ports map[int32]bool, sum *Summary) {
-	rest := maps.Clone(ports) // that have no entry of their own
+	rest := maps.Clone(ports) // ports without their own entry
 	for _, f := range g.Frontends {
 		delete(rest, f.Port)
 	}
@@ -147,7 +148,7 @@ func (g *Gateway) NoteFrontends(ports map[int32]bool, sum *Summary) {
 	}
 }
 
-// addresses sorts spec.addresses by what can be done with them.
+// addresses sorts the entries of spec.addresses by how they can be used.
 func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress, cluster bool) {
 	for i, a := range list {
 		field := fmt.Sprintf("spec.addresses[%d]", i)
@@ -172,7 +173,7 @@ func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress, cluster bool) {
 	}
 }
 
-// refuse keeps the first problem: one is enough to act on.
+// refuse records a problem unless there is one already: one is enough to act on.
 func (g *Gateway) refuse(p *condition.Problem) {
 	if g.Refused == nil {
 		g.Refused = p

@@ -38,7 +38,8 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
 }
 
-// Conditions are all of a listener; each problem is nil where there is none. refs are those of references, of which the first one gives the reason.
+// Conditions returns all conditions of a listener; each problem is nil if there is none. refs are the problems of references, the
+// first of which determines the reason.
 func (l *Listener) Conditions(refused *condition.Problem, refs []*condition.Problem, conflict, overlap *condition.Problem, program metav1.Condition, notes ...*condition.Problem) []metav1.Condition {
 	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	all := slices.Clone(l.Notes)

@@ -9,8 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// findConflicts marks listeners of one Gateway that cannot be told apart: none
-// of them wins. Listeners that are refused for another reason are left out: they take no port from the others.
+// findConflicts marks listeners of one Gateway that cannot be distinguished: none of them wins. Listeners that are refused for
+// another reason are ignored: they do not conflict with others.
 func findConflicts(list []*Listener) {
 	byPort := map[int32][]*Listener{}
 	for _, l := range list {
@@ -26,9 +26,9 @@ func findConflicts(list []*Listener) {
 	}
 }
 
-// findConflictsOfPort marks those of the listeners on one port that cannot be told apart.
+// findConflictsOfPort marks those of the listeners on one port that cannot be distinguished.
 func findConflictsOfPort(port []*Listener) {
-	// What l clashes with is the same for all of its transport, or for all of its hostname.
+	// The listeners that l conflicts with are the same for all with its transport, or for all with its hostname.
 	clashes := map[transport][]*Listener{}
 	for _, t := range []transport{transportHTTP, transportTLS, transportTCP, transportUDP} {
 		for _, other := range port {
@@ -37,7 +37,7 @@ func findConflictsOfPort(port []*Listener) {
 			}
 		}
 	}
-	byHostname := map[string][]*Listener{} // not of UDP
+	byHostname := map[string][]*Listener{} // except those of UDP
 	for _, l := range port {
 		if transportOf(l.Protocol) != transportUDP {
 			byHostname[l.Hostname] = append(byHostname[l.Hostname], l)
@@ -53,7 +53,7 @@ func findConflictsOfPort(port []*Listener) {
 	}
 }
 
-// namesBeside are the names of the first of some listeners, in their order and without l.
+// namesBeside returns the names of the first listeners of a list, in order and without l.
 func namesBeside(l *Listener, some []*Listener) (names []string) {
 	for _, other := range some {
 		if other != l {
@@ -66,7 +66,7 @@ func namesBeside(l *Listener, some []*Listener) (names []string) {
 	return names
 }
 
-// ConflictProblem says that what with names has what l asks for.
+// ConflictProblem reports that the listeners named in with already have what l asks for.
 func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with string) *condition.Problem {
 	switch reason {
 	case gwv1.ListenerReasonProtocolConflict:
@@ -80,23 +80,24 @@ func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with stri
 		"hostname %q on port %d is the same as that of %s", l.Hostname, l.Port, with)
 }
 
-// Ports are the ports that listeners have, of which the first to claim one wins. The zero value has none.
+// Ports are the ports that listeners use; the first listener that claims a port gets it. The zero value has none.
 type Ports struct {
-	// Default are the addresses of listeners without any; none is every address.
+	// Default are the addresses of listeners without any; empty means every address.
 	Default []string
 	claimed map[portAddress]*claimedPort
-	numbers map[portNumber]struct{} // on whatever address
+	numbers map[portNumber]struct{} // on any address
 }
 
 type portAddress struct {
-	address string // "" is every address, of IPv4 and IPv6
+	address string // "" means every address, of IPv4 and IPv6
 	port    int32
 }
 
-// What is claimed of a single address is claimed of these, too, so that who claims all of a family need not look at each.
+// A claim of a single address is also recorded here, so that a claim of all addresses of a family need not check each.
 const someIPv4, someIPv6 = "IPv4", "IPv6"
 
-// excluded are the addresses on which no socket can have a port beside one on the address that is the key; for a single one see excludedBy.
+// excluded lists, for addresses that stand for several, the addresses on which a port cannot be bound at the same time; for a single
+// address see excludedBy.
 var excluded = map[string][]string{
 	"":        {"0.0.0.0", "::", someIPv4, someIPv6},
 	"0.0.0.0": {"", someIPv4},
@@ -105,7 +106,8 @@ var excluded = map[string][]string{
 	someIPv6:  {"", "::"},
 }
 
-// excludedBy returns the addresses on which no socket can have a port beside one on a, other than a itself, on which listeners share one.
+// excludedBy returns the addresses on which a port cannot be bound if it is bound on a. It does not include a itself, on which
+// listeners share a socket.
 func excludedBy(a string) []string {
 	if all, is := excluded[a]; is {
 		return all
@@ -113,7 +115,7 @@ func excludedBy(a string) []string {
 	return excluded[familyOf(a)]
 }
 
-// familyOf returns what stands for the single address a: someIPv4 or someIPv6.
+// familyOf returns someIPv4 or someIPv6 for a single address.
 func familyOf(a string) string {
 	if ip, err := netip.ParseAddr(a); err == nil && ip.Unmap().Is4() {
 		return someIPv4
@@ -127,12 +129,12 @@ type portNumber struct {
 }
 
 type claimedPort struct {
-	transports [transports]*Listener // the first with each; more than one only where listeners that conflict have reserved it
-	hostnames  map[string]*Listener  // the first with each
+	transports [transports]*Listener // the first listener with each; more than one only if conflicting listeners have reserved it
+	hostnames  map[string]*Listener  // the first listener with each
 }
 
-// Claim returns why the listener cannot be told apart from one that was there before, or cannot have its port beside it, and which, or "" where it has its port and
-// hostname now.
+// Claim claims the listener's port and hostname. If that is not possible, it returns the reason and the earlier listener that
+// conflicts; else "" and nil.
 func (p *Ports) Claim(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	reason, winner := p.conflict(l)
 	if reason == "" {
@@ -141,7 +143,7 @@ func (p *Ports) Claim(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	return reason, winner
 }
 
-// conflict is Claim without claiming.
+// conflict returns the result of Claim without claiming.
 func (p *Ports) conflict(l *Listener) (gwv1.ListenerConditionReason, *Listener) {
 	t := transportOf(l.Protocol)
 	for _, a := range p.addressesOf(l) {
@@ -164,7 +166,7 @@ func (p *Ports) conflict(l *Listener) (gwv1.ListenerConditionReason, *Listener) 
 	return "", nil
 }
 
-// of returns a listener that has the port for the transport's kind of socket, UDP or TCP; nil where none has.
+// of returns a listener that uses the port with the transport's type of socket, UDP or TCP; nil if none does.
 func (c *claimedPort) of(t transport) *Listener {
 	if c == nil || t == transportUnknown {
 		return nil
@@ -177,8 +179,8 @@ func (c *claimedPort) of(t transport) *Listener {
 	return nil
 }
 
-// Reserve keeps the listener's port and hostname from those that come later, be there others or not. Of a protocol that is not known it is
-// the hostname alone.
+// Reserve reserves the listener's port and hostname against later ones, even if it conflicts with others. For an unknown protocol it
+// reserves only the hostname.
 func (p *Ports) Reserve(l *Listener) {
 	if p.claimed == nil {
 		p.claimed, p.numbers = map[portAddress]*claimedPort{}, map[portNumber]struct{}{}
@@ -198,13 +200,13 @@ func (p *Ports) Reserve(l *Listener) {
 	p.numbers[portNumber{l.Port, t == transportUDP}] = struct{}{}
 }
 
-// full reports whether the listener would have one port more than MaxPorts.
+// full reports whether the listener's port would exceed MaxPorts.
 func (p *Ports) full(l *Listener) bool {
 	_, there := p.numbers[portNumber{l.Port, transportOf(l.Protocol) == transportUDP}]
 	return !there && len(p.numbers) >= MaxPorts
 }
 
-// at returns what is claimed of a port on an address.
+// at returns the claims of a port on an address.
 func (p *Ports) at(address string, port int32) *claimedPort {
 	k := portAddress{address, port}
 	c := p.claimed[k]
@@ -238,14 +240,14 @@ func protocolsConflict(a, b transport) bool {
 	return a != b || a == transportTCP
 }
 
-// transport is what decides whether protocols can share a port.
+// transport determines whether protocols can share a port.
 type transport uint8
 
 const (
 	transportUnknown transport = iota
-	transportHTTP              // told apart by Host
-	transportTLS               // told apart by SNI
-	transportTCP               // not told apart at all
+	transportHTTP              // distinguished by Host
+	transportTLS               // distinguished by SNI
+	transportTCP               // not distinguished
 	transportUDP
 	transports
 )

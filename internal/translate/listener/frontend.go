@@ -6,14 +6,14 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Frontend is what a Gateway demands of clients of its HTTPS listeners (spec.tls.frontend).
+// Frontend contains the requirements of a Gateway for the certificates of its HTTPS clients (spec.tls.frontend).
 type Frontend struct {
-	Port       int32  // 0: all ports without a Frontend of their own
-	Field      string // of Validation
+	Port       int32  // 0: all ports without their own Frontend
+	Field      string // the path of Validation
 	Validation *gwv1.FrontendTLSValidation
 }
 
-// FrontendsOf returns the Gateway's, no two for the same port.
+// FrontendsOf returns those of a Gateway, at most one for each port.
 func FrontendsOf(gw *gwv1.Gateway) (all []Frontend) {
 	if gw.Spec.TLS == nil || gw.Spec.TLS.Frontend == nil {
 		return nil
@@ -26,7 +26,7 @@ func FrontendsOf(gw *gwv1.Gateway) (all []Frontend) {
 	return all
 }
 
-// References are its caCertificateRefs.
+// References returns its caCertificateRefs.
 func (f Frontend) References() []gwv1.ObjectReference {
 	if f.Validation == nil {
 		return nil
@@ -34,7 +34,7 @@ func (f Frontend) References() []gwv1.ObjectReference {
 	return f.Validation.CACertificateRefs
 }
 
-// InsecureFrontends returns the fields in which a Gateway has clients served whose certificates are not valid.
+// InsecureFrontends returns the fields of a Gateway that allow clients with invalid certificates.
 func InsecureFrontends(gw *gwv1.Gateway) (fields []string) {
 	for _, f := range FrontendsOf(gw) {
 		if f.Validation != nil && f.Validation.Mode == gwv1.AllowInsecureFallback {

@@ -10,8 +10,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// covers says whether every host of specific is one of general; "" is every
-// host and "*.suffix" any number of labels before the suffix.
+// covers reports whether every host of specific is a host of general; "" is every host, and "*.suffix" any number of labels before
+// the suffix.
 func covers(general, specific string) bool {
 	if general == "" || general == specific {
 		return true
@@ -20,18 +20,20 @@ func covers(general, specific string) bool {
 	return wildcard && strings.HasSuffix(specific, suffix) && len(specific) > len(suffix)
 }
 
-// overlaps says whether some host is in both.
+// overlaps reports whether both have a host in common.
 func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
 
-// A route's hostname and a listener's have hosts in common if one covers the other: if one of the route's MatchingHostnameKeys is one of the
-// listener's HostnameKeys. These are strings to be looked up, so that a route need not be compared with each of thousands of listeners.
+// A route's hostname and a listener's have hosts in common if one covers the other: if one of the route's MatchingHostnameKeys is
+// among the listener's HostnameKeys. These are strings for an index, so that a route need not be compared with each of thousands of
+// listeners.
 
-// HostnameKeys are the hostname of a listener, and what it is below: the suffixes, from the dot on, of the wildcards that cover it.
+// HostnameKeys returns the hostname of a listener, and the suffixes, from the dot on, of the wildcards that cover it.
 func HostnameKeys(hostname string) []string {
 	return append([]string{hostname}, suffixes(hostname)...)
 }
 
-// MatchingHostnameKeys are those of the listeners whose hostnames cover one of a route's, or are covered by it; sorted, distinct.
+// MatchingHostnameKeys returns keys of the listeners whose hostnames cover a hostname of the route, or are covered by it; sorted,
+// distinct.
 func MatchingHostnameKeys(route []gwv1.Hostname) (keys []string) {
 	for _, h := range route {
 		hostname := strings.ToLower(string(h))
@@ -49,8 +51,8 @@ func MatchingHostnameKeys(route []gwv1.Hostname) (keys []string) {
 	return distinct(keys)
 }
 
-// Intersection is the hostnames that a route serves on a listener, sorted and
-// distinct; none means that the listener does not accept the route.
+// Intersection returns the hostnames that a route serves on a listener, sorted and distinct; if there are none, the listener does
+// not accept the route.
 func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
 	if len(route) == 0 {
 		return []*config.Hostname{{Effective: listener}}
@@ -80,7 +82,7 @@ func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
 	return out
 }
 
-// CompareHostnames puts the more specific first: an exact one, then the longer, and "", which is every host, last.
+// CompareHostnames orders the more specific first: an exact one, then the longer; "", which is every host, last.
 func CompareHostnames(a, b string) int {
 	rank := func(h string) int {
 		switch {

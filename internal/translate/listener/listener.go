@@ -1,6 +1,5 @@
-// Package listener reads a Gateway's listeners: what each asks for, and what is wrong
-// with it as far as its Gateway alone tells. It exists apart from translate because
-// it is one pure function of a Gateway, which reads no other object.
+// Package listener reads a Gateway's listeners, and finds what is wrong with them as far as the Gateway alone determines. It is
+// separate from translate because it is a pure function of one Gateway.
 //
 // It must never import translate, nor anything that translate must not.
 package listener
@@ -17,54 +16,53 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Options are what reading a listener needs to know besides its Gateway.
+// Options is what is needed to read a listener in addition to its Gateway.
 type Options struct {
-	// Created is when the Gateway was, in nanoseconds since the epoch; 0 where that is not known.
+	// Created is the creation time of the Gateway in nanoseconds since the epoch; 0 if not known.
 	Created int64
-	// Addresses are those to bind; none means the default ones.
+	// Addresses are those to bind; empty means the default ones.
 	Addresses []string
-	// Reserved are TCP ports that listeners cannot have.
+	// Reserved are TCP ports that listeners cannot use.
 	Reserved []int32
-	// Routes are the kinds of route that listeners of a protocol take here, those of a listener that names none; a protocol without any
-	// is not supported. passthrough says that such a listener does not terminate TLS.
+	// Routes returns the kinds of route that listeners of a protocol support, which are also the defaults of a listener that names
+	// none; a protocol without any is not supported. passthrough means that such a listener does not terminate TLS.
 	Routes func(protocol gwv1.ProtocolType, passthrough bool) []gwv1.Kind
-	// Lacks says that a kind of route is not installed; nil where every one is.
+	// Lacks reports whether a kind of route is not installed; nil if all are.
 	Lacks func(gwv1.Kind) bool
-	// Refused says that the Gateway is not accepted, Pending that it waits for its class,
-	// Unserved that no listener of it is to be served.
+	// Refused is set if the Gateway is not accepted, Pending if it waits for its class, Unserved if none of its listeners is served.
 	Refused, Pending, Unserved bool
-	// Client is what the Gateway shows to backends, nil for nothing.
+	// Client is the client certificate that the Gateway presents to backends, nil if none.
 	Client *CertificateRef
 }
 
-// Listener is a listener as far as its Gateway alone tells.
+// Listener is a listener as far as its Gateway alone determines it.
 type Listener struct {
 	Name     string
 	Field    string // spec.listeners[i]
-	Created  int64  // of the Gateway, or see OfSet, in nanoseconds since the epoch
+	Created  int64  // of the Gateway, or see OfSet; in nanoseconds since the epoch
 	Port     int32
 	Protocol gwv1.ProtocolType
-	// Passthrough says that TLS is passed on, with protocol TLS only.
+	// Passthrough is set if TLS is forwarded without being terminated, with protocol TLS only.
 	Passthrough bool
 	Hostname    string // lower case
 	Addresses   []string
 	Kinds       []gwv1.RouteGroupKind // supportedKinds
-	NoRoutes    bool                  // there is nothing in Kinds because nothing of it is installed
-	Filters     []gwv1.ListenerFilter // of requests, in their order
+	NoRoutes    bool                  // Kinds is empty because none of them is installed
+	Filters     []gwv1.ListenerFilter // of requests, in order
 	Namespaces  Namespaces
 	Notes       []string
-	// Invalid is why it is not accepted, whatever else there is.
+	// Invalid is why it is not accepted, independent of other listeners.
 	Invalid *condition.Problem
-	// Conflict is why it is not accepted beside others of the same Gateway.
+	// Conflict is why it is not accepted together with others of the same Gateway.
 	Conflict *condition.Problem
 	// BadKinds is what is wrong in allowedRoutes.kinds.
 	BadKinds *condition.Problem
 	// Refused, Pending and Unserved are those of Options.
 	Refused, Pending, Unserved bool
 
-	Certificates []CertificateRef   // where it Terminates
+	Certificates []CertificateRef   // if it Terminates
 	Client       *CertificateRef    // that of Options
-	TLSOptions   *config.TLSOptions // where it Terminates; nil for the defaults
+	TLSOptions   *config.TLSOptions // if it Terminates; nil means the defaults
 }
 
 // Namespaces is allowedRoutes.namespaces.
@@ -93,15 +91,15 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 	return list
 }
 
-// Valid says whether the listener can be served as far as it is concerned itself.
+// Valid reports whether the listener can be served, as far as its Gateway determines.
 func (l *Listener) Valid() bool { return l.Invalid == nil && l.Conflict == nil }
 
-// DistinctByHostname reports whether listeners of one port are told apart by their hostnames, which those of TCP and UDP are not.
+// DistinctByHostname reports whether listeners of one port are distinguished by their hostnames, which those of TCP and UDP are not.
 func (l *Listener) DistinctByHostname() bool {
 	return l.Protocol != gwv1.TCPProtocolType && l.Protocol != gwv1.UDPProtocolType
 }
 
-// Terminates reports whether the listener ends its clients' TLS.
+// Terminates reports whether the listener terminates TLS.
 func (l *Listener) Terminates() bool {
 	return l.Protocol == gwv1.HTTPSProtocolType || l.Protocol == gwv1.TLSProtocolType && !l.Passthrough
 }
@@ -148,25 +146,25 @@ func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 	}
 }
 
-// protocols are those of the specification, in the order that messages name them in.
+// protocols are those of the specification, in the order in which messages list them.
 var protocols = []gwv1.ProtocolType{gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType, gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType}
 
 // serves reports whether listeners of a protocol are served.
 func (o *Options) serves(protocol gwv1.ProtocolType) bool { return len(o.Routes(protocol, false)) > 0 }
 
-// served is the remedy for a listener with another protocol than those that are served.
+// served returns the remedy for a listener with an unsupported protocol.
 func (o *Options) served() string {
 	return "use " + condition.AnyOf(slices.DeleteFunc(slices.Clone(protocols), func(p gwv1.ProtocolType) bool { return !o.serves(p) }))
 }
 
-// checkReserved refuses what the data plane itself listens on.
+// checkReserved rejects ports that the data plane itself listens on.
 func (l *Listener) checkReserved(ports []int32) {
 	if t := transportOf(l.Protocol); t != transportUDP && t != transportUnknown && slices.Contains(ports, l.Port) {
 		l.invalid(gwv1.ListenerReasonPortUnavailable, ".port", "use another port", "port %d is reserved for the proxy's own use", l.Port)
 	}
 }
 
-// routeKinds are the kinds that a protocol allows by the specification; those that are not carried out are refused with a word of
+// routeKinds are the kinds that the specification allows for a protocol; those that are not supported are rejected with an
 // explanation.
 var routeKinds = map[gwv1.ProtocolType][]gwv1.Kind{
 	gwv1.HTTPProtocolType:  {"HTTPRoute", "GRPCRoute"},
@@ -189,7 +187,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		l.NoRoutes = len(l.Kinds) == 0
 		return
 	}
-	var others []string // that are bad, too
+	var others []string // further kinds that are rejected
 	for i, k := range allowed.Kinds {
 		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
 		compatible := native && slices.Contains(supported, k.Kind)
@@ -242,7 +240,7 @@ func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
 	}
 }
 
-// value is *p, or def where a field is absent.
+// value returns *p, or def if p is nil.
 func value[T any](p *T, def T) T {
 	if p == nil {
 		return def

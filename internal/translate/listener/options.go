@@ -10,10 +10,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/tlsoption"
 )
 
-// optionALPN is the key of tls.options that only listeners have.
+// optionALPN is a key of tls.options that only listeners have.
 const optionALPN = gwv1.AnnotationKey(tlsoption.Domain + "alpn")
 
-// readOptions reads tls.options. One that cannot be carried out makes the listener invalid: it must not be served with less than was asked for.
+// readOptions reads tls.options. An option that cannot be applied makes the listener invalid: it must not be served with weaker
+// settings.
 func (l *Listener) readOptions(options tlsoption.Options) {
 	refuse := func(key gwv1.AnnotationKey, remedy, format string, args ...any) {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, fmt.Sprintf(".tls.options[%q]", key), remedy, format, args...)
@@ -31,10 +32,11 @@ func (l *Listener) readOptions(options tlsoption.Options) {
 	}
 }
 
-// maxALPN is how long the name of a protocol may be in bytes (RFC 7301 section 3.1).
+// maxALPN is the maximum length of a protocol name in bytes (RFC 7301 section 3.1).
 const maxALPN = 255
 
-// alpn reads what is offered by ALPN. Behind protocol TLS it is for the backends to speak, whatever it is.
+// alpn reads the protocols that are offered by ALPN. With protocol TLS any name is allowed, because backends implement the
+// protocols.
 func (l *Listener) alpn(text string, refuse tlsoption.Refuse) (protocols []string) {
 	for _, p := range tlsoption.List(text) {
 		switch {

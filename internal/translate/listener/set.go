@@ -7,13 +7,14 @@ import (
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 )
 
-// MaxPorts is how many ports ListenerSets may bring a Gateway to, as many as its own listeners may ask for. Each is a port of the Gateway's
-// Services, of which a cluster may have a NodePort for each, of 2768 by default.
+// MaxPorts is the maximum number of ports of a Gateway with its ListenerSets, as many as its own listeners may use. Each is a port
+// of the Gateway's Services, for which a cluster may need a NodePort, of which there are 2768 by default.
 const MaxPorts = 64
 
-// OfSet returns the listeners of a ListenerSet, or of an object of another of kind.ListenerSets, in the order of its spec, as parts of a Gateway that
-// takes them and has the options. Whether they conflict with others, of the same object among them, is for who has all of the Gateway's to judge:
-// there the first wins. Beside other Gateways they are as old as the younger of the object and the Gateway.
+// OfSet returns the listeners of a ListenerSet, or of an object of another kind in kind.ListenerSets, in the order of its spec, as
+// listeners of a Gateway with these options. Conflicts, also within the same object, are determined by the caller, who knows all
+// listeners of the Gateway: there the first wins. For conflicts between Gateways their age is that of the younger of the object and
+// the Gateway.
 func OfSet(set metav1.Object, o Options) []*Listener {
 	if t := set.GetCreationTimestamp(); !t.IsZero() {
 		o.Created = max(o.Created, t.UnixNano())
@@ -37,7 +38,8 @@ func OfSet(set metav1.Object, o Options) []*Listener {
 	return list
 }
 
-// EntriesOf returns the listeners that a ListenerSet, or an object of another kind like it, asks for; what such a kind alone has is left out.
+// EntriesOf returns the listeners in a ListenerSet, or in an object of another kind like it, without the fields that only such a
+// kind has.
 func EntriesOf(set metav1.Object) (entries []gwv1.ListenerEntry) {
 	switch set := set.(type) {
 	case *gwv1.ListenerSet:
@@ -56,7 +58,7 @@ func EntriesOf(set metav1.Object) (entries []gwv1.ListenerEntry) {
 
 const tooManyListeners = gwv1.ListenerConditionReason(gwv1.ListenerEntryReasonTooManyListeners)
 
-// ClaimOfSet is Claim for a listener of a ListenerSet: one that is not valid claims nothing, and none brings the Gateway beyond MaxPorts.
+// ClaimOfSet is Claim for a listener of a ListenerSet: an invalid one claims nothing, and none may exceed MaxPorts.
 func (p *Ports) ClaimOfSet(l *Listener) gwv1.ListenerConditionReason {
 	switch {
 	case l.Invalid != nil:
@@ -68,8 +70,8 @@ func (p *Ports) ClaimOfSet(l *Listener) gwv1.ListenerConditionReason {
 	return reason
 }
 
-// Lost returns the listener of a ListenerSet as one for which ClaimOfSet returned the reason. Of the listener that it cannot be told apart from nothing is
-// told: it may be of a namespace that the ListenerSet's author knows nothing of.
+// Lost returns the listener of a ListenerSet with the reason that ClaimOfSet returned. It does not name the other listener, which
+// may be in a namespace that the ListenerSet's author must not learn about.
 func (l *Listener) Lost(reason gwv1.ListenerConditionReason) *Listener {
 	out := *l
 	if reason == tooManyListeners {

@@ -8,18 +8,18 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// CertificateRef is one of certificateRefs, or clientCertificateRef.
+// CertificateRef is an entry of certificateRefs, or a clientCertificateRef.
 type CertificateRef struct {
 	Field   string
 	Group   string
 	Kind    string
 	Secret  types.NamespacedName
-	Unknown bool // not a Secret of the core group
+	Unknown bool // it is not a Secret of the core group
 }
 
 const secret gwv1.Kind = "Secret"
 
-// NewCertificateRef reads a reference that stands in field of an object of a namespace.
+// NewCertificateRef reads a reference in a field of an object of a namespace.
 func NewCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference) CertificateRef {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
 	return CertificateRef{
@@ -29,7 +29,7 @@ func NewCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference)
 	}
 }
 
-// ClientCertificate returns what a Gateway shows to backends, nil for nothing.
+// ClientCertificate returns the client certificate that a Gateway presents to backends, nil if none.
 func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
 	tls := gw.Spec.TLS
 	if tls == nil || tls.Backend == nil || tls.Backend.ClientCertificateRef == nil {
@@ -39,7 +39,7 @@ func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
 	return &ref
 }
 
-// readMode reads what becomes of TLS.
+// readMode reads whether TLS is terminated or passed through.
 func (l *Listener) readMode(tls *gwv1.ListenerTLSConfig) {
 	if tls == nil || l.Protocol != gwv1.HTTPSProtocolType && l.Protocol != gwv1.TLSProtocolType {
 		return
@@ -55,7 +55,7 @@ func (l *Listener) readMode(tls *gwv1.ListenerTLSConfig) {
 	}
 }
 
-// readTLS reads what clients are shown, and what is spoken with them.
+// readTLS reads the certificates and the TLS options for clients.
 func (l *Listener) readTLS(gw *gwv1.Gateway, tls *gwv1.ListenerTLSConfig) {
 	switch {
 	case tls == nil:

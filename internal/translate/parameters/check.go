@@ -1,6 +1,5 @@
-// Package parameters judges GatewayParameters beyond what their schema can say, and
-// puts a Gateway's over its class's. It exists apart from translate because it is pure
-// functions of one or two objects that know nothing of Gateways.
+// Package parameters validates GatewayParameters beyond their schema, and merges those of a Gateway with those of its class. It is
+// separate from translate because it is pure functions of one or two objects.
 //
 // It must never import translate, nor anything that translate must not.
 package parameters
@@ -29,8 +28,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// The bounds of what the API leaves open; the schema has them too, but an object may be
-// older than the schema that is installed.
+// Limits of fields that the schema checks too; an object may be older than the installed schema.
 const (
 	maxReplicas      = 1000
 	maxPercent       = 1000
@@ -38,13 +36,13 @@ const (
 	maxDrainTimeout  = time.Hour
 )
 
-// oneLine is an error, which may be several, as a condition's message has it.
+// oneLine returns an error, which may be several joined errors, in one line for a condition's message.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ", ") }
 
 // checker collects problems in the order of the fields.
 type checker struct{ problems []*condition.Problem }
 
-// Check returns what is wrong with parameters, in the order of the fields; none is nil.
+// Check returns what is wrong with parameters, in the order of the fields; nil if nothing.
 func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 	var c checker
 	if s.Replicas != nil {
@@ -95,7 +93,7 @@ func (c *checker) bounded(field string, n, low, high int32) {
 	}
 }
 
-// oneOf accepts the empty value, which is the default.
+// oneOf accepts the listed values, and the empty value, which is the default.
 func (c *checker) oneOf(field, value string, allowed ...string) {
 	if value != "" && !slices.Contains(allowed, value) {
 		c.add(field, "use one of "+strings.Join(allowed, ", "), "%q is not known", value)
@@ -170,7 +168,7 @@ func (c *checker) accessLogOptions(o *v1alpha1.AccessLogOptions) {
 	}
 }
 
-// AccessLogOptions are the options as the proxy has them.
+// AccessLogOptions converts the options to the proxy's form.
 func AccessLogOptions(o *v1alpha1.AccessLogOptions) accesslog.Options {
 	options := accesslog.Options{Format: o.Format, Members: o.Members, Redact: o.RedactQueryParameters}
 	if o.OneIn != nil {
@@ -234,8 +232,9 @@ func (c *checker) service(s *v1alpha1.Service) {
 	c.nodePorts(s)
 }
 
-// DualStack returns why an API server would refuse Services with two IP families; nil where it would not. Without a policy it takes SingleStack,
-// but a Gateway's parameters may leave the policy to those of its class, so that Check asks only where there is one.
+// DualStack returns why an API server would reject Services with two IP families; nil if it would not. Without a policy the API
+// server uses SingleStack, but a Gateway's parameters may leave the policy to those of its class, so Check calls it only if there is
+// one.
 func DualStack(s *v1alpha1.Service) *condition.Problem {
 	if s == nil || len(s.IPFamilies) < 2 || s.IPFamilyPolicy != nil && *s.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack {
 		return nil
@@ -248,7 +247,7 @@ func DualStack(s *v1alpha1.Service) *condition.Problem {
 		"a Service cannot have two IP families while %s", policy)
 }
 
-// ipFamilies and nodePorts are of a Service.
+// ipFamilies and nodePorts check fields of a Service.
 func (c *checker) ipFamilies(families []corev1.IPFamily) {
 	for i, f := range families {
 		c.oneOf(fmt.Sprintf("spec.service.ipFamilies[%d]", i), string(f), string(corev1.IPv4Protocol), string(corev1.IPv6Protocol))
@@ -281,7 +280,7 @@ func (c *checker) nodePorts(s *v1alpha1.Service) {
 	}
 }
 
-// volumes checks volumes, their mounts, and the file that needs one.
+// volumes checks volumes, their mounts, and the file that needs one of them.
 func (c *checker) volumes(s *v1alpha1.ClassOnly) {
 	var names []string
 	for i, v := range s.Volumes {
@@ -331,7 +330,7 @@ func (c *checker) volumes(s *v1alpha1.ClassOnly) {
 	}
 }
 
-// writable reports whether a file can be made: it is below a mount, the deepest of which can be written.
+// writable reports whether a file can be created: it is below a mount, and the deepest such mount is writable.
 func writable(s *v1alpha1.ClassOnly, file string) bool {
 	deepest, can := "", false
 	for _, m := range s.VolumeMounts {
@@ -346,12 +345,12 @@ func writable(s *v1alpha1.ClassOnly, file string) bool {
 	return can
 }
 
-// What the pods of proxies have anyway.
+// What the pods of proxies always contain.
 const ownDirectory = "/var/run/moongate"
 
 var ownVolumes = []string{"token", "ca", "state"}
 
-// within reports whether a path is in a directory, or is it.
+// within reports whether a path is in a directory, or is the directory.
 func within(p, directory string) bool {
 	return p == directory || strings.HasPrefix(p, strings.TrimSuffix(directory, "/")+"/")
 }
@@ -408,7 +407,7 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 	checkPatch(c, "spec.classOnly.daemonSetPatch", "DaemonSet", s.DaemonSetPatch, &appsv1.DaemonSet{})
 }
 
-// checkPatch checks a patch of a workload, of which empty is one without fields.
+// checkPatch checks a patch of a workload; empty is a workload without fields.
 func checkPatch[T any](c *checker, field, kind string, patch *runtime.RawExtension, empty *T) {
 	if patch == nil || patch.Object != nil {
 		return
@@ -422,7 +421,7 @@ func checkPatch[T any](c *checker, field, kind string, patch *runtime.RawExtensi
 	}
 }
 
-// ranges accepts ranges of IP addresses.
+// ranges checks ranges of IP addresses.
 func (c *checker) ranges(field string, ranges []string) {
 	for i, r := range ranges {
 		if p, err := netip.ParsePrefix(r); err != nil {

@@ -11,14 +11,15 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-// Clients is what parameters say of the clients of Gateways, in a form in which the same is equal.
+// Clients are the parameters about clients of Gateways, normalized so that equivalent parameters are equal.
 type Clients struct {
 	TrustedProxies []string // ranges of IP addresses, sorted, distinct
 	Ports          []v1alpha1.Port
 	Listeners      []v1alpha1.Listener
 }
 
-// ClientsOf returns what parameters say of clients. What cannot be used of it is left out, so that a mistake in one place neither opens nor closes another.
+// ClientsOf returns the parameters about clients. It ignores invalid fields, so that a mistake in one field does not change the
+// effect of another.
 func ClientsOf(s *v1alpha1.GatewayParametersSpec) Clients {
 	var c Clients
 	for _, r := range s.TrustedProxies {
@@ -46,7 +47,7 @@ func ClientsOf(s *v1alpha1.GatewayParametersSpec) Clients {
 	return c
 }
 
-// usable is a port without what is out of bounds.
+// usable returns a port without settings that are out of range.
 func usable(p v1alpha1.Port) v1alpha1.Port {
 	for _, t := range portTimeouts(&p) {
 		if *t.value != nil && !validTimeout(**t.value) {
@@ -59,7 +60,7 @@ func usable(p v1alpha1.Port) v1alpha1.Port {
 	return p
 }
 
-// The bounds of timeouts of clients. The sweeper that interrupts them is precise to a quarter of a second.
+// Limits of timeouts of clients. The sweeper that enforces them has a resolution of a quarter of a second.
 const (
 	minTimeout = time.Second
 	maxTimeout = 24 * time.Hour
@@ -79,12 +80,12 @@ func portTimeouts(p *v1alpha1.Port) []portTimeout {
 	return []portTimeout{{"idleTimeout", &p.IdleTimeout}, {"requestHeadTimeout", &p.RequestHeadTimeout}, {"requestBodyIdleTimeout", &p.RequestBodyIdleTimeout}}
 }
 
-// CountsInFiles reports whether a field of parameters has a meaning without a cluster.
+// CountsInFiles reports whether a field of parameters has an effect without a cluster.
 func CountsInFiles(field string) bool { return slices.Contains(fieldsOfFiles, field) }
 
 var fieldsOfFiles = []string{"spec.trustedProxies", "spec.ports", "spec.listeners"}
 
-// Port returns what is said of a port.
+// Port returns the settings of a port.
 func (c *Clients) Port(number int32) v1alpha1.Port {
 	if i := indexOfPort(c.Ports, number); i >= 0 {
 		return c.Ports[i]
@@ -92,10 +93,10 @@ func (c *Clients) Port(number int32) v1alpha1.Port {
 	return v1alpha1.Port{Port: number}
 }
 
-// everyListener is the name that stands for the listeners without an entry.
+// everyListener is the name that stands for listeners without their own entry.
 const everyListener = "*"
 
-// Listener returns what is said of a listener of a Gateway; of one of a ListenerSet the name is not asked for.
+// Listener returns the settings of a listener of a Gateway. For a listener of a ListenerSet the name is ignored.
 func (c *Clients) Listener(name string, ofSet bool) v1alpha1.Listener {
 	if i := indexOfListener(c.Listeners, name); i >= 0 && !ofSet {
 		return c.Listeners[i]
@@ -106,7 +107,7 @@ func (c *Clients) Listener(name string, ofSet bool) v1alpha1.Listener {
 	return v1alpha1.Listener{Name: name}
 }
 
-// Closed are the ports that expect PROXY headers that nobody is trusted to send.
+// Closed returns the ports that require PROXY headers although no address is trusted to send them.
 func (c *Clients) Closed() (ports []int32) {
 	for _, p := range c.Ports {
 		if p.ProxyProtocol && len(c.TrustedProxies) == 0 {
@@ -118,12 +119,12 @@ func (c *Clients) Closed() (ports []int32) {
 
 func isPort(n int32) bool { return n >= 1 && n <= 65535 }
 
-// indexOfPort returns the first of that number, -1 for none.
+// indexOfPort returns the first index with that number, or -1.
 func indexOfPort(ports []v1alpha1.Port, number int32) int {
 	return slices.IndexFunc(ports, func(p v1alpha1.Port) bool { return p.Port == number })
 }
 
-// indexOfListener returns the first of that name, -1 for none.
+// indexOfListener returns the first index with that name, or -1.
 func indexOfListener(listeners []v1alpha1.Listener, name string) int {
 	return slices.IndexFunc(listeners, func(l v1alpha1.Listener) bool { return l.Name == name })
 }

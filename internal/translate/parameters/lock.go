@@ -10,15 +10,15 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-// Unlocked is a Gateway's own parameters without the fields that its class locks, and the paths of
-// those of them that ask for something else than the class; nil is none. own is not modified.
+// Unlocked returns a Gateway's own parameters without the fields that its class locks, and the paths of those locked fields whose
+// values differ from the class's; nil means none. own is not modified.
 func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.GatewayParametersSpec, refused []string) {
 	if class == nil || class.ClassOnly == nil || len(class.ClassOnly.Locked) == 0 || own == nil {
 		return own, nil
 	}
 	l := locks{fields: class.ClassOnly.Locked}
 	out := *own
-	// Whichever of them is set replaces all.
+	// Each of them replaces all of the class's.
 	if l.has(v1alpha1.LockReplicas) {
 		clearField(&l, "spec.replicas", &out.Replicas, class.Replicas)
 		clearField(&l, "spec.autoscaling", &out.Autoscaling, class.Autoscaling)
@@ -45,7 +45,7 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	if l.has(v1alpha1.LockAccessLog) {
 		clearField(&l, "spec.accessLog", &out.AccessLog, class.AccessLog)
 	}
-	if l.has(v1alpha1.LockAccessLog, v1alpha1.LockAccessLogOptions) { // a log without lines is as good as off
+	if l.has(v1alpha1.LockAccessLog, v1alpha1.LockAccessLogOptions) { // a log without lines is as good as disabled
 		clearField(&l, "spec.accessLogOptions", &out.AccessLogOptions, class.AccessLogOptions)
 	}
 	if l.has(v1alpha1.LockRequestIDs) {
@@ -79,12 +79,12 @@ func (l *locks) has(any ...v1alpha1.LockedField) bool {
 	return slices.ContainsFunc(any, func(f v1alpha1.LockedField) bool { return slices.Contains(l.fields, f) })
 }
 
-// service clears what is locked of a Gateway's service.
+// service clears the locked fields of a Gateway's service.
 func (l *locks) service(own, class *v1alpha1.Service) {
 	all := v1alpha1.LockService
 	if l.has(all, v1alpha1.LockServiceType, v1alpha1.LockLoadBalancerClass, v1alpha1.LockLoadBalancerSourceRanges) {
 		if own.Type == cmp.Or(class.Type, corev1.ServiceTypeLoadBalancer) {
-			own.Type = class.Type // it asks for no more than the default
+			own.Type = class.Type // it equals the default
 		}
 		clearField(l, "spec.service.type", &own.Type, class.Type)
 	}
@@ -108,7 +108,7 @@ func (l *locks) service(own, class *v1alpha1.Service) {
 	}
 }
 
-// clearField clears a locked field and remembers it where it would have changed the class's.
+// clearField clears a locked field and records it if it would have changed the value of the class.
 func clearField[T any](l *locks, field string, own *T, class T) {
 	var unset T
 	if !equality.Semantic.DeepEqual(*own, unset) && !equality.Semantic.DeepEqual(*own, class) {

@@ -10,11 +10,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
-// Merge puts a Gateway's own parameters over its class's, field by field and those of service one
-// by one; nil is none. Whichever of replicas, autoscaling, externalAutoscaler and daemonSet the Gateway sets replaces all of the
-// class's; with daemonSet there is no disruptionBudget. Of service stays only what its type can have, so that a Gateway's type can go
-// with a class's other fields. ClassOnly is always the class's. The result shares values
-// with both, which must not be modified. It knows nothing of locks: own is what Unlocked left of it.
+// Merge merges a Gateway's own parameters onto its class's, field by field, and those of service one by one; nil means none. If the
+// Gateway sets one of replicas, autoscaling, externalAutoscaler and daemonSet, it replaces all of these of the class; with daemonSet
+// there is no disruptionBudget. Of service, only fields that its type can have are kept, so that a Gateway's type can be combined
+// with a class's other fields. ClassOnly is always that of the class. The result shares values with both, which must not be
+// modified. Merge ignores locks: own must be the result of Unlocked.
 func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParametersSpec {
 	var out v1alpha1.GatewayParametersSpec
 	if class != nil {
@@ -52,7 +52,7 @@ func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParameter
 
 func mergeService(class, own *v1alpha1.Service) *v1alpha1.Service {
 	if class == nil || own == nil {
-		return cmp.Or(own, class) // of one alone the fields go together
+		return cmp.Or(own, class) // if only one is set, its fields are kept
 	}
 	out := *class
 	out.Type = cmp.Or(own.Type, out.Type)
@@ -77,8 +77,8 @@ func mergeService(class, own *v1alpha1.Service) *v1alpha1.Service {
 	return &out
 }
 
-// mergeAccessLogOptions replaces the class's options as a whole, but for what is redacted: that is what either of both redacts, or everything where these are more names than
-// a log may have.
+// mergeAccessLogOptions replaces the class's options as a whole, except for redaction: the query parameters that either of them redacts
+// are redacted, or all parameters if these are more than accesslog.MaxRedacted.
 func mergeAccessLogOptions(class, own *v1alpha1.AccessLogOptions) *v1alpha1.AccessLogOptions {
 	if own == nil || class == nil || len(class.RedactQueryParameters) == 0 {
 		return cmp.Or(own, class)

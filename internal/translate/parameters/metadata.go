@@ -9,22 +9,22 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-// Labels and annotations are orders to whoever reads them: to inject a container, to give a pod a role of
-// the cloud, to take a security profile away. Who may create a Gateway must not be able to give them to
-// pods and ServiceAccounts that run its class's image, so only what is known to be harmless is passed on.
+// Controllers act on labels and annotations: they inject a container, give a pod a cloud role, or remove a security profile. A user
+// who may create a Gateway must not be able to set such keys on pods and ServiceAccounts that run its class's image, so only those
+// that are known to be harmless are copied.
 
-// reserved are prefixes of keys that are never passed on, because we tell objects by them.
+// reserved are prefixes of keys that are never copied, because Moongate identifies objects by them.
 var reserved = []string{"moongate.dev/", "gateway.networking.k8s.io/"}
 
-// powerful are keys without a prefix that others act on all the same.
+// powerful are keys without a prefix that controllers act on nevertheless.
 var powerful = []string{
-	"aadpodidbinding",          // gives a pod an identity of Azure
-	"pod-template-hash",        // tells ReplicaSets their pods
-	"controller-revision-hash", // tells others theirs
+	"aadpodidbinding",          // gives a pod an Azure identity
+	"pod-template-hash",        // identifies pods of a ReplicaSet
+	"controller-revision-hash", // identifies pods of other controllers
 }
 
-// internal has the annotations of Services, with their values in lower case, that ask for a load balancer in the
-// cluster's own network. Without them it would be open to the world, so it is worse to leave them out.
+// internal contains the annotations of Services, with their values in lower case, that request a load balancer in the cluster's own
+// network. Without them the load balancer would be public, so to ignore them would be worse.
 var internal = map[string][]string{
 	"cloud.google.com/load-balancer-type":                                {"internal"},
 	"networking.gke.io/load-balancer-type":                               {"internal"},
@@ -37,14 +37,14 @@ var internal = map[string][]string{
 	"service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type":     {"private"},
 }
 
-// controllers has the annotations that choose the controller that reads those of AWS. They are left out where the class
-// locks service.loadBalancerClass, which does the same.
+// controllers contains the annotations that select the controller that reads those of AWS. They are ignored if the class locks
+// service.loadBalancerClass, which has the same effect.
 var controllers = map[string][]string{
 	"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type": {"instance", "ip"},
 	"service.beta.kubernetes.io/aws-load-balancer-type":            {"external", "nlb", "nlb-ip"},
 }
 
-// Metadata is what of a Gateway's labels and annotations its class allows on objects of a kind. The maps are new.
+// Metadata returns those of a Gateway's labels and annotations that its class allows on objects of a kind. The maps are new.
 func Metadata(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, labels, annotations map[string]string) (l, a map[string]string) {
 	l, a = map[string]string{}, map[string]string{}
 	for key, v := range labels {
@@ -60,8 +60,8 @@ func Metadata(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, labels, ann
 	return l, a
 }
 
-// Allowed is what of a Gateway's labels and annotations its class allows on anything, nil for nothing, and the
-// paths below spec.infrastructure of the others, in order.
+// Allowed returns those of a Gateway's labels and annotations that its class allows on at least one kind of object, nil if none, and
+// the paths of the others below spec.infrastructure, in order.
 func Allowed(class *v1alpha1.ClassOnly, labels, annotations map[string]string) (l, a map[string]string, leftOut []string) {
 	some := func(field string, m map[string]string, allowed func(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key, value string) bool) (out map[string]string) {
 		for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -102,13 +102,13 @@ func annotationAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, ke
 	return harmless(key)
 }
 
-// harmless reports whether a key is allowed everywhere by default: those without a prefix are private to
-// their users (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels).
+// harmless reports whether a key is allowed everywhere by default: keys without a prefix are private to users
+// (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels).
 func harmless(key string) bool {
 	return !strings.Contains(key, "/") && !slices.Contains(powerful, key)
 }
 
-// reservedKey reports whether a key is never passed on.
+// reservedKey reports whether a key is never copied.
 func reservedKey(key string) bool {
 	return slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Patch is a workload with a strategic merge patch, in JSON, applied to it. The error
-// names what a workload of its kind does not have, or not so.
+// Patch returns a workload with a strategic merge patch, in JSON, applied to it. The error names the field that workloads of its
+// kind do not have, or whose type is wrong.
 func Patch[T any](workload *T, patch []byte) (*T, error) {
 	before, err := json.Marshal(workload)
 	if err != nil {
@@ -27,9 +27,9 @@ func Patch[T any](workload *T, patch []byte) (*T, error) {
 	return patched, nil
 }
 
-// decode refuses fields that a workload does not have, each by its name.
+// decode returns an error that names an unknown field.
 func decode[T any](text []byte, into *T) error {
-	// Of a wrong type the standard library can name the field, of an unknown field the converter.
+	// For a wrong type the standard library names the field, for an unknown field the converter does.
 	if err := json.Unmarshal(text, into); err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
-// Package policy attaches policies to their targets as GEP-713 and GEP-2648 have it: which policy is in force for an object or a section
-// of it, which others lose, and what a policy's status says of that. It exists so that every kind of policy is attached by the same
-// rules; what a policy means stays where its kind is translated.
+// Package policy attaches policies to their targets according to GEP-713 and GEP-2648: which policy is in force for an object or a
+// section of it, which others conflict, and what a policy's status reports. It exists so that all kinds of policy are attached by
+// the same rules; the meaning of a policy is defined where its kind is translated.
 //
-// It is pure functions of their arguments. It must never import translate, nor anything that translate must not.
+// It consists of pure functions. It must never import translate, nor anything that translate must not.
 package policy
 
 import (
@@ -15,14 +15,14 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Target is what a policy is attached to: an object, or a section of it, such as a port of a Service, a listener of a Gateway or a
-// rule of a route.
+// Target is the target of a policy: an object, or a section of it, such as a port of a Service, a listener of a Gateway or a rule of
+// a route.
 type Target struct {
 	Group, Kind, Namespace, Name string
-	Section                      string // "" is the object as a whole
+	Section                      string // "" means the object as a whole
 }
 
-// Whole is the object that t is a section of.
+// Whole returns the object of which t is a section.
 func (t Target) Whole() Target {
 	t.Section = ""
 	return t
@@ -34,7 +34,7 @@ func (t Target) Compare(o Target) int {
 		cmp.Compare(t.Section, o.Section))
 }
 
-// Levels are the targets whose policies concern t, the most specific first.
+// Levels returns the targets whose policies apply to t, the most specific first.
 func (t Target) Levels() []Target {
 	if t.Section == "" {
 		return []Target{t}
@@ -42,7 +42,7 @@ func (t Target) Levels() []Target {
 	return []Target{t, t.Whole()}
 }
 
-// Targets are the targetRefs of a policy in a namespace: they have no namespace of their own.
+// Targets returns the targetRefs of a policy in a namespace; they have no namespace of their own.
 func Targets(namespace string, refs []gwv1.LocalPolicyTargetReferenceWithSectionName) []Target {
 	out := make([]Target, len(refs))
 	for i, ref := range refs {
@@ -54,7 +54,7 @@ func Targets(namespace string, refs []gwv1.LocalPolicyTargetReferenceWithSection
 	return out
 }
 
-// ObjectTargets is Targets for references that have no sections.
+// ObjectTargets is Targets for references without sections.
 func ObjectTargets(namespace string, refs []gwv1.LocalPolicyTargetReference) []Target {
 	out := make([]Target, len(refs))
 	for i, ref := range refs {
@@ -63,14 +63,14 @@ func ObjectTargets(namespace string, refs []gwv1.LocalPolicyTargetReference) []T
 	return out
 }
 
-// Selector selects, beside targetRefs, the objects of a kind in the policy's own namespace that have labels.
+// Selector selects, in addition to targetRefs, objects of a kind in the policy's own namespace by their labels.
 type Selector struct {
 	Group, Kind, Namespace string
 	Labels                 labels.Selector
 }
 
-// NewSelector reads a selector of targets. As everywhere in Kubernetes an empty one selects all objects and an absent one none; one
-// that is malformed is an error, and selects none.
+// NewSelector reads a selector of targets. As everywhere in Kubernetes, an empty selector selects all objects and an absent one
+// none; it returns an error if the selector is malformed, and then selects none.
 func NewSelector(namespace, group, kind string, selector *metav1.LabelSelector) (Selector, error) {
 	s := Selector{Group: group, Kind: kind, Namespace: namespace, Labels: labels.Nothing()}
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
@@ -80,31 +80,31 @@ func NewSelector(namespace, group, kind string, selector *metav1.LabelSelector) 
 	return s, err
 }
 
-// Selects reports whether the object with those labels is a target. Selectors have no sections.
+// Selects reports whether the object with those labels is a target. Selectors do not select sections.
 func (s *Selector) Selects(t Target, set map[string]string) bool {
 	return t.Section == "" && t.Group == s.Group && t.Kind == s.Kind && t.Namespace == s.Namespace && s.Labels.Matches(labels.Set(set))
 }
 
-// Policy is a policy as its precedence needs it, with what its kind makes of its spec.
+// Policy is a policy with what determines its precedence, and with the result of its spec.
 type Policy[S any] struct {
 	Name    types.NamespacedName
 	Created int64 // in nanoseconds since the epoch
 	Spec    S
 }
 
-// Compare orders policies by precedence: the oldest comes first, then the first by namespace and name.
+// Compare orders policies by precedence: the oldest first, then the first by namespace and name.
 func (p Policy[S]) Compare(o Policy[S]) int {
 	return cmp.Or(cmp.Compare(p.Created, o.Created), CompareNames(p.Name, o.Name))
 }
 
-// CompareNames orders objects of one age by precedence, which the specification decides by the text "{namespace}/{name}": team-a/db precedes team/db, because
-// '-' sorts before '/', although namespace team precedes team-a.
+// CompareNames orders objects of the same age by precedence. The specification compares the text "{namespace}/{name}": team-a/db
+// precedes team/db, because '-' sorts before '/', although namespace team precedes team-a.
 func CompareNames(a, b types.NamespacedName) int {
 	n := min(len(a.Namespace), len(b.Namespace))
 	if c := cmp.Compare(a.Namespace[:n], b.Namespace[:n]); c != 0 {
 		return c
 	}
-	switch { // no namespace has a '/', so what follows the common part tells
+	switch { // no namespace contains a '/', so the rest after the common part decides
 	case len(a.Namespace) > n:
 		return cmp.Compare(a.Namespace[n], '/')
 	case len(b.Namespace) > n:
@@ -113,7 +113,7 @@ func CompareNames(a, b types.NamespacedName) int {
 	return cmp.Compare(a.Name, b.Name)
 }
 
-// Winner returns the policy in force among those of one kind that are attached to the same target; all others conflict with it.
+// Winner returns the policy in force among those of one kind with the same target; all others conflict with it.
 func Winner[S any](attached []Policy[S]) (winner Policy[S], ok bool) {
 	if len(attached) == 0 {
 		return winner, false
@@ -121,12 +121,12 @@ func Winner[S any](attached []Policy[S]) (winner Policy[S], ok bool) {
 	return slices.MinFunc(attached, Policy[S].Compare), true
 }
 
-// Merge combines the specs of policies at two levels.
+// Merge merges the specs of policies at two levels.
 type Merge[S any] func(specific, general S) S
 
-// InForce returns what is in force where policies of one kind are attached at several levels, the most specific first: a port before
-// its Service, a rule before its route and that before its Gateway. Of each level only the winner counts. With a nil merge the most
-// specific winner is all there is, else each is merged with what is more general.
+// InForce returns the spec in force if policies of one kind are attached at several levels, the most specific first: a port before
+// its Service, a rule before its route, and the route before its Gateway. At each level only the winner counts. If merge is nil, the
+// most specific winner is returned; else each winner is merged with the more general ones.
 func InForce[S any](levels [][]Policy[S], merge Merge[S]) (spec S, ok bool) {
 	for _, attached := range levels {
 		winner, exists := Winner(attached)

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Outcome is what became of one of a policy's targets.
+// Outcome is the outcome of one of a policy's targets.
 type Outcome struct {
 	Field  string // such as spec.targetRefs[0]
 	Target Target
@@ -26,7 +26,7 @@ type Outcome struct {
 	Note string
 }
 
-// problem is why the policy is not in force for the target, or nil.
+// problem returns why the policy is not in force for the target, or nil.
 func (o *Outcome) problem() *condition.Problem {
 	switch {
 	case o.Missing != nil:
@@ -40,7 +40,7 @@ func (o *Outcome) problem() *condition.Problem {
 	return nil
 }
 
-// String names a target in a message.
+// String returns the target for a message.
 func (t Target) String() string {
 	s := fmt.Sprintf("%s %s/%s", t.Kind, t.Namespace, t.Name)
 	if t.Section != "" {
@@ -49,14 +49,14 @@ func (t Target) String() string {
 	return s
 }
 
-// NotFound is the problem of a target that does not exist: a policy for a section is never widened to the whole object.
+// NotFound returns the problem of a target that does not exist: a policy for a section never applies to the whole object instead.
 func NotFound(field string, t Target, remedy string) *condition.Problem {
 	return condition.NewProblem(gwv1.PolicyReasonTargetNotFound, field, remedy, "%s does not exist", t)
 }
 
-// Accepted is that condition of a policy with those outcomes: invalid is why it cannot be carried out wherever it is attached, or
-// nil; notes are for a policy that is accepted. A policy is accepted where it is in force for any of its targets; the message
-// tells of the others.
+// Accepted returns that condition of a policy with those outcomes. invalid is why it cannot be applied to any target, or nil; notes
+// are added if it is accepted. A policy is accepted if it is in force for at least one of its targets; the message reports the
+// others.
 func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) metav1.Condition {
 	var problems []*condition.Problem
 	reason := ""
@@ -90,25 +90,25 @@ func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) m
 	return c
 }
 
-// MaxAncestors is the length that the API server allows for status.ancestors.
+// MaxAncestors is the maximum length of status.ancestors that the API server allows.
 const MaxAncestors = 16
 
-// MaxBackendAncestors is that of XBackends.
+// MaxBackendAncestors is the same for XBackends.
 const MaxBackendAncestors = 32
 
-// Ancestor is a Gateway whose requests a policy concerns.
+// Ancestor is a Gateway to whose requests a policy applies.
 type Ancestor struct {
 	Gateway types.NamespacedName
 	Created int64 // in nanoseconds since the epoch
 }
 
-// Compare puts the oldest first, then the first by namespace and name: a new Gateway takes no other's place in a status.
+// Compare orders the oldest first, then the first by namespace and name: a new Gateway does not displace another from a status.
 func (a Ancestor) Compare(o Ancestor) int {
 	return cmp.Or(cmp.Compare(a.Created, o.Created), CompareNames(a.Gateway, o.Gateway))
 }
 
-// Ancestors returns those that a status with room for that many names, and those for which it has no place. GEP-2648 wants the latter signalled on
-// the objects that it concerns there.
+// Ancestors splits all into those that a status with that room names, and the others. GEP-2648 suggests to report the latter on the
+// objects to which the policy applies.
 func Ancestors(all []Ancestor, room int) (named, beyond []Ancestor) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, Ancestor.Compare)
@@ -117,7 +117,7 @@ func Ancestors(all []Ancestor, room int) (named, beyond []Ancestor) {
 	return all[:n], all[n:]
 }
 
-// Status is an entry of status.ancestors.
+// Status returns an entry of status.ancestors.
 func (a Ancestor) Status(controller string, generation int64, conditions ...metav1.Condition) gwv1.PolicyAncestorStatus {
 	group, kind, namespace := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.Namespace(a.Gateway.Namespace)
 	return gwv1.PolicyAncestorStatus{

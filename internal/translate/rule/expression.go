@@ -14,22 +14,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// The size of a regular expression is the number of instructions that it compiles to, of about 40
-// bytes, with the tables of its character classes counted by their bytes. Memory grows with it,
-// and so does the time of a match: in the worst case by some 20 ns for each of them and each byte of the value.
-// Four kibibytes of pattern could have a size of 800,000; what people write seldom has 100.
+// The size of a regular expression is the number of instructions to which it compiles, of about 40 bytes each, plus the size of the
+// tables of its character classes in bytes. Memory grows with it, and so does the time of a match: in the worst case by some 20 ns
+// for each instruction and each byte of the value. A pattern of 4 KiB could have a size of 800,000; typical patterns are below 100.
 const (
 	maxPatternSize = 2_000
-	// MaxRouteSize bounds all expressions of a route.
+	// MaxRouteSize limits all expressions of a route.
 	MaxRouteSize = 10_000
-	// MaxShareSize bounds those of all routes of a namespace on a listener.
+	// MaxShareSize limits those of all routes of a namespace on a listener.
 	MaxShareSize = 50_000
 )
 
-// Expressions are what the regular expressions of a rule amount to.
+// Expressions summarizes the regular expressions of a rule.
 type Expressions struct {
 	Size int
-	// Field and Pattern are of the first one.
+	// Field and Pattern are those of the first one.
 	Field, Pattern string
 }
 
@@ -77,7 +76,7 @@ func (s *scope) check(e, field string) *condition.Problem {
 	if p := s.fits(e, field, size); p != nil {
 		return p
 	}
-	// The data plane asks for the whole value, which counts towards RE2's limits too.
+	// The data plane matches the whole value, and the anchors count towards RE2's limits.
 	if _, err := regexp.Compile(`\A(?:` + e + `)\z`); err != nil {
 		return s.notRE2(field, err)
 	}
@@ -132,7 +131,7 @@ func CheckExpression(e string, room int) (size int, what, remedy string) {
 	return size, "", ""
 }
 
-// fits returns the problem of an expression that is beyond the limits of patterns or of the route.
+// fits returns the problem of an expression that exceeds the limits of patterns or of the route, or nil.
 func (s *scope) fits(e, field string, size int) *condition.Problem {
 	if size > maxPatternSize {
 		return s.unsupported(field, "shorten its repetitions, use fewer classes of Unicode, or split it into several matches",
@@ -145,11 +144,12 @@ func (s *scope) fits(e, field string, size int) *condition.Problem {
 	return nil
 }
 
-// maxWidenedPrefix bounds what is kept of a pattern, in bytes.
+// maxWidenedPrefix is the maximum length in bytes of the prefix of a pattern that widened keeps.
 const maxWidenedPrefix = 64
 
-// Widened is a rule that fails all requests that r could get and, as far as their values begin like those that its regular expressions match, others:
-// for a rule whose expressions there is no room for, and whose filters must not be skipped. It precedes whatever r precedes.
+// Widened returns a rule that fails all requests that r could match, and also others whose values begin like those that its regular
+// expressions match. It replaces a rule whose expressions exceed a limit, and whose filters must not be skipped. It has at least the
+// precedence of r.
 func Widened(r *config.Rule) *config.Rule {
 	out := failing(proto.CloneOf(r))
 	for _, m := range out.Matches {
@@ -165,7 +165,8 @@ func Widened(r *config.Rule) *config.Rule {
 	return out
 }
 
-// widened matches whatever begins with the literal prefix of a pattern, and is at least as long: of two expressions for paths the longer one precedes.
+// widened returns a pattern that matches whatever begins with the literal prefix of pattern, and that is at least as long, because
+// the longer of two path expressions takes precedence.
 func widened(pattern string) string {
 	prefix := ""
 	if re, err := regexp.Compile(pattern); err == nil {
@@ -223,7 +224,7 @@ func alternates(pattern string) bool {
 	return depth != 0 || class
 }
 
-// QuotePattern quotes a pattern for a message, cut to 64 bytes.
+// QuotePattern quotes a pattern for a message, truncated to 64 bytes.
 func QuotePattern(pattern string) string {
 	const most = 64
 	if len(pattern) <= most {
@@ -232,7 +233,7 @@ func QuotePattern(pattern string) string {
 	return strconv.Quote(strings.ToValidUTF8(pattern[:most], "")) + "..."
 }
 
-// programSize is what regexp/syntax would compile, as its own calcSize has it, with the tables.
+// programSize returns the number of instructions that regexp/syntax would compile, as computed by its own calcSize, plus the tables.
 func programSize(re *syntax.Regexp) int {
 	ranges := 0
 	return instructions(re, &ranges) + ranges/rangesOfInstruction
@@ -240,11 +241,11 @@ func programSize(re *syntax.Regexp) int {
 
 const (
 	rangesOfInstruction = 5   // 8 bytes each; repetitions share a table
-	tableSize           = 150 // the largest, of all letters, has 685 ranges
-	foldsOfInstruction  = 25  // runes that parsing looks up one by one
+	tableSize           = 150 // the largest table, of all letters, has 685 ranges
+	foldsOfInstruction  = 25  // runes that the parser looks up one by one
 )
 
-// instructions counts those of a tree. syntax.Parse bounds its height and the product of its repetitions.
+// instructions counts those of a tree. syntax.Parse limits its height and the product of its repetitions.
 func instructions(re *syntax.Regexp, ranges *int) (n int) {
 	for _, sub := range re.Sub {
 		n += instructions(sub, ranges)
@@ -261,7 +262,7 @@ func instructions(re *syntax.Regexp, ranges *int) (n int) {
 		n++
 	case syntax.OpAlternate:
 		n += len(re.Sub) - 1
-	case syntax.OpRepeat: // x{2,5} is xx(x(x(x)?)?)?, x{2,} is xx+
+	case syntax.OpRepeat: // x{2,5} is compiled as xx(x(x(x)?)?)?, x{2,} as xx+
 		switch {
 		case re.Max >= 0:
 			n = re.Max*n + re.Max - re.Min
@@ -276,12 +277,12 @@ func instructions(re *syntax.Regexp, ranges *int) (n int) {
 
 var foldsCase = regexp.MustCompile(`\(\?[imsU-]*i`)
 
-// The runes between which there are others that differ by case alone; see unicode.SimpleFold.
+// Only between these runes are there runes that differ by case alone; see unicode.SimpleFold.
 const minFold, maxFold = 0x41, 0x1e943
 
-// parseSize bounds what syntax.Parse does beyond the length of a pattern, in units of size: it copies
-// the table of each class of Unicode, and where case does not count it goes through a range rune by rune. 4 KiB of
-// such classes take seconds. It may count too much, never too little.
+// parseSize returns an upper bound, in units of size, of the work of syntax.Parse beyond the length of a pattern: it copies the
+// table of each Unicode class, and with case-insensitive matching it processes ranges rune by rune. 4 KiB of such classes take
+// seconds.
 func parseSize(pattern string) int {
 	size := tableSize * (strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`))
 	if !foldsCase.MatchString(pattern) {
@@ -296,7 +297,7 @@ func parseSize(pattern string) int {
 	return size + folds/foldsOfInstruction
 }
 
-// lowRune is at most the rune that a range after text begins with.
+// lowRune returns a lower bound of the rune with which a range after text begins.
 func lowRune(text string) int {
 	if r, _ := utf8.DecodeLastRuneInString(text); r >= utf8.RuneSelf && r != utf8.RuneError {
 		return int(r)
@@ -304,7 +305,7 @@ func lowRune(text string) int {
 	return 0
 }
 
-// highRune is at least the rune that a range ends with before text.
+// highRune returns an upper bound of the rune with which a range ends before text.
 func highRune(text string) int {
 	if r, n := utf8.DecodeRuneInString(text); n == 0 || r != '\\' {
 		return int(r)
@@ -313,7 +314,7 @@ func highRune(text string) int {
 		return 0
 	}
 	if text[1] != 'x' && (text[1] < '0' || text[1] > '7') {
-		return utf8.RuneSelf // a letter or a sign of ASCII
+		return utf8.RuneSelf // an ASCII character
 	}
 	if digits, ok := strings.CutPrefix(text, `\x{`); ok {
 		digits, _, _ = strings.Cut(digits, "}")

@@ -11,11 +11,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// filterFunc compiles one filter of the rule in scope. A nil message without a
-// problem leaves the filter out, which is for the filter's own specification to allow.
+// filterFunc compiles one filter of the rule in scope. If it returns neither a message nor a problem, the filter is omitted, as the
+// filter's specification may allow.
 type filterFunc func(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem)
 
-// filterFuncs is the table of filters; those that are missing here are unsupported.
+// filterFuncs is the table of filters; a type that is not in it is not supported.
 var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
 	gwv1.HTTPRouteFilterCORS:                   cors,
 	gwv1.HTTPRouteFilterRequestHeaderModifier:  requestHeaderModifier,
@@ -25,8 +25,8 @@ var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
 	gwv1.HTTPRouteFilterRequestMirror:          requestMirror,
 }
 
-// filters compiles a list in its order. The first problem makes the rule invalid,
-// since no filter may be skipped; for the same reason filterMissing is set where the reference of one does not resolve.
+// filters compiles a list in order. The first problem makes the rule invalid, because no filter may be skipped; for the same reason
+// filterMissing is set if the reference of a filter does not resolve.
 func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any, *condition.Problem) {
 	if p := incompatible(list, field); p != nil {
 		return nil, p
@@ -97,12 +97,12 @@ func incompatible(list []gwv1.HTTPRouteFilter, field string) *condition.Problem 
 	return nil
 }
 
-// missing is the problem of a filter without the field that its type asks for.
+// missing returns the problem of a filter without the field that its type requires.
 func missing(field, wanted string) *condition.Problem {
 	return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+"."+wanted, "add it", "the filter's type needs it")
 }
 
-// FilterBackends are the keys of the backends that filters refer to themselves.
+// FilterBackends returns the keys of the backends to which filters themselves refer.
 func FilterBackends(filters []*anypb.Any) (keys []string) {
 	for _, f := range filters {
 		var mirror config.RequestMirror

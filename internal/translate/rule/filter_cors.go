@@ -15,7 +15,7 @@ import (
 
 const defaultMaxAge = 5
 
-// corsOrigin is what the CRD's schema lets through; the port is in the last group.
+// corsOrigin matches what the CRD's schema allows; the port is in the last group.
 var corsOrigin = regexp.MustCompile(`^https?://(?:\*|(?:\*\.)?(?:[-a-zA-Z0-9]+\.)*[-a-zA-Z0-9]+)(?::([0-9]{1,5}))?$`)
 
 func cors(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
@@ -65,7 +65,7 @@ func cors(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *cond
 		out.MaxAgeSeconds = defaultMaxAge
 	}
 	if s.inBackend && s.weight == 0 {
-		return out, nil // nobody would answer them
+		return out, nil // a backendRef with weight 0 gets no requests, so it answers none
 	}
 	return out, s.matchPreflights()
 }
@@ -94,15 +94,15 @@ func notAlone(field string) *condition.Problem {
 	return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field, "remove it, or the others", "* cannot be used together with others")
 }
 
-// A preflight request (Fetch, section "CORS-preflight request") has these fields.
+// The fields of a preflight request (Fetch, section "CORS-preflight request").
 const (
 	originField        = "origin"
 	requestMethodField = "access-control-request-method"
 )
 
-// matchPreflights adds to each match on a method one for the preflight requests of that method: OPTIONS is what they come with, so
-// without it a rule with CORS would never see them. All other conditions stay, so that another rule's requests are not answered, and only
-// these count for precedence: a match on OPTIONS that a route asks for itself must not lose its requests to one that is added.
+// matchPreflights adds to each match with a method a match for the preflight requests of that method: they have the method OPTIONS,
+// so otherwise a rule with CORS would never match them. All other conditions are kept, so that requests of other rules are not
+// answered, and only these count for precedence: an explicit match on OPTIONS must not lose its requests to an added one.
 func (s *scope) matchPreflights() *condition.Problem {
 	for i, m := range s.rule.Matches {
 		if m.Method == "" || m.Method == string(gwv1.HTTPMethodOptions) {
@@ -113,11 +113,11 @@ func (s *scope) matchPreflights() *condition.Problem {
 		preflight.Headers = appendFirst(preflight.Headers, &config.ValueMatch{Name: requestMethodField, Value: m.Method})
 		known := func(m *config.Match) bool { return proto.Equal(m, preflight) }
 		if slices.ContainsFunc(s.rule.Matches, known) {
-			continue // the rule has it of its own
+			continue // the rule already matches it
 		}
 		added := preflight.Headers[len(m.Headers):]
 		if preflight.Preflight, preflight.AddedHeaders = true, uint32(len(added)); slices.ContainsFunc(s.rule.Matches, known) {
-			continue // of a CORS filter of a backendRef, beside the rule's
+			continue // added by the CORS filter of a backendRef
 		}
 		if len(added) > 0 && added[0].RegularExpression {
 			if p := s.check(".+", fmt.Sprintf(".matches[%d].method", i)); p != nil {

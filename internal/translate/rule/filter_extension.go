@@ -12,16 +12,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// HTTPFilters finds the HTTPFilter of a name beside the object that refers to it; nil is that there is none.
+// HTTPFilters returns the HTTPFilter with a name in the namespace of the object that refers to it; nil if there is none.
 type HTTPFilters func(name string) *v1alpha1.HTTPFilter
 
-// The kind that filters of type ExtensionRef may refer to.
+// The kind to which filters of type ExtensionRef may refer.
 const httpFilterKind = "HTTPFilter"
 
-// reasonFilterMissing is said in condition ResolvedRefs of a filter that does not exist. The specification has no word for it.
+// reasonFilterMissing is the reason of condition ResolvedRefs for a filter that does not exist. The specification defines none.
 const reasonFilterMissing gwv1.RouteConditionReason = "InvalidFilterRef"
 
-// Extension is what a filter of type ExtensionRef or ExternalAuth comes to.
+// Extension is the result of a filter of type ExtensionRef or ExternalAuth.
 type Extension struct {
 	Filters []*anypb.Any
 	// Invalid is why it cannot be carried out, Missing why the reference does not resolve. At most one of them is set.
@@ -31,8 +31,8 @@ type Extension struct {
 	Notes       []*condition.Problem // entries that are ignored
 }
 
-// ReadExtension finds and compiles what a filter of type ExtensionRef in a field refers to. forListener tells that it is a listener's, by whose Host that listener
-// was chosen.
+// ReadExtension finds and compiles the HTTPFilter to which a filter of type ExtensionRef in a field refers. forListener is set for a
+// filter of a listener, which was selected by the request's Host.
 func ReadExtension(ref *gwv1.LocalObjectReference, field string, find HTTPFilters, forListener bool) (x Extension) {
 	if ref == nil {
 		x.Invalid = missing(field, "extensionRef")
@@ -80,7 +80,7 @@ func ReadExtension(ref *gwv1.LocalObjectReference, field string, find HTTPFilter
 	return x
 }
 
-// changesHost returns why a listener's filter cannot set a request's Host, which has chosen the listener (GEP-5224).
+// changesHost returns why a listener's filter cannot set a request's Host, which has selected the listener (GEP-5224), or nil.
 func changesHost(h *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	names := func(list []gwv1.HTTPHeader) (out []string) {
 		for _, e := range list {
@@ -102,7 +102,7 @@ func changesHost(h *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	return nil
 }
 
-// extension compiles a filter of a rule or a backendRef. Where its reference does not resolve no request passes.
+// extension compiles a filter of a rule or a backendRef. If its reference does not resolve, all its requests fail.
 func (s *scope) extension(f *gwv1.HTTPRouteFilter, field string) (out []*anypb.Any, p *condition.Problem) {
 	var x Extension
 	if f.Type == gwv1.HTTPRouteFilterExternalAuth {

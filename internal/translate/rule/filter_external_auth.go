@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// ReadExternalAuth compiles a filter of type ExternalAuth in a field; resolve finds its authorization server.
+// ReadExternalAuth compiles a filter of type ExternalAuth in a field; resolve returns its authorization server.
 func ReadExternalAuth(spec *gwv1.HTTPExternalAuthFilter, field string, resolve Resolve) (x Extension) {
 	if spec == nil {
 		x.Invalid = missing(field, "externalAuth")
@@ -41,7 +41,7 @@ func ReadExternalAuth(spec *gwv1.HTTPExternalAuthFilter, field string, resolve R
 	return x
 }
 
-// authProtocol fills in what the server is asked by.
+// authProtocol sets the protocol of the authorization server and its settings.
 func authProtocol(out *config.ExternalAuth, spec *gwv1.HTTPExternalAuthFilter, notes *[]*condition.Problem, field string) (p *condition.Problem) {
 	unsupported := func(at, remedy, format string, args ...any) *condition.Problem {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
@@ -79,16 +79,17 @@ func authProtocol(out *config.ExternalAuth, spec *gwv1.HTTPExternalAuthFilter, n
 	return unsupported(".protocol", "use HTTP or GRPC", "%q is not known", spec.ExternalAuthProtocol)
 }
 
-// neverSent are fields of requests that are the connection's, neverTaken those of answers that are not put into requests; Host is in neither request as a field.
+// neverSent are request fields that concern only the connection, neverTaken the fields of responses that are not copied to requests;
+// Host is not a field in either.
 var (
 	neverSent  = slices.DeleteFunc(slices.Clone(reserved), func(n string) bool { return n == "cdn-loop" })
 	neverTaken = append([]string{"host", "authority"}, reserved...)
 )
 
-// pseudoHeaders are names that a server by gRPC is sent the parts of the target by.
+// pseudoHeaders are the names of the parts of the target in requests to a gRPC server.
 var pseudoHeaders = []string{":authority", ":method", ":path", ":scheme"}
 
-// authHeaders returns names of header fields in lower case, each once. Those that are ignored are noted.
+// authHeaders returns names of header fields in lower case, without duplicates, and notes those that are ignored.
 func authHeaders(names []string, field string, ignored []string, notes *[]*condition.Problem) (out []string, p *condition.Problem) {
 	seen := map[string]bool{}
 	for _, n := range ignored {
@@ -110,10 +111,11 @@ func authHeaders(names []string, field string, ignored []string, notes *[]*condi
 	return out, nil
 }
 
-// authPathFormat is the CRD's rule.
+// authPathFormat is the format of the CRD.
 var authPathFormat = regexp.MustCompile("^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$")
 
-// authPath returns what stands before paths: from a slash on, to before one. Segments that would lead elsewhere are refused, also where they are encoded.
+// authPath returns the prefix of paths: it begins with a slash, and does not end with one. Segments such as .. are rejected, also if
+// they are encoded.
 func authPath(path, field string) (string, *condition.Problem) {
 	if path == "" {
 		return "", nil

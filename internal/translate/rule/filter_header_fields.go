@@ -12,24 +12,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// fieldValue is what may be in the value of a field line (RFC 9110 section 5.5). Anything else could
-// smuggle another line into the message.
+// fieldValue matches valid values of a field line (RFC 9110 section 5.5). Other characters could inject a further line into the
+// message.
 var fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
 
-// reserved are the fields that frame a message or concern one hop only (RFC 9110
-// section 7.6.1, RFC 9112 section 6), with the spellings that some servers take for them.
-// The data plane writes them itself and ignores entries that would.
+// reserved are the fields that frame a message or concern only one hop (RFC 9110 section 7.6.1, RFC 9112 section 6), and spellings
+// that some servers treat as these. The data plane writes them itself and ignores entries for them.
 var reserved = []string{
 	"cdn-loop", "connection", "content-length", "content_length", "expect", "http2-settings", "keep-alive", "proxy-connection",
 	"te", "trailer", "transfer-encoding", "transfer_encoding", "upgrade",
 }
 
-// checkHeaderFilter checks what the schema does not. That a filter has several actions for one name makes it invalid (HTTPHeaderFilter in the Gateway API).
+// checkHeaderFilter checks what the schema does not. Several actions for one name make a filter invalid (HTTPHeaderFilter in the
+// Gateway API).
 func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	badName := func(field, name string) *condition.Problem {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
 	}
-	actions := make(map[string]string, len(f.Set)+len(f.Add)+len(f.Remove)) // where each name is
+	actions := make(map[string]string, len(f.Set)+len(f.Add)+len(f.Remove)) // the field path of each name
 	repeated := func(at, name string) *condition.Problem {
 		key := strings.ToLower(name)
 		first, ok := actions[key]

@@ -30,7 +30,7 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 		if !sendable(replacement) {
 			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters, and %00", "%q is not a path", replacement)
 		}
-		// What a CORS filter before this one has added for preflight requests has the path of the match that it was added for.
+		// A match that an earlier CORS filter has added for preflight requests has the path of the original match.
 		own := func(m *config.Match) bool { return !m.Preflight }
 		if len(s.rule.Matches) == 0 || slices.ContainsFunc(s.rule.Matches[1:], own) || s.rule.Matches[0].Path.Type != config.PathMatchType_PATH_MATCH_TYPE_PREFIX {
 			return nil, unsupported(".type", "give the rule exactly one match, with a path of type PathPrefix",
@@ -43,8 +43,7 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 	return nil, unsupported(".type", "use ReplaceFullPath or ReplacePrefixMatch", "%q is not known", m.Type)
 }
 
-// sendable says that s can stand in a request line or a Location without breaking it;
-// %00 would break what reads it.
+// sendable reports whether s can be part of a request line or a Location; %00 would break the recipient.
 func sendable(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == 0x7f {

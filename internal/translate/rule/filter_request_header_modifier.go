@@ -27,8 +27,8 @@ func requestHeaderModifier(s *scope, f *gwv1.HTTPRouteFilter, field string) (pro
 
 func isHost(field string) bool { return strings.EqualFold(field, "host") }
 
-// checkHost checks entries for Host, which a request has exactly once: set replaces it,
-// add would make a second one, and remove leave none: both are ignored.
+// checkHost checks entries for Host, which a request has exactly once: set replaces it; add would result in a second one, and remove
+// in none, so both are ignored.
 func (s *scope) checkHost(spec *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	for i, h := range spec.Set {
 		if value := strings.Trim(h.Value, " \t"); isHost(string(h.Name)) && !authority(value) {

@@ -8,8 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// requestMirror leaves a mirror out whose reference does not resolve, as the
-// specification asks, and reports the reference.
+// requestMirror omits a mirror whose reference does not resolve, as the specification requires, and reports the reference.
 func requestMirror(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.RequestMirror
 	if spec == nil {

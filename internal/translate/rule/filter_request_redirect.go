@@ -25,7 +25,7 @@ func requestRedirect(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Mes
 	return out, p
 }
 
-// redirect compiles where clients are sent.
+// redirect compiles the redirect.
 func (s *scope) redirect(spec *gwv1.HTTPRequestRedirectFilter, field string) (*config.RequestRedirect, *condition.Problem) {
 	unsupported := func(at, remedy, format string, args ...any) (*config.RequestRedirect, *condition.Problem) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)

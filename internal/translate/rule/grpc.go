@@ -10,8 +10,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// GRPC is a rule of a GRPCRoute. A gRPC request is a POST to /<service>/<method>; what has no valid backend is answered such that clients
-// understand UNAVAILABLE.
+// GRPC returns the Spec of a rule of a GRPCRoute. A gRPC request is a POST to /<service>/<method>; requests without a valid backend
+// are answered so that clients report UNAVAILABLE.
 func GRPC(r *gwv1.GRPCRouteRule) Spec {
 	s := Spec{
 		Name: r.Name,
@@ -28,7 +28,7 @@ func GRPC(r *gwv1.GRPCRouteRule) Spec {
 	return s
 }
 
-// grpcFilters are the same filters in the words of HTTPRoute, which has more.
+// grpcFilters converts filters to those of HTTPRoute, which has more types.
 func grpcFilters(list []gwv1.GRPCRouteFilter) []gwv1.HTTPRouteFilter {
 	out := make([]gwv1.HTTPRouteFilter, len(list))
 	for i, f := range list {
@@ -40,13 +40,13 @@ func grpcFilters(list []gwv1.GRPCRouteFilter) []gwv1.HTTPRouteFilter {
 	return out
 }
 
-// What services and methods may be (the CRD has the same rules).
+// Valid names of services and methods (the CRD has the same rules).
 var (
 	grpcService = regexp.MustCompile(`^(?i)\.?[a-z_][a-z_0-9]*(\.[a-z_][a-z_0-9]*)*$`)
 	grpcMethod  = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
 )
 
-// grpcMatch brings a match into HTTP's terms such that its precedence is that of gRPC: the service, then the method, then headers.
+// grpcMatch converts a match to HTTP such that its precedence is that of gRPC: the service, then the method, then headers.
 func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Match, *condition.Problem) {
 	m := &config.Match{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}
 	if spec.Method != nil {

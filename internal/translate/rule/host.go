@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Lengths in bytes; a name of more cannot be resolved (RFC 1035 section 2.3.4).
+// Lengths in bytes; longer names cannot be resolved (RFC 1035 section 2.3.4).
 const (
 	maxHostname  = 253
 	maxAuthority = 255
 )
 
 var (
-	// hostname is the API's PreciseHostname: a DNS name or an IPv4 address.
+	// hostname is the PreciseHostname of the API: a DNS name or an IPv4 address.
 	hostname = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	// labels is what users may write into a Host field beyond that.
+	// labels matches other values that users may write into a Host field.
 	labels = regexp.MustCompile(`^[-_A-Za-z0-9]+(\.[-_A-Za-z0-9]+)*\.?$`)
 )
 
 func preciseHostname(s string) bool { return len(s) <= maxHostname && hostname.MatchString(s) }
 
-// authority says that s can stand in a Host field (RFC 9110 section 7.2).
+// authority reports whether s is a valid value of a Host field (RFC 9110 section 7.2).
 func authority(s string) bool {
 	host := s
 	if colon := strings.LastIndexByte(s, ':'); colon > strings.LastIndexByte(s, ']') {

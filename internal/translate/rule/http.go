@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// HTTP is a rule of an HTTPRoute.
+// HTTP returns the Spec of a rule of an HTTPRoute.
 func HTTP(r *gwv1.HTTPRouteRule) Spec {
 	return Spec{
 		Name: r.Name, Filters: r.Filters, BackendRefs: r.BackendRefs, Timeouts: r.Timeouts, Retry: r.Retry,
@@ -59,7 +59,7 @@ var methods = []gwv1.HTTPMethod{
 	gwv1.HTTPMethodConnect, gwv1.HTTPMethodOptions, gwv1.HTTPMethodTrace, gwv1.HTTPMethodPatch,
 }
 
-// pathCharacters is RFC 3986's path.
+// pathCharacters matches a path of RFC 3986.
 var pathCharacters = regexp.MustCompile(`^/(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*$`)
 
 func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathMatch, *condition.Problem) {
@@ -84,8 +84,8 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 	return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX, Value: strings.TrimSuffix(path, "/")}, nil
 }
 
-// hasForbidden reports whether a path has what the API forbids in the values of matches, in any spelling (HTTPPathMatch). Requests may have some of it: their empty segments
-// and %2F are kept.
+// hasForbidden reports whether a path contains what the API forbids in the values of matches, in any encoding (HTTPPathMatch).
+// Requests may contain some of it: their empty segments and %2F are kept.
 func hasForbidden(path string) bool {
 	path = strings.ReplaceAll(strings.ToLower(path), "%2e", ".")
 	if strings.Contains(path, "//") || strings.Contains(path, "%2f") || strings.Contains(path, "%00") {

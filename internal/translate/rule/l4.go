@@ -6,22 +6,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// TCP is a rule of a TCPRoute. It takes every connection.
+// TCP returns the Spec of a rule of a TCPRoute. It matches every connection.
 func TCP(r *gwv1.TCPRouteRule) Spec {
 	return l4(r.Name, r.BackendRefs, "the first rule of a TCPRoute takes every connection")
 }
 
-// TLS is a rule of a TLSRoute. Its hostnames are the route's, so it takes every connection for them.
+// TLS returns the Spec of a rule of a TLSRoute. It matches every connection for the route's hostnames.
 func TLS(r *gwv1.TLSRouteRule) Spec {
 	return l4(r.Name, r.BackendRefs, "the first rule of a TLSRoute takes every connection")
 }
 
-// UDP is a rule of a UDPRoute. It takes every datagram.
+// UDP returns the Spec of a rule of a UDPRoute. It matches every datagram.
 func UDP(r *gwv1.UDPRouteRule) Spec {
 	return l4(r.Name, r.BackendRefs, "the first rule of a UDPRoute takes every datagram")
 }
 
-// l4 is a rule without matches. Of several rules only the first could ever get anything: others, which v1 does not have, are dropped, and why says so.
+// l4 returns a rule without matches. Only the first of several rules could ever be used: the others, which v1 does not allow, are
+// dropped, with why as the reason.
 func l4(name *gwv1.SectionName, refs []gwv1.BackendRef, why string) Spec {
 	s := Spec{
 		Name: name,

@@ -31,12 +31,13 @@ func matches[M any](s *scope, specs []M, compile func(spec *M, field string) (*c
 	return first
 }
 
-// repeats reports whether a match is the second one of its name, which the specification has ignored, whatever it says.
+// repeats reports whether a match with the name exists already. The specification ignores the second match of a name, whatever it
+// contains.
 func repeats(list []*config.ValueMatch, name string) bool {
 	return slices.ContainsFunc(list, func(known *config.ValueMatch) bool { return known.Name == name })
 }
 
-// appendFirst ignores a second match of the same name.
+// appendFirst appends a match unless there is one with the same name.
 func appendFirst(list []*config.ValueMatch, v *config.ValueMatch) []*config.ValueMatch {
 	if repeats(list, v.Name) {
 		return list
@@ -49,7 +50,7 @@ var unmatchable = []string{
 	"connection", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "transfer-encoding",
 }
 
-// ownField reports whether the data plane writes a field itself before it matches a request, in the place of what the client says.
+// ownField reports whether the data plane sets a field before it matches a request, replacing the client's value.
 func ownField(name string) bool {
 	return name == "forwarded" || name == "x-real-ip" || name == "x-request-id" || name == "x-forwarded" || strings.HasPrefix(name, "x-forwarded-")
 }

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	defaultAttempts = 1 // the CRD's
-	// maxAttempts bounds what one request can cost backends and the gateway: the API has no bound.
+	defaultAttempts = 1 // that of the CRD
+	// maxAttempts limits the cost of one request for backends and the gateway: the API has no limit.
 	maxAttempts = 16
 )
 
-// retry compiles spec.retry. The codes are optional to support but for 500, 502, 503 and 504; nothing tells the others apart here.
+// retry compiles spec.retry. Support for codes other than 500, 502, 503 and 504 is optional; here all are treated alike.
 func (s *scope) retry() *condition.Problem {
 	spec := s.spec.Retry
 	if spec == nil {

@@ -1,8 +1,7 @@
-// Package rule compiles a rule of a route of requests: its matches, filters, timeouts and
-// backendRefs. It exists apart from translate because it is one pure function
-// that knows neither the other objects nor who accepts the route; what a
-// reference means it asks its caller. A rule of whatever kind of route is first brought into one form, Spec, each by a file of its own;
-// each filter has its own file, too.
+// Package rule compiles a rule of a route: its matches, filters, timeouts and backendRefs. It is separate from translate because it
+// is a pure function that depends neither on other objects nor on the listeners that accept the route; references are resolved by
+// the caller. A rule of any kind of route is first converted to one form, Spec, each kind by its own file; each filter has its own
+// file too.
 //
 // It must never import translate, nor anything that translate must not.
 package rule
@@ -23,7 +22,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Words of config.Failure.reason, as the access log shows them.
+// Values of config.Failure.reason, as in the access log.
 const (
 	reasonNoBackend      = "no_backend"
 	reasonBackendInvalid = "backend_invalid"
@@ -34,35 +33,36 @@ func (s *scope) failure(reason string) *config.Failure {
 	return &config.Failure{Status: cmp.Or(s.spec.FailureStatus, 500), Reason: reason}
 }
 
-// Backend is what a reference means.
+// Backend is the backend that a reference resolves to.
 type Backend struct {
 	Key string // config.Backend.key
-	// Authority is what calls by gRPC that are not a client's name it by (RFC 9113 section 8.3.1).
+	// Authority is the :authority of gRPC requests that the gateway itself sends to it (RFC 9113 section 8.3.1).
 	Authority string
 }
 
-// Resolve finds the backend that a reference means. http2 says that it is to be spoken to in HTTP/2, whatever the kind of route says.
+// Resolve returns the backend to which a reference leads. http2 is set if it must be reached over HTTP/2, whatever the kind of
+// route.
 type Resolve func(ref gwv1.BackendObjectReference, http2 bool, field string) (b Backend, p *condition.Problem)
 
-// Spec is a rule of a route of any kind. What the kinds have in common stands in the words of HTTPRoute.
+// Spec is a rule of a route of any kind. Common fields have the types of HTTPRoute.
 type Spec struct {
-	Route              string // that it is of, for people
+	Route              string // the route, in text
 	Name               *gwv1.SectionName
 	Filters            []gwv1.HTTPRouteFilter
 	BackendRefs        []gwv1.HTTPBackendRef
 	Timeouts           *gwv1.HTTPRouteTimeouts
 	Retry              *gwv1.HTTPRouteRetry
 	SessionPersistence *gwv1.SessionPersistence
-	// HTTPFilters finds those that filters of type ExtensionRef refer to.
+	// HTTPFilters returns the objects to which filters of type ExtensionRef refer.
 	HTTPFilters HTTPFilters
-	// FailureStatus is what requests are answered with for which there is no valid backend; 0 is 500.
+	// FailureStatus is the status for requests without a valid backend; 0 means 500.
 	FailureStatus uint32
 
 	// matches compiles the matches into scope.rule.
 	matches func(*scope) *condition.Problem
 }
 
-// Refs are all references to backends, also those of filters.
+// Refs returns all references to backends, including those of filters.
 func (s *Spec) Refs() (refs []gwv1.BackendObjectReference) {
 	filters := s.Filters
 	for _, b := range s.BackendRefs {
@@ -85,21 +85,21 @@ type Result struct {
 	// Rule is nil if the rule is dropped. With a Problem it holds the matches and a Failure: requests must fail because no filter may be
 	// skipped. Matches whose regular expressions cannot be used are wider than the rule's then.
 	Rule *config.Rule
-	// Problem is why the rule cannot be carried out.
+	// Problem is why the rule cannot be applied.
 	Problem *condition.Problem
-	// Unresolved are references that do not resolve. They fail only their share of requests.
+	// Unresolved are the problems of references that do not resolve. They fail only their share of requests.
 	Unresolved []*condition.Problem
-	// Notes are values that are ignored.
+	// Notes report values that are ignored.
 	Notes []*condition.Problem
-	// Expressions are those of Rule.
+	// Expressions summarizes the regular expressions of Rule.
 	Expressions Expressions
-	// Used is what counts towards MaxRouteSize, also where Rule is nil.
+	// Used is what counts towards MaxRouteSize, even if Rule is nil.
 	Used int
-	// Filtered says that the rule has filters, also where they do not resolve: its requests must not reach other rules instead.
+	// Filtered is set if the rule has filters, even if they do not resolve: its requests must not match other rules instead.
 	Filtered bool
 }
 
-// Refuse has the rule not carried out after all, because of p.
+// Refuse makes the rule fail all its requests, because of p.
 func (r *Result) Refuse(p *condition.Problem) {
 	r.Problem, r.Notes = p, nil
 	if r.Rule != nil && r.Filtered {
@@ -109,7 +109,7 @@ func (r *Result) Refuse(p *condition.Problem) {
 	}
 }
 
-// Compile compiles spec, which is spec.rules[index] of its route, whose rules before have used that much of MaxRouteSize.
+// Compile compiles spec, which is spec.rules[index] of its route; the rules before it have used used of MaxRouteSize.
 func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	s := &scope{
 		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve, used: used,
@@ -127,7 +127,7 @@ func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	return Result{r, p, s.unresolved, s.notes, s.expressions, max(s.expressions.Size, s.parsed), spec.filtered()}
 }
 
-// scope is the compilation of one rule.
+// scope is the state of compiling one rule.
 type scope struct {
 	field      string // spec.rules[i]
 	spec       *Spec
@@ -136,7 +136,7 @@ type scope struct {
 	unresolved []*condition.Problem
 	notes      []*condition.Problem
 	used       int // of MaxRouteSize, by other rules
-	// expressions are those that were accepted; parsed is what all of them cost to parse.
+	// expressions are those that were accepted; parsed is the cost of parsing all.
 	expressions Expressions
 	parsed      int
 	// badExpression is the problem of the first regular expression that was replaced by a wider one, see expression.
@@ -144,7 +144,7 @@ type scope struct {
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 	weight    int32 // of that backendRef
-	// filterMissing is true once the reference of a filter has not resolved: requests must fail that would have passed it.
+	// filterMissing is set if the reference of a filter did not resolve: requests that would have passed the filter must fail.
 	filterMissing bool
 }
 
@@ -172,7 +172,7 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 		s.rule.Failure = s.failure(reasonRuleInvalid)
 	}
 	if p := cmp.Or(s.sessionPersistence(), s.timeouts(), s.retry()); p != nil {
-		// A rule with filters is not merely dropped: its requests would reach other rules, which may not ask for authorization.
+		// A rule with filters is not just dropped: its requests would match other rules, which may not require authorization.
 		if s.spec.filtered() {
 			return failing(s.rule), p
 		}
@@ -186,12 +186,12 @@ func (s *Spec) filtered() bool {
 	return len(s.Filters) > 0 || slices.ContainsFunc(s.BackendRefs, func(b gwv1.HTTPBackendRef) bool { return len(b.Filters) > 0 })
 }
 
-// failing is a rule with its matches and nothing else.
+// failing returns a rule with the matches of r and nothing else.
 func failing(r *config.Rule) *config.Rule {
 	return &config.Rule{Index: r.Index, Name: r.Name, Matches: r.Matches, Failure: &config.Failure{Status: 500, Reason: reasonRuleInvalid}}
 }
 
-// durationFormat is GEP-2257's.
+// durationFormat is defined in GEP-2257.
 var durationFormat = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
 func (s *scope) duration(d *gwv1.Duration, field string) (int64, *condition.Problem) {
@@ -205,7 +205,7 @@ func (s *scope) duration(d *gwv1.Duration, field string) (int64, *condition.Prob
 	return int64(parsed), nil
 }
 
-// timeout reads one of the rule's timeouts: config.NoTimeout where it is 0s, and 0 where there is none.
+// timeout reads one of the rule's timeouts: it returns config.NoTimeout for 0s, and 0 if the field is absent.
 func (s *scope) timeout(d *gwv1.Duration, field string) (int64, *condition.Problem) {
 	n, p := s.duration(d, field)
 	if d != nil && n == 0 && p == nil {
@@ -234,8 +234,8 @@ func (s *scope) timeouts() (p *condition.Problem) {
 	return nil
 }
 
-// backends compiles the backendRefs. The problem is one of a backendRef's filters;
-// a reference that does not resolve fails only its own share of the requests.
+// backends compiles the backendRefs. The problem is that of a backendRef's filters; a reference that does not resolve fails only its
+// own share of the requests.
 func (s *scope) backends() *condition.Problem {
 	redirects := s.has(gwv1.HTTPRouteFilterRequestRedirect)
 	if redirects && len(s.spec.BackendRefs) > 0 {
@@ -267,7 +267,7 @@ func (s *scope) backends() *condition.Problem {
 		}
 		s.rule.BackendRefs = append(s.rule.BackendRefs, ref)
 	}
-	// Preflight requests need no backend. All others find none once the filters have let them pass, and fail as well.
+	// Preflight requests need no backend. All others have none after the filters have allowed them, and fail too.
 	if total == 0 && !redirects && !s.has(gwv1.HTTPRouteFilterCORS) {
 		s.rule.Failure = s.failure(reasonNoBackend)
 	}
@@ -289,7 +289,7 @@ func (s *scope) has(t gwv1.HTTPRouteFilterType) bool {
 	return slices.ContainsFunc(s.spec.Filters, func(f gwv1.HTTPRouteFilter) bool { return f.Type == t })
 }
 
-// backend resolves a reference, or notes why it does not resolve.
+// backend resolves a reference, or records why it does not resolve.
 func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key string, resolved bool) {
 	b, p := s.resolve(ref, false, field)
 	if p != nil {
@@ -298,7 +298,7 @@ func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key stri
 	return b.Key, p == nil
 }
 
-// Backends are the keys of all backends that a compiled rule refers to.
+// Backends returns the keys of all backends to which a compiled rule refers.
 func Backends(r *config.Rule) []string {
 	keys := FilterBackends(r.Filters)
 	for _, ref := range r.BackendRefs {
@@ -310,7 +310,7 @@ func Backends(r *config.Rule) []string {
 	return keys
 }
 
-// value is *p, or def where a field is absent.
+// value returns *p, or def if p is nil.
 func value[T any](p *T, def T) T {
 	if p == nil {
 		return def
@@ -318,14 +318,14 @@ func value[T any](p *T, def T) T {
 	return *p
 }
 
-// oneLine keeps messages of other packages on one line.
+// oneLine puts messages of other packages on one line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// packed wraps a filter's message; equal messages give equal bytes.
+// packed wraps a filter's message; equal messages result in equal bytes.
 func packed(m proto.Message) *anypb.Any {
 	a := &anypb.Any{}
 	if err := anypb.MarshalFrom(a, m, proto.MarshalOptions{Deterministic: true}); err != nil {
-		panic(err) // only a string that is not UTF-8, which no manifest can hold
+		panic(err) // only with a string that is not UTF-8, which a manifest cannot contain
 	}
 	return a
 }

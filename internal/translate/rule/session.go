@@ -14,14 +14,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// maxSessionTimeout is what is taken of a longer timeout: as long as a key that signs a session's token is kept, see certificate.SessionSecrets.
+// maxSessionTimeout replaces a longer timeout: a key that signs session tokens is kept for as long, see certificate.SessionSecrets.
 const maxSessionTimeout = 360 * 24 * time.Hour
 
-// notSessions are fields that no session can be carried in, beside reserved: the gateway writes or replaces them, or others read them.
+// notSessions are fields that cannot carry a session, in addition to reserved: the gateway writes or replaces them, or other
+// software interprets them.
 var notSessions = []string{"authorization", "content-type", "cookie", "date", "forwarded", "host", "set-cookie", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "x-request-id"}
 
-// SessionPersistence reads spec, which stands in field, in either of its two forms. owner is the object, or part of one, that has it: the name is made of
-// it where spec gives none. A problem's reason is that of routes.
+// SessionPersistence reads spec, whose path is field, in either of its two forms. owner is the object, or the part of one, that
+// contains it: a default name is derived from it. A problem's reason is one of routes.
 func SessionPersistence(spec *gwx.SessionPersistence, field, owner string) (*config.SessionPersistence, *condition.Problem) {
 	wrong := func(at, remedy, format string, args ...any) (*config.SessionPersistence, *condition.Problem) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
@@ -84,7 +85,7 @@ func SessionPersistence(spec *gwx.SessionPersistence, field, owner string) (*con
 	return out, nil
 }
 
-// generatedName names the sessions of an owner as no other's.
+// generatedName returns a name that is unique for the owner.
 func generatedName(owner string, header bool) string {
 	sum := sha256.Sum256([]byte(owner))
 	if header {
@@ -93,14 +94,14 @@ func generatedName(owner string, header bool) string {
 	return fmt.Sprintf("moongate_session_%x", sum[:6])
 }
 
-// sessionPersistence compiles the rule's own.
+// sessionPersistence compiles the session persistence of the rule itself.
 func (s *scope) sessionPersistence() *condition.Problem {
 	spec := s.spec.SessionPersistence
 	if spec == nil {
 		return nil
 	}
 	owner := fmt.Sprintf("%s rule %d", s.spec.Route, s.rule.Index)
-	if s.rule.Name != "" { // which stays when rules before it come and go
+	if s.rule.Name != "" { // the name does not change when rules before it are added or removed
 		owner = fmt.Sprintf("%s rule %s", s.spec.Route, s.rule.Name)
 	}
 	compiled, p := SessionPersistence(&gwx.SessionPersistence{

@@ -1,5 +1,5 @@
-// Package support says what of the Gateway API this version can do: the features, and
-// the versions of the CRDs. It exists so that what is claimed stands in one place.
+// Package support defines what this version supports of the Gateway API: the features, and the versions of the CRDs. It exists so
+// that all claims are in one place.
 //
 // It must never import translate, nor anything that translate must not.
 package support
@@ -19,7 +19,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// everywhere is what this version can do; conformance suites choose their tests by it.
+// everywhere are the features that are always supported; conformance suites select their tests by them.
 var everywhere = []features.FeatureName{
 	features.SupportBackendTLSPolicy,
 	features.SupportBackendTLSPolicySANValidation,
@@ -75,14 +75,14 @@ var everywhere = []features.FeatureName{
 	features.SupportUDPRoute,
 }
 
-// inCluster is what else it can do where Gateways run in proxies of their own.
+// inCluster are the features that are also supported if Gateways run in their own proxies.
 var inCluster = []features.FeatureName{features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayInfrastructure}
 
-// experimental are the features of which API servers drop the fields of Gateways unless HasExperimentalFields.
+// experimental are the features whose fields of Gateways an API server drops, unless HasExperimentalFields.
 var experimental = []features.FeatureName{features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayListenerFilters}
 
-// Features are what can be done, sorted by name, without those about a kind that lacks
-// reports as not installed, which is nil where every one is; and without those of fields that are experimental where these are not kept.
+// Features returns the supported features, sorted by name. It omits features of a kind that lacks reports as not installed (lacks is
+// nil if all are), and features of experimental fields if experiments is false.
 func Features(cluster bool, lacks func(gwv1.Kind) bool, experiments bool) []gwv1.SupportedFeature {
 	list := slices.Clone(everywhere)
 	if cluster {
@@ -101,7 +101,7 @@ func Features(cluster bool, lacks func(gwv1.Kind) bool, experiments bool) []gwv1
 	return out
 }
 
-// kindOf returns the kind that a feature is about, whose name its own begins with; "" for no kind.
+// kindOf returns the kind of a feature, which is the prefix of its name; "" if none.
 func kindOf(f features.FeatureName) gwv1.Kind {
 	longest := ""
 	for _, k := range kind.All() {
@@ -112,11 +112,11 @@ func kindOf(f features.FeatureName) gwv1.Kind {
 	return gwv1.Kind(longest)
 }
 
-// bundles are the versions that are supported, release candidates among them.
+// bundles matches the supported versions, including release candidates.
 var bundles = regexp.MustCompile(`^v1\.[67]\.(0|[1-9][0-9]{0,4})(-[0-9A-Za-z.-]+)?$`)
 
-// HasExperimentalFields reports whether the CRD of Gateways is known to have the fields "routability" of GEP-5093 and "filters" of GEP-5224: they are of the
-// experimental channel, and what a CRD does not have an API server drops without a word.
+// HasExperimentalFields reports whether the CRD of Gateways is known to have the fields "routability" of GEP-5093 and "filters" of
+// GEP-5224: they are in the experimental channel, and an API server silently drops fields that a CRD does not have.
 func HasExperimentalFields(bundleVersion, channel string) bool {
 	return channel == "experimental" && strings.HasPrefix(bundleVersion, "v1.7.") && bundles.MatchString(bundleVersion)
 }
@@ -126,7 +126,7 @@ const bundleNames = "v1.6 or v1.7"
 // CRD is a CustomResourceDefinition of the Gateway API.
 type CRD struct{ Name, BundleVersion string }
 
-// Unsupported says which CRDs are of a bundle that is not known to work, or nil.
+// Unsupported returns the problem of CRDs from a bundle that is not known to work, or nil.
 func Unsupported(crds []CRD) *condition.Problem {
 	remedy := "install bundle " + bundleNames + "; until then everything is tried that is there"
 	if len(crds) == 0 {

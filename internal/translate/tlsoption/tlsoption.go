@@ -1,5 +1,6 @@
-// Package tlsoption reads the options of listeners (spec.listeners[].tls.options) and of BackendTLSPolicies (spec.options) that limit what is spoken over TLS.
-// It exists so that both know the same keys and values. It knows nothing of statuses: who reads tells what is refused.
+// Package tlsoption reads the options of listeners (spec.listeners[].tls.options) and of BackendTLSPolicies (spec.options) that
+// restrict TLS. It exists so that both have the same keys and values. It does not depend on statuses: the caller reports what is
+// refused.
 package tlsoption
 
 import (
@@ -13,20 +14,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// The keys. Those of other domains than Domain are for other implementations.
+// The keys. Keys of other domains are for other implementations.
 const (
 	Domain       = "moongate.dev/"
 	MinVersion   = gwv1.AnnotationKey(Domain + "tls-min-version")
 	CipherSuites = gwv1.AnnotationKey(Domain + "tls-cipher-suites")
 )
 
-// Limits are what the options say; the zero value limits nothing.
+// Limits are the restrictions; the zero value restricts nothing.
 type Limits struct {
-	MinVersion   uint32   // as on the wire (RFC 8446 section 4.2.1), 0x0303 or 0x0304; 0 is the data plane's default
-	CipherSuites []uint32 // of TLS 1.2, by their IANA numbers, sorted; none is the data plane's default
+	MinVersion   uint32   // as encoded in the handshake (RFC 8446 section 4.2.1), 0x0303 or 0x0304; 0 means the data plane's default
+	CipherSuites []uint32 // of TLS 1.2, by IANA number, sorted; empty means the data plane's default
 }
 
-// Refuse is told of an option that cannot be carried out, and what to do about it.
+// Refuse is called with an option that cannot be applied, and the remedy.
 type Refuse func(key gwv1.AnnotationKey, remedy, format string, args ...any)
 
 // Options is the type of both fields.
@@ -35,7 +36,8 @@ type Options = map[gwv1.AnnotationKey]gwv1.AnnotationValue
 // versions are the values of MinVersion.
 var versions = map[gwv1.AnnotationValue]uint32{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// suites are those that CipherSuites can name: of TLS 1.2, with forward secrecy, and allowed in HTTP/2 (RFC 9113 appendix A). Those of TLS 1.3 cannot be chosen.
+// suites are those that CipherSuites can name: of TLS 1.2, with forward secrecy, and allowed in HTTP/2 (RFC 9113 appendix A). Those
+// of TLS 1.3 cannot be selected.
 var suites = func() map[string]uint32 {
 	suites := map[string]uint32{}
 	for _, s := range tls.CipherSuites() {
@@ -46,7 +48,7 @@ var suites = func() map[string]uint32 {
 	return suites
 }()
 
-// Read reads options. further are the keys of Domain that the caller reads itself; foreign are those of other domains, sorted.
+// Read reads options. further are keys of Domain that the caller reads itself; foreign are keys of other domains, sorted.
 func Read(options Options, refuse Refuse, further ...gwv1.AnnotationKey) (l Limits, foreign []gwv1.AnnotationKey) {
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		switch value := options[key]; {
@@ -84,11 +86,11 @@ func readCipherSuites(text string, refuse Refuse) (ids []uint32) {
 		}
 		ids = append(ids, id)
 	}
-	slices.Sort(ids) // there is no order of preference
+	slices.Sort(ids) // the order has no meaning
 	return slices.Compact(ids)
 }
 
-// List parts a value at its commas.
+// List splits a value at its commas.
 func List(text string) []string {
 	parts := strings.Split(text, ",")
 	for i := range parts {
