@@ -9,7 +9,7 @@ import (
 // accessLogText explains the flag --access-log of run and proxy.
 const accessLogText = "json or stdout (both mean standard output), off, the URL of an OTLP collector over HTTP, or a file, which is reopened on SIGHUP, and if it was renamed or removed"
 
-// accessLogFlags say what the lines of the access log have; the zero value is everything, as JSON.
+// accessLogFlags configure the content of access log lines; the zero value logs everything, as JSON.
 type accessLogFlags struct {
 	Format  string
 	Members []string
@@ -31,7 +31,7 @@ func (f *accessLogFlags) options() accesslog.Options {
 	return accesslog.Options{Format: f.Format, Members: f.Members, Redact: f.Redact, OneIn: f.OneIn}
 }
 
-// check says what is wrong with the flags.
+// check returns what is wrong with the flags.
 func (f *accessLogFlags) check() error {
 	if _, problems := accesslog.Compile(f.options()); len(problems) > 0 {
 		p := problems[0]

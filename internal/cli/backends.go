@@ -62,7 +62,7 @@ Each proxy determines health by its own requests and checks, so two proxies may 
 	return cmd
 }
 
-// backends are those of the proxy, for its admin server.
+// backends returns the backends of the proxy, for its admin server.
 func (e *engine) backends() (all []admin.Backend) {
 	zone := e.proxy.Zone()
 	for _, b := range e.proxy.Backends() {

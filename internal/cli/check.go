@@ -65,7 +65,7 @@ Exit code 0: no problems. 1: there are problems. 2: the input cannot be read.`,
 	return cmd
 }
 
-// printCheck prints the verdict; its error carries the exit code.
+// printCheck prints the result; its error carries the exit code.
 func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	objects, err := show.Objects(off.status.Items, controllerName)
 	if err != nil {
@@ -86,7 +86,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	}
 	nothing := !slices.ContainsFunc(off.status.Problems, func(p admin.Problem) bool { return !ofOtherProgram(p) })
 	if off.count == 0 && len(off.status.Items) == 0 && nothing && off.source != nil {
-		// What was to be checked, as the output of a template that failed, would else seem to be right.
+		// Empty input, such as the output of a template that failed, would otherwise be reported as correct.
 		return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into moongate check -")
 	}
 	complaints, mistakes, ignored, documents, warnings := 0, 0, 0, 0, 0
@@ -95,7 +95,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 			switch {
 			case c.Warns():
 				warnings++
-			case !c.Follows: // one cause is one problem
+			case !c.Follows: // a problem with one cause is reported once
 				complaints++
 			}
 		}
@@ -152,7 +152,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	return nil
 }
 
-// ofOtherProgram reports whether a problem is that a document in a folder is not an object of Kubernetes.
+// ofOtherProgram reports whether a problem is that a document in a folder is not a Kubernetes object.
 func ofOtherProgram(p admin.Problem) bool { return p.Ignored && p.Object == "" }
 
 func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
@@ -170,7 +170,7 @@ func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
 	return nil
 }
 
-// markOf begins the line of a problem.
+// markOf returns the word that begins the line of a problem.
 func markOf(p admin.Problem) string {
 	switch {
 	case p.Warning:

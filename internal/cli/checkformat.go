@@ -12,16 +12,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// fault is a problem, a warning or an ignored kind, whether an object's status says it or the source of the manifests.
+// fault is a problem, a warning or an ignored kind, reported by an object's status or by the source of the manifests.
 type fault struct {
-	Level string // "error", "warning" or "note", the words of SARIF
-	Rule  string // the reason of the condition; of others "problem", "warning" or "ignored"
-	File  string // "" where it is not known
-	Line  int    // from 1; 0 where it is not known
+	Level string // "error", "warning" or "note", as in SARIF
+	Rule  string // the reason of the condition; else "problem", "warning" or "ignored"
+	File  string // "" if not known
+	Line  int    // from 1; 0 if not known
 	Text  string // object, field, message and remedy
 }
 
-// faultsOf returns what check has found, sorted by file and line, without what only follows from another fault.
+// faultsOf returns what check has found, sorted by file and line, without what is only a consequence of another fault.
 func faultsOf(off *offline, objects []*show.Object) []fault {
 	var all []fault
 	for _, o := range objects {
@@ -57,7 +57,7 @@ func faultsOf(off *offline, objects []*show.Object) []fault {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// printFaultsText prints a line for each, as compilers do, so that editors find the place.
+// printFaultsText prints a line for each, in the format of compilers, so that editors can find the place.
 func printFaultsText(w io.Writer, faults []fault) error {
 	for _, f := range faults {
 		place := ""
@@ -74,7 +74,7 @@ func printFaultsText(w io.Writer, faults []fault) error {
 	return nil
 }
 
-// Workflow commands of GitHub have characters of their own to escape, more of them in properties than in the message.
+// Workflow commands of GitHub require certain characters to be escaped, more of them in properties than in the message.
 var (
 	commandData     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	commandProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
@@ -169,7 +169,7 @@ func printFaultsSARIF(w io.Writer, faults []fault) error {
 	return printAs(w, "json", sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}})
 }
 
-// fileURI is a path as a reference to a URI: relative to where the command ran, if the path is.
+// fileURI returns a path as a URI reference: relative to the working directory of the command if the path is.
 func fileURI(path string) string {
 	u := url.URL{Path: filepath.ToSlash(path)}
 	if filepath.IsAbs(path) {

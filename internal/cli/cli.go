@@ -1,6 +1,5 @@
-// Package cli is what a user types: one file per verb, and the wiring of source,
-// translate, deliver and proxy that the verbs run. It exists so that main is flags
-// only and that tests run the very same gateway in their own process.
+// Package cli implements the command line: one file per verb, and the wiring of source, translate, deliver and proxy that the verbs
+// run. It exists so that main contains nothing else, and that tests run the same gateway in their own process.
 //
 // It may import everything; nothing but cmd/moongate and tests may import it.
 package cli
@@ -24,11 +23,11 @@ import (
 // Exit codes; scripts rely on them.
 const (
 	exitOK       = 0
-	exitProblems = 1 // what was asked for failed, or check found something
+	exitProblems = 1 // the command failed, or check found something
 	exitUsage    = 2 // wrong flags, or input that cannot be read
 )
 
-// exitError ends the process with a code. One without text was already reported.
+// exitError ends the process with an exit code. An error without text was already reported.
 type exitError struct {
 	code int
 	err  error
@@ -43,12 +42,12 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage is an error of whoever typed the command; the text ends with the remedy.
+// usage returns an error in the command line; the text ends with the remedy.
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// Main runs one command line and answers the exit code.
+// Main runs one command line and returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
@@ -60,13 +59,13 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return codeOf(err)
 }
 
-// codeOf is the exit code of an error.
+// codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code
 	}
-	return exitUsage // what cobra itself finds is wrong usage
+	return exitUsage // errors of cobra itself are wrong usage
 }
 
 // report prints an error on one line, unless it was reported already.
@@ -125,18 +124,18 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// filesFlag is -f, which every verb that reads manifests has.
+// filesFlag adds -f, which every verb that reads manifests has.
 func filesFlag(cmd *cobra.Command, paths *[]string) {
 	cmd.Flags().StringArrayVarP(paths, "filename", "f", nil,
 		"manifests: a YAML or JSON file, a folder with such files (read recursively), or - for standard input; repeat for more")
 }
 
-// classFlag is --class.
+// classFlag adds --class.
 func classFlag(cmd *cobra.Command, class *string) {
 	cmd.Flags().StringVar(class, "class", "", "treat this GatewayClass as Moongate's, so that manifests for another gateway can be read unchanged")
 }
 
-// outputFlag is -o. The first of the formats is the default.
+// outputFlag adds -o. The first of the formats is the default.
 func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "))
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -150,7 +149,7 @@ func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	}
 }
 
-// noArgs refuses arguments.
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
@@ -158,7 +157,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// needFiles is the check that -f was given.
+// needFiles checks that -f was given.
 func needFiles(cmd *cobra.Command, paths []string) error {
 	if len(paths) == 0 {
 		return usage("no manifests: name a file or folder, as in %s -f ./manifests", cmd.CommandPath())
@@ -166,7 +165,7 @@ func needFiles(cmd *cobra.Command, paths []string) error {
 	return checkPaths(paths)
 }
 
-// checkPaths refuses paths that cannot be meant, and says what may be: a URL, or a name that is nearly that of a file.
+// checkPaths rejects paths that are certainly wrong, such as URLs, and suggests similar file names.
 func checkPaths(paths []string) error {
 	for _, path := range paths {
 		if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {
@@ -176,7 +175,7 @@ func checkPaths(paths []string) error {
 			continue
 		}
 		var names []string
-		entries, _ := os.ReadDir(filepath.Dir(path)) // a folder that is not there has none
+		entries, _ := os.ReadDir(filepath.Dir(path)) // an absent folder has no entries
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}

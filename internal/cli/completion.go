@@ -17,13 +17,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// completionTimeout bounds how long a shell waits for names that a running gateway or a cluster has.
+// completionTimeout limits how long a shell waits for names from a running gateway or a cluster.
 const completionTimeout = 3 * time.Second
 
 // manifestFiles are the extensions of manifests, for completion.
 var manifestFiles = []string{"yaml", "yml", "json"}
 
-// flagValues are the flags that take one of a few values, wherever they are. Those of -o are with outputFlag.
+// flagValues are the values of flags that take one of a few, for all verbs. Those of -o are set by outputFlag.
 var flagValues = map[string][]string{
 	"access-log":              {"json", "off"},
 	"log-format":              {"text", "json"},
@@ -33,10 +33,10 @@ var flagValues = map[string][]string{
 	"request-ids":             {"generate", "preserve"},
 }
 
-// flagFiles are those that take a file or a folder.
+// flagFiles are the flags that take a file or a folder.
 var flagFiles = []string{"access-log", "ca-file", "dir", "kubeconfig", "report", "secret-file", "state-dir", "token-file"}
 
-// completeFlags has the shell complete the values of the flags of all commands below root; where nothing is known of them, it offers no files.
+// completeFlags registers completion for the flags of all commands below root; if nothing is known about a flag, it offers no files.
 func completeFlags(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.ValidArgsFunction == nil {
@@ -44,7 +44,7 @@ func completeFlags(root *cobra.Command) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name := f.Name
-			if _, registered := cmd.GetFlagCompletionFunc(name); registered || f.NoOptDefVal != "" { // one without a value
+			if _, registered := cmd.GetFlagCompletionFunc(name); registered || f.NoOptDefVal != "" { // a flag without a value
 				return
 			}
 			isFile := slices.Contains(flagFiles, name)
@@ -64,7 +64,7 @@ func completeFlags(root *cobra.Command) {
 	}
 }
 
-// completeContexts completes the names of the kubeconfig's contexts.
+// completeContexts completes the names of contexts in the kubeconfig.
 func completeContexts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if f := cmd.Flags().Lookup("kubeconfig"); f != nil {
@@ -87,7 +87,8 @@ func completeManifests(*cobra.Command, []string, string) ([]string, cobra.ShellC
 	return manifestFiles, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// completeObjects completes what arguments of status select: kinds, objects of the kind that came first, or KIND/NAME once the kind is typed.
+// completeObjects completes the arguments by which status selects objects: kinds, names of objects of the kind in the first
+// argument, or KIND/NAME if the kind is already typed.
 func completeObjects(namespace string, status *admin.Status, args []string, typed string) []string {
 	if kindName, _, slash := strings.Cut(typed, "/"); slash || len(args) > 0 && !strings.Contains(args[0], "/") {
 		if !slash {
@@ -118,12 +119,12 @@ func completeObjects(namespace string, status *admin.Status, args []string, type
 	return kinds
 }
 
-// startingWith returns those of values that continue what is typed.
+// startingWith returns those of values that begin with what is typed.
 func startingWith(typed string, values []string) []string {
 	return slices.DeleteFunc(values, func(v string) bool { return !strings.HasPrefix(v, typed) })
 }
 
-// namespacesOf are those of the objects of a status, sorted.
+// namespacesOf returns the namespaces of the objects of a status, sorted.
 func namespacesOf(status *admin.Status) (names []string) {
 	for _, o := range shownObjects(status) {
 		if o.Namespace != "" {
@@ -145,7 +146,7 @@ func shownObjects(status *admin.Status) []*show.Object {
 	return objects
 }
 
-// completeQuestion completes the arguments of explain: a method, and what the listeners of the manifests that -f names listen on.
+// completeQuestion completes the arguments of explain: a method, and the URLs of listeners in the manifests given with -f.
 func completeQuestion(in *input, args []string) []string {
 	var out []string
 	switch len(args) {
@@ -165,7 +166,7 @@ func completeQuestion(in *input, args []string) []string {
 			if l.Protocol == gwv1.HTTPProtocolType || l.Protocol == gwv1.HTTPSProtocolType {
 				path = "/"
 			} else if len(args) == 1 {
-				continue // a method is of requests
+				continue // only requests have a method
 			}
 			host := "127.0.0.1"
 			if l.Hostname != nil {
@@ -177,7 +178,7 @@ func completeQuestion(in *input, args []string) []string {
 	return out
 }
 
-// completeClasses completes the names of the GatewayClasses that the Gateways of manifests name.
+// completeClasses completes the names of GatewayClasses to which Gateways in manifests refer.
 func completeClasses(paths []string) (names []string) {
 	for _, o := range readForCompletion(paths) {
 		if gw, ok := o.Object.(*gwv1.Gateway); ok {
@@ -188,7 +189,7 @@ func completeClasses(paths []string) (names []string) {
 	return slices.Compact(names)
 }
 
-// readForCompletion reads what can be read of manifests, but not standard input.
+// readForCompletion reads manifests as far as possible, but not standard input.
 func readForCompletion(paths []string) []files.Object {
 	if len(paths) == 0 || slices.Contains(paths, "-") {
 		return nil

@@ -14,25 +14,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// maxConditionLines bounds what one change of the manifests may log: where a Gateway's class goes, thousands of routes have something to complain of.
+// maxConditionLines limits the lines that one change of the manifests may log: if a GatewayClass is removed, thousands of routes
+// report problems.
 const maxConditionLines = 100
 
-// fieldIndex is where an entry stands in a list, which others before it change.
+// fieldIndex matches the index of an entry in a list, which changes if an entry before it is added or removed.
 var fieldIndex = regexp.MustCompile(`\[\d+\]`)
 
-// conditionLog logs what conditions say against objects, once when that begins, and when it is over. It is safe for concurrent use.
+// conditionLog logs the problems in conditions of objects, once when they appear, and when they are resolved. It is safe for
+// concurrent use.
 type conditionLog struct {
 	log     *slog.Logger
 	objects *objectStore
 	source  *files.Source
 
 	mu      sync.Mutex
-	suggest *suggestions                // of all objects of the manifests
-	refused []kind.ObjectKey            // that it knows by their names only
-	told    map[kind.ObjectKey][]string // what was logged and still holds, as statuses have it, without indexes: neither a suggestion that changes is news nor an entry before it
+	suggest *suggestions                // from all objects in the manifests
+	refused []kind.ObjectKey            // objects that are known to suggest only by name
+	told    map[kind.ObjectKey][]string // what was logged and still applies, as in statuses, without indexes: changed suggestions or indexes are not logged again
 }
 
-// change takes what the manifests say now, before the statuses that come of it are published.
+// change must be called with a change of the manifests before the resulting statuses are published.
 func (l *conditionLog) change(c files.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,14 +52,14 @@ func (l *conditionLog) change(c files.Change) {
 		l.suggest.add(o)
 	}
 	for _, p := range c.Problems {
-		if p.Object.Name != "" && !l.suggest.names.has(p.Object) { // it may be meant all the same
+		if p.Object.Name != "" && !l.suggest.names.has(p.Object) { // a reference may mean the object although it was rejected
 			l.suggest.takeProblem(p)
 			l.refused = append(l.refused, p.Object)
 		}
 	}
 }
 
-// publish takes changes that the store has.
+// publish logs the problems in status changes that the store already contains.
 func (l *conditionLog) publish(changes []translate.StatusChange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,12 +82,13 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 		for _, complaint := range complaints {
 			text := fieldIndex.ReplaceAllString(complaint.String(), "[]")
 			now = append(now, text)
-			if i := slices.Index(known, text); i >= 0 { // each tells of one
+			if i := slices.Index(known, text); i >= 0 { // each known text matches one problem
 				known = slices.Delete(known, i, i+1)
 				continue
 			}
 			line(func() {
-				// The line of the document, not of the field: that would take reading the file, which may block, while the control loop waits.
+				// The line of the document, not of the field: the latter would require reading the file, which may block the control
+				// loop.
 				at, _ := l.source.Position(c.Object)
 				message := l.suggested(complaint.Message, c.Object.Namespace)
 				l.log.Warn("condition", "object", c.Object.String(), "where", complaint.Where, "at", at.String(), "field", complaint.Field(),
@@ -111,14 +114,14 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 	}
 }
 
-// rewrite is message with the name in it that was probably meant, as manifests are now; for explain.World.
+// rewrite returns message with a suggestion of the name that was probably meant, from the present manifests; for explain.World.
 func (l *conditionLog) rewrite(message, namespace string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.suggested(message, namespace)
 }
 
-// others are the objects that /status does not show and that may be meant by a reference, sorted.
+// others returns the objects that /status does not show and that references may mean, sorted.
 func (l *conditionLog) others() (all []admin.Other) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +137,7 @@ func (l *conditionLog) others() (all []admin.Other) {
 	return all
 }
 
-// suggested is rewrite for who holds mu.
+// suggested is rewrite; the caller must hold mu.
 func (l *conditionLog) suggested(message, namespace string) string {
 	if l.suggest == nil {
 		return message
@@ -142,14 +145,14 @@ func (l *conditionLog) suggested(message, namespace string) string {
 	return l.suggest.rewrite(message, namespace)
 }
 
-// complaints are those of an object as it is now; none of one that is not there.
+// complaints returns the problems of an object in its present state; none if it does not exist.
 func (l *conditionLog) complaints(id kind.ObjectKey) []show.Complaint {
 	object, ok := l.objects.objects.Get(id)
 	if !ok {
 		return nil
 	}
 	shown, err := show.Objects([]any{object}, controllerName)
-	if err != nil { // of an object that the store has, there is none
+	if err != nil { // cannot happen with an object of the store
 		return nil
 	}
 	return shown[0].Complaints()

@@ -24,7 +24,7 @@ import (
 
 // ControllerOptions are the flags of controller.
 type ControllerOptions struct {
-	Kubeconfig      string // "" is the ServiceAccount of the pod
+	Kubeconfig      string // "" means the ServiceAccount of the pod
 	Namespace       string
 	Service         string
 	Image           string
@@ -33,7 +33,7 @@ type ControllerOptions struct {
 	DeliveryAddress string
 	HealthAddress   string
 	AdminAddress    string
-	WatchNamespaces []string // empty is all
+	WatchNamespaces []string // empty means all
 	LogLevel        string
 	LogFormat       string // text or json; "" is text
 	RateLimits      rateLimitFlags
@@ -89,7 +89,7 @@ Helm chart runs this.`,
 	return cmd
 }
 
-// complete fills in what the pod knows, and checks what cannot be used.
+// complete sets the options that the pod's environment determines, and validates all.
 func (o *ControllerOptions) complete() error {
 	if o.Image == "" {
 		return usage("no image for the proxies: name one, usually the controller's own, with --image")
@@ -135,7 +135,7 @@ func (o *ControllerOptions) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// RunController looks after a cluster until ctx ends, then answers nil.
+// RunController runs the controller of a cluster until ctx ends, and then returns nil.
 func RunController(ctx context.Context, o ControllerOptions) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -189,7 +189,7 @@ const (
 	logFormatText    = "format of the log on standard error: text or json"
 )
 
-// newLogger logs from the level on: text is for people, json for what collects logs.
+// newLogger returns a logger with that level; format is text or json.
 func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
@@ -201,7 +201,7 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	case defaultLogFormat:
 		handler = func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, options) }
 	case jsonLogFormat:
-		// As in text, and not a number of nanoseconds, which nobody can tell from one of seconds.
+		// As in text, instead of a number of nanoseconds, which could be mistaken for seconds.
 		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
 			if a.Value.Kind() == slog.KindDuration {
 				a.Value = slog.StringValue(a.Value.Duration().String())

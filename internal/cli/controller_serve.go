@@ -18,7 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
-// reservedPorts are those of its pod that a proxy keeps for itself.
+// reservedPorts are the ports of its pod that a proxy itself uses.
 var reservedPorts = []int32{provision.AdminPort, provision.HealthPort}
 
 // serveController runs the controller with its admin and health servers.
@@ -39,7 +39,7 @@ func serveController(ctx context.Context, o ControllerOptions, c *controller.Con
 		Note: func() string { return noteOf(c.Deliveries().Leading) },
 		Proxies: func() map[string][]admin.GatewayProxy {
 			d := c.Deliveries()
-			if !d.Leading { // what it knows of proxies is of when it led
+			if !d.Leading { // its information about proxies is from when it was leader
 				return nil
 			}
 			return proxiesOf(d.Gateways)
@@ -73,14 +73,14 @@ func serveController(ctx context.Context, o ControllerOptions, c *controller.Con
 	return nil
 }
 
-// shutdownAdmin ends a server; what takes longer than adminGrace is cut.
+// shutdownAdmin stops a server; requests that take longer than adminGrace are aborted.
 func shutdownAdmin(s *admin.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
 	defer cancel()
 	_ = s.Shutdown(ctx)
 }
 
-// allResources are what the proxies of all Gateways are to serve; what several serve is there once for each.
+// allResources returns the configuration of the proxies of all Gateways; a Resource that several need is included once for each.
 func allResources(c *controller.Controller) (all []*config.Resource) {
 	for _, g := range c.Deliveries().Gateways {
 		all = append(all, c.Resources(g.Gateway)...)
@@ -88,7 +88,7 @@ func allResources(c *controller.Controller) (all []*config.Resource) {
 	return all
 }
 
-// noteOf is what a controller does not know, for its dashboard.
+// noteOf returns a note for the dashboard about what this controller does not know.
 func noteOf(leading bool) string {
 	if !leading {
 		return "This replica of the controller stands by. It knows the objects and their statuses; proxies, certificates and explanations are known to the replica that leads, " +
@@ -98,19 +98,20 @@ func noteOf(leading bool) string {
 		"or scrape its /metrics on port %d.", provision.AdminPort, provision.HealthPort)
 }
 
-// explainFor decides a question by what the proxies of a Gateway are to serve: of different Gateways they share no ports, unless these are merged.
+// explainFor answers a question from the configuration of the proxies of one Gateway: different Gateways do not share ports, unless
+// they are merged.
 func explainFor(d reconcile.Status, resources func(gateway string) []*config.Resource, objects func() []any, controllerName string, q admin.Question) (*admin.Explanation, error) {
 	if !d.Leading {
 		return nil, errors.New("this replica of the controller stands by; ask the one that leads, which the Lease of the controller names")
 	}
-	proxies := map[string]string{} // of each Gateway; those of merged ones share ports
+	proxies := map[string]string{} // of each Gateway; merged Gateways share them
 	for _, g := range d.Gateways {
 		served := g.Merged
 		if len(served) == 0 && g.Resources > 0 {
 			served = []string{g.Gateway}
 		}
 		for _, name := range served {
-			if proxies[name] == "" || len(g.Merged) > 0 { // its own may not have ended yet
+			if proxies[name] == "" || len(g.Merged) > 0 { // its own proxies may not have terminated yet
 				proxies[name] = g.Gateway
 			}
 		}

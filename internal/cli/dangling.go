@@ -17,8 +17,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// takeClass has the GatewayClass of a name treated as Moongate's, whosever it is, and adds it where it is missing. It returns
-// the objects with that change.
+// takeClass makes the GatewayClass with a name managed by Moongate, whatever its controller, and adds it if it is missing. It
+// returns the objects with that change.
 func takeClass(objects []files.Object, name string) []files.Object {
 	class := takenClass(name, files.Object{})
 	var rest []files.Object
@@ -32,13 +32,14 @@ func takeClass(objects []files.Object, name string) []files.Object {
 	return append(rest, class)
 }
 
-// takenClass is a GatewayClass as Moongate's. found is what the manifests have of that name, the zero value where they have none.
+// takenClass returns a GatewayClass as managed by Moongate. found is the class with that name in the manifests, the zero value if
+// there is none.
 func takenClass(name string, found files.Object) files.Object {
 	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
 	if c, ok := found.Object.(*gwv1.GatewayClass); ok {
 		ours = c.DeepCopy()
-		ours.Spec.ParametersRef = nil // another controller's
+		ours.Spec.ParametersRef = nil // of another controller
 	}
 	ours.Spec.ControllerName = controllerName
 	return files.Object{ID: kind.GatewayClass.Key("", name), Position: found.Position, Object: ours}
@@ -70,20 +71,21 @@ func takeClassOf(c files.Change, name string) files.Change {
 	return c
 }
 
-// references finds what objects refer to in vain so that they have no status at all: parents and classes that are not
-// among them, or that another controller manages. In a cluster that may be meant; in files it is a mistake.
+// references finds references of objects that lead nowhere and that no status reports: parents and classes that do not exist, or
+// that another controller manages. In a cluster this may be intended; in files it is a mistake.
 type references struct {
 	classes  map[string]*gwv1.GatewayClass
 	parents  *nameIndex                        // Gateways and ListenerSets
-	scopes   map[gwv1.GatewayDefaultScope]bool // that there are default Gateways of
-	known    *nameIndex                        // every object, also those that were refused
+	scopes   map[gwv1.GatewayDefaultScope]bool // scopes with default Gateways
+	known    *nameIndex                        // every object, including rejected ones
 	source   *files.Source
 	custom   bool // only objects of kinds that are Custom are known
-	shared   bool // other controllers may have Gateways of their own, as in a cluster
+	shared   bool // other controllers may have their own Gateways, as in a cluster
 	problems []admin.Problem
 }
 
-// dangling returns those problems of objects. An object that one of problems is about was refused: it is not missing, and is reported already.
+// dangling returns problems of references that lead nowhere. An object with an entry in problems was rejected: it is not missing,
+// and is reported already.
 func dangling(source *files.Source, objects []files.Object, problems []files.Problem, cluster bool) []admin.Problem {
 	r := newReferences(source, objects, problems)
 	r.shared = cluster
@@ -184,14 +186,14 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 		}
 		if parent := kind.Named(name); parent != nil && group == parent.Group && (parent == kind.Gateway.Kind || parent.OfListeners()) {
 			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), parent, ref.Namespace, string(ref.Name))
-		} else if len(refs) == 1 && scope == "" { // beside a Gateway, another parent is somebody else's
+		} else if len(refs) == 1 && scope == "" { // in addition to a Gateway, another parent may belong to another controller
 			r.add(o, fmt.Sprintf("spec.parentRefs[%d]", i), fmt.Sprintf("%s of group %q is no parent that Moongate serves, so nobody serves the route here", name, group),
 				"name a Gateway: parentRefs: [{name: my-gateway}]")
 		}
 	}
 }
 
-// backendTarget checks that the target of a policy for backends is there and can be one: its status is of no Gateway otherwise.
+// backendTarget checks that the target of a backend policy exists and is of a valid kind: otherwise no status reports it.
 func (r *references) backendTarget(o files.Object, field string, ref gwv1.LocalPolicyTargetReferenceWithSectionName, remedy string) {
 	if k := kind.Find(string(ref.Group), string(ref.Kind)); k == nil || k != kind.Service.Kind && k != kind.XBackend.Kind {
 		r.add(o, field+".kind", fmt.Sprintf("%s of group %q is no backend, so the policy has no effect on it", ref.Kind, ref.Group), remedy)
@@ -200,7 +202,8 @@ func (r *references) backendTarget(o files.Object, field string, ref gwv1.LocalP
 	r.policyTarget(o, field, ref)
 }
 
-// trafficTarget checks that the target of a BackendTrafficPolicy is there, and in the namespace of the policy: its status is of no Gateway otherwise.
+// trafficTarget checks that the target of a BackendTrafficPolicy exists in the namespace of the policy: otherwise no status reports
+// it.
 func (r *references) trafficTarget(o files.Object, field string, ref *egv1.PolicyTargetReference) {
 	if ref.Namespace != nil && string(*ref.Namespace) != o.ID.Namespace {
 		r.add(o, field+".namespace", fmt.Sprintf("a policy is for objects of its own namespace, %s, so it has no effect on %s %s/%s", o.ID.Namespace, ref.Kind, *ref.Namespace, ref.Name),
@@ -210,7 +213,7 @@ func (r *references) trafficTarget(o files.Object, field string, ref *egv1.Polic
 	r.policyTarget(o, field, ref.LocalPolicyTargetReferenceWithSectionName)
 }
 
-// policyTarget checks that what a policy is for is there. Kinds that are not read may be anywhere.
+// policyTarget checks that the target of a policy exists. Objects of kinds that are not read may exist elsewhere.
 func (r *references) policyTarget(o files.Object, field string, ref gwv1.LocalPolicyTargetReferenceWithSectionName) {
 	k := kind.Find(string(ref.Group), string(ref.Kind))
 	if k == nil || !k.Namespaced || r.custom && !k.Custom || r.known.has(k.Key(o.ID.Namespace, string(ref.Name))) {
@@ -223,7 +226,7 @@ func (r *references) policyTarget(o files.Object, field string, ref gwv1.LocalPo
 	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s, so the policy has no effect on it", k.Name, o.ID.Namespace, ref.Name), remedy)
 }
 
-// create is the remedy for an object that is not there.
+// create returns the remedy for an object that does not exist.
 func (r *references) create(k *kind.Kind) string {
 	if r.shared {
 		return "create it, or correct the name"
@@ -231,7 +234,7 @@ func (r *references) create(k *kind.Kind) string {
 	return fmt.Sprintf("add the %s to the files, or correct the name", k.Name)
 }
 
-// target checks that the Gateway is there which a policy is for.
+// target checks that the Gateway exists that a policy targets.
 func (r *references) target(o files.Object, field string, ref gwv1.LocalObjectReference) {
 	if string(ref.Group) != gwv1.GroupName || string(ref.Kind) != kind.Gateway.Name {
 		r.add(o, field+".kind", fmt.Sprintf("%s of group %q has no requests of its own, so the policy has no effect on it", ref.Kind, ref.Group),
@@ -241,7 +244,7 @@ func (r *references) target(o files.Object, field string, ref gwv1.LocalObjectRe
 	r.parent(o, field, kind.Gateway.Kind, nil, string(ref.Name))
 }
 
-// parent checks that a parent is there.
+// parent checks that a parent exists.
 func (r *references) parent(o files.Object, field string, k *kind.Kind, namespace *gwv1.Namespace, name string) {
 	in := o.ID.Namespace
 	if namespace != nil {

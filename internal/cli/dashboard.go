@@ -16,10 +16,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/explain"
 )
 
-// maxShownNames bounds what is shown of one certificate.
+// maxShownNames is the maximum number of names that are shown of one certificate.
 const maxShownNames = 100
 
-// certificatesOf are the certificates that listeners show, the first to expire first.
+// certificatesOf returns the server certificates of listeners, the first to expire first.
 func certificatesOf(resources []*config.Resource) []admin.Certificate {
 	shownBy := map[string][]string{}
 	for _, r := range resources {
@@ -28,7 +28,7 @@ func certificatesOf(resources []*config.Resource) []admin.Certificate {
 			shownBy[key] = append(shownBy[key], l.Key)
 		}
 	}
-	byName := map[string]admin.Certificate{} // parts of several Gateways may have the same
+	byName := map[string]admin.Certificate{} // parts of several Gateways may contain the same one
 	for _, r := range resources {
 		if c := r.GetCertificate(); c != nil {
 			byName[c.Key] = certificateOf(c, shownBy[c.Key])
@@ -39,7 +39,7 @@ func certificatesOf(resources []*config.Resource) []admin.Certificate {
 	})
 }
 
-// certificateOf reads the certificate alone, and neither its key nor the rest of its chain.
+// certificateOf reads the leaf certificate only, and not its key.
 func certificateOf(c *config.Certificate, listeners []string) admin.Certificate {
 	kind, name, _ := strings.Cut(c.Key, "/")
 	slices.Sort(listeners)
@@ -62,10 +62,10 @@ func certificateOf(c *config.Certificate, listeners []string) admin.Certificate 
 	return shown
 }
 
-// overridesOf are what policies take the place of, by policy.
+// overridesOf returns the settings that policies replace, by policy.
 func overridesOf(resources []*config.Resource) map[string][]admin.Override {
 	type pair struct{ policy, hidden string }
-	type place struct { // a rule, which is there once for each Gateway that it is attached to
+	type place struct { // a rule, which occurs once for each Gateway to which it is attached
 		pair
 		id   config.ID
 		rule int
@@ -105,7 +105,7 @@ func overridesOf(resources []*config.Resource) map[string][]admin.Override {
 	return out
 }
 
-// backendsOf are the backends of the configuration, whose health others know.
+// backendsOf returns the backends of the configuration, without their health, which only proxies know.
 func backendsOf(resources []*config.Resource) (all []admin.Backend) {
 	endpoints := map[string][]*config.Endpoint{}
 	for _, r := range resources {
@@ -135,7 +135,7 @@ func joinAddress(e *config.Endpoint) string {
 	return fmt.Sprintf("%s:%d", e.Address, e.Port)
 }
 
-// explained decides a question in a world.
+// explained answers a question in a world.
 func explained(world explain.World, q admin.Question) (*admin.Explanation, error) {
 	var ask *explain.Question
 	var err error
@@ -158,10 +158,10 @@ func explained(world explain.World, q admin.Question) (*admin.Explanation, error
 	return &admin.Explanation{Steps: answer, Text: text.String()}, nil
 }
 
-// noPlace is where objects are written when nobody knows.
+// noPlace is used if the places of objects in manifests are not known.
 func noPlace(string, string, string) string { return "" }
 
-// proxiesOf are the proxies of each Gateway, merged or not, and what is the matter with them.
+// proxiesOf returns the proxies of each Gateway, merged or not, with their problems.
 func proxiesOf(gateways []deliver.RemoteGateway) map[string][]admin.GatewayProxy {
 	out := map[string][]admin.GatewayProxy{}
 	for _, g := range gateways {
@@ -190,7 +190,7 @@ func proxiesOf(gateways []deliver.RemoteGateway) map[string][]admin.GatewayProxy
 		}
 	}
 	for _, g := range gateways {
-		for _, gateway := range g.Merged { // proxies of its own may not have ended yet
+		for _, gateway := range g.Merged { // its own proxies may not have terminated yet
 			out[gateway] = out[g.Gateway]
 		}
 	}

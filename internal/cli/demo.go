@@ -20,7 +20,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/files"
 )
 
-// Where the demo's ports begin; the next free one is taken.
+// The first ports that the demo tries; it uses the next free one.
 const (
 	demoHTTP    = 8080
 	demoHTTPS   = 8443
@@ -43,7 +43,7 @@ overwritten; delete it to get the example back.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("admin-address") && !free(o.AdminAddress) {
-				o.AdminAddress = "127.0.0.1:0" // another gateway runs here
+				o.AdminAddress = "127.0.0.1:0" // another gateway may run on this host
 			}
 			return serving(stderr, func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error {
 				o.Stderr, o.Hangup = log, hangup
@@ -56,7 +56,7 @@ overwritten; delete it to get the example back.`,
 	return cmd
 }
 
-// demo writes what is missing of the example, starts its backends and serves it.
+// demo writes the missing files of the example, starts its backends and serves it.
 func demo(ctx context.Context, dir string, o RunOptions) error {
 	e := example{dir: dir, bind: o.Bind}
 	backends, err := e.prepare()
@@ -79,13 +79,13 @@ func demo(ctx context.Context, dir string, o RunOptions) error {
 	return Run(ctx, o)
 }
 
-// echoBackend is a backend to be served on its socket.
+// echoBackend is a backend and its open listening socket.
 type echoBackend struct {
 	name     string
 	listener net.Listener
 }
 
-// prepare writes the files that nobody edited and opens the backends' sockets.
+// prepare writes the files that the user has not edited, and opens the sockets of the backends.
 func (e example) prepare() ([]echoBackend, error) {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (e example) prepare() ([]echoBackend, error) {
 			return fail(fmt.Errorf("backend %s of %s: %w; free the port or name another there", b.name, e.path(exampleBackends), err))
 		}
 		if listener == nil {
-			continue // the user took it out
+			continue // the user has removed it
 		}
 		*b.port = listener.Addr().(*net.TCPAddr).Port
 		backends = append(backends, echoBackend{b.name, listener})
@@ -137,7 +137,7 @@ func (e example) prepare() ([]echoBackend, error) {
 	return backends, nil
 }
 
-// listenBackend opens a backend's socket: where an edited file says, else at the next free port.
+// listenBackend opens the socket of a backend: at the address in an edited file, or else at the next free port.
 func listenBackend(at netip.AddrPort, from int, edited bool) (net.Listener, error) {
 	switch {
 	case edited && at.IsValid():
@@ -155,13 +155,13 @@ func listenBackend(at netip.AddrPort, from int, edited bool) (net.Listener, erro
 	return nil, err
 }
 
-// exampleFacts are what the example's files say.
+// exampleFacts contains what the files of the example define.
 type exampleFacts struct {
 	http, https int
 	backends    map[string]netip.AddrPort
 }
 
-// read looks into the files, as far as they are there and valid.
+// read reads the files, as far as they exist and are valid.
 func (e example) read() exampleFacts {
 	facts := exampleFacts{backends: map[string]netip.AddrPort{}}
 	source, err := files.New([]string{e.dir}, files.Options{})
@@ -196,7 +196,7 @@ func firstAddress(slice *discoveryv1.EndpointSlice) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, uint16(*slice.Ports[0].Port)), err == nil
 }
 
-// printUsage says what to try.
+// printUsage prints what to try.
 func (e example) printUsage(w io.Writer, r Running) {
 	facts := e.read()
 	var b strings.Builder
@@ -211,7 +211,7 @@ func (e example) printUsage(w io.Writer, r Running) {
 	if facts.http != 0 {
 		site := "http://" + net.JoinHostPort(e.address(), fmt.Sprint(facts.http))
 		if strings.Contains(site, "[") {
-			site = "-g " + site // else curl takes the brackets for a range
+			site = "-g " + site // otherwise curl interprets the brackets as a range
 		}
 		host := "-H 'Host: " + exampleHost + "'"
 		try("nine of ten answers come from blue, one from green", "-s %s %s/", host, site)
@@ -228,17 +228,17 @@ func (e example) printUsage(w io.Writer, r Running) {
 	}
 	fmt.Fprintf(&b, "\nEdit %s/%s and curl again: a change is served at once.\n", dir, exampleRoutes)
 	fmt.Fprintf(&b, "What is served and why: %s status --admin-address %s\n\n", os.Args[0], r.Admin)
-	_, _ = io.WriteString(w, b.String()) // nobody may be reading
+	_, _ = io.WriteString(w, b.String()) // standard output may be closed
 }
 
-// nextFree is the first port from there on that nothing listens on.
+// nextFree returns the first port from port on on which nothing listens.
 func nextFree(address string, port int) int {
 	for p := port; p < port+demoTries; p++ {
 		if free(net.JoinHostPort(address, fmt.Sprint(p))) {
 			return p
 		}
 	}
-	return port // let the Gateway's status tell
+	return port // the Gateway's status will report it
 }
 
 func free(address string) bool {

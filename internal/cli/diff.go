@@ -68,7 +68,7 @@ can be compared is shown nevertheless.`,
 				err = printAs(stdout, format, d)
 			}
 			if err == nil && len(d.Problems) > 0 {
-				return &exitError{code: exitUsage} // what differs in those kinds is not known
+				return &exitError{code: exitUsage} // kinds that could not be listed may differ too
 			}
 			if err == nil && (len(d.Resources) > 0 || len(d.Objects) > 0) {
 				err = &exitError{code: exitProblems}
@@ -84,7 +84,7 @@ can be compared is shown nevertheless.`,
 	return cmd
 }
 
-// sides are what there is, what there would be, and the kinds that neither has because they could not be listed.
+// sides returns the objects before and after, and the kinds that neither contains because they could not be listed.
 func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
 	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()})
 	if err != nil {
@@ -108,22 +108,22 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 	return before, after, base.unlisted, nil
 }
 
-// difference is what one set of objects does that another does not.
+// difference is the difference between the results of two sets of objects.
 type difference struct {
-	Problems  []string             `json:"problems,omitempty"` // kinds of the cluster that could not be listed, so that differences may be missing
+	Problems  []string             `json:"problems,omitempty"` // kinds of the cluster that could not be listed, so differences may be missing
 	Resources []resourceDifference `json:"resources"`          // of the configuration of proxies, sorted by kind and key
 	Objects   []objectDifference   `json:"objects"`            // sorted by kind, namespace and name
 }
 
 type resourceDifference struct {
 	Resource string          `json:"resource"`
-	Before   json.RawMessage `json:"before,omitempty"` // absent where it is new
-	After    json.RawMessage `json:"after,omitempty"`  // absent where it is gone
+	Before   json.RawMessage `json:"before,omitempty"` // absent if it is new
+	After    json.RawMessage `json:"after,omitempty"`  // absent if it is gone
 }
 
 type objectDifference struct {
 	Object string   `json:"object"`
-	Gone   []string `json:"gone,omitempty"` // complaints of its status
+	Gone   []string `json:"gone,omitempty"` // complaints of its status that are resolved
 	New    []string `json:"new,omitempty"`
 }
 
@@ -189,12 +189,12 @@ func differences(before, after *offline) (*difference, error) {
 	return d, nil
 }
 
-// placeholder reports whether a resource stands for a Redis of which nothing is known, which is nothing to show.
+// placeholder reports whether a resource stands for an unknown Redis server, which is not shown.
 func placeholder(r *config.Resource) bool {
 	return r.GetRateLimitService().GetAddress() == unknownRedis
 }
 
-// dumped is a resource to be looked at, nil for nil.
+// dumped returns a resource as JSON; nil for nil.
 func dumped(r *config.Resource) (json.RawMessage, error) {
 	if r == nil {
 		return nil, nil
@@ -206,10 +206,11 @@ func dumped(r *config.Resource) (json.RawMessage, error) {
 	return d.Resources[0], nil
 }
 
-// complaint is what a status or a manifest has to complain of: as it is compared, and with the name that was probably meant, which depends on other objects.
+// complaint is a problem in a status or a manifest: text is for comparison, and shown contains suggestions, which depend on other
+// objects.
 type complaint struct{ text, shown string }
 
-// complaintsOf are what statuses complain of, and what is wrong with manifests, by object.
+// complaintsOf returns the problems of statuses and of manifests, by object.
 func complaintsOf(off *offline) (map[string][]complaint, error) {
 	objects, err := show.Objects(off.status.Items, controllerName)
 	if err != nil {
@@ -228,14 +229,14 @@ func complaintsOf(off *offline) (map[string][]complaint, error) {
 		}
 	}
 	for _, p := range off.status.Problems {
-		p.File, p.Line = "", 0 // an object elsewhere has the same problem
+		p.File, p.Line = "", 0 // an object in another file has the same problem
 		text := markOf(p) + ": " + problemLine(p)
 		all[p.Object] = append(all[p.Object], complaint{text, text})
 	}
 	return all, nil
 }
 
-// without are the complaints of a list that are not in another, as they are shown.
+// without returns the shown text of the complaints in list that are not in other.
 func without(list, other []complaint) (rest []string) {
 	for _, c := range list {
 		if !slices.ContainsFunc(other, func(o complaint) bool { return o.text == c.text }) {
@@ -277,7 +278,7 @@ func (d *difference) print(w io.Writer) error {
 	return err
 }
 
-// linesOf splits a text; none are of nothing.
+// linesOf splits a text into lines; none if of is empty.
 func linesOf(text []byte, of json.RawMessage) []string {
 	if of == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// echoReply is what an echo backend of the demo saw.
+// echoReply is the response of an echo backend of the demo.
 type echoReply struct {
 	Backend string              `json:"backend"`
 	Method  string              `json:"method"`
@@ -17,8 +17,7 @@ type echoReply struct {
 	Headers map[string][]string `json:"headers"`
 }
 
-// serveEcho answers every request on ln with what it looks like from behind the
-// gateway, until the returned server is closed.
+// serveEcho answers every request on ln with the request as the backend received it, until the returned server is closed.
 func serveEcho(name string, ln net.Listener, log *slog.Logger) *http.Server {
 	server := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
@@ -28,7 +27,7 @@ func serveEcho(name string, ln net.Listener, log *slog.Logger) *http.Server {
 			reply := json.NewEncoder(w)
 			reply.SetEscapeHTML(false)
 			reply.SetIndent("", "  ")
-			_ = reply.Encode(echoReply{name, r.Method, r.URL.RequestURI(), r.Host, r.Header}) // the client may have gone
+			_ = reply.Encode(echoReply{name, r.Method, r.URL.RequestURI(), r.Host, r.Header}) // the client may have disconnected
 		}),
 	}
 	go func() { _ = server.Serve(ln) }() // ends with Close

@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// accessLogFlush bounds how long the end waits for the access log's writer.
+	// accessLogFlush limits how long shutdown waits for the writer of the access log.
 	accessLogFlush = 2 * time.Second
-	// adminGrace bounds how long the end waits for requests to the admin servers.
+	// adminGrace limits how long shutdown waits for requests to the admin servers.
 	adminGrace = time.Second
 )
 
 // plainIOText explains the flag --plain-io of run and proxy.
 const plainIOText = "for diagnosis: use only portable socket calls, which need more CPU; what is served is the same"
 
-// connectionFlags are the flags that bound connections of clients; see proxy.Options.
+// connectionFlags limit the connections of clients; see proxy.Options.
 type connectionFlags struct{ Max, PerClient int }
 
 func (c *connectionFlags) add(cmd *cobra.Command) {
@@ -45,7 +45,7 @@ func (c *connectionFlags) add(cmd *cobra.Command) {
 		"maximum number of these for one client address (for IPv6 the first 64 bits); 0 means a quarter of --max-connections, negative means no limit")
 }
 
-// dnsFlags say who is asked for the addresses of external hostnames.
+// dnsFlags name the DNS servers that resolve external hostnames.
 type dnsFlags struct{ Servers []string }
 
 func (d *dnsFlags) add(cmd *cobra.Command) {
@@ -53,7 +53,7 @@ func (d *dnsFlags) add(cmd *cobra.Command) {
 		"DNS server for the addresses of XBackends that are hostnames, as address or address:port; repeat for more, which are asked in this order; without it those of /etc/resolv.conf")
 }
 
-// addresses are the servers, none for those of the system.
+// addresses returns the servers; none means those of the system.
 func (d *dnsFlags) addresses() (all []netip.AddrPort, _ error) {
 	for _, text := range d.Servers {
 		if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
@@ -88,10 +88,10 @@ func preserves(requestIDs string) (bool, error) {
 	return false, usage("--request-ids %q is not known; use generate or preserve", requestIDs)
 }
 
-// engineOptions are the flags that run and proxy have in common.
+// engineOptions are the options that run and proxy have in common.
 type engineOptions struct {
-	Bind          []netip.Addr // empty is all
-	AccessLog     string       // "" is the default
+	Bind          []netip.Addr // empty means all
+	AccessLog     string       // "" means the default
 	LogLines      accessLogFlags
 	ShutdownDelay time.Duration
 	DrainTimeout  time.Duration
@@ -99,16 +99,16 @@ type engineOptions struct {
 	Connections   connectionFlags
 	DNS           dnsFlags
 	Zone          string
-	RequestIDs    string // "" is the default
+	RequestIDs    string // "" means the default
 	Stdout        io.Writer
 	Log           *slog.Logger
-	ProcessLog    *observe.ProcessLog   // what Log is written by, where that drops lines; or nil
-	Hangup        <-chan os.Signal      // each reopens the access log; nil for never
-	Predecessor   *handover.Predecessor // whose sockets are taken over; nil is none
+	ProcessLog    *observe.ProcessLog   // the log that Log writes to, if it can drop lines; or nil
+	Hangup        <-chan os.Signal      // each value reopens the access log; may be nil
+	Predecessor   *handover.Predecessor // the process whose sockets are taken over; may be nil
 }
 
-// engine is a proxy with what stands around it wherever its configuration comes from: the
-// access log, the metrics, the admin servers, and the way it ends.
+// engine is a proxy with the parts that do not depend on the source of its configuration: the access log, the metrics, the admin
+// servers, and shutdown.
 type engine struct {
 	o              engineOptions
 	keepRequestIDs bool
@@ -118,23 +118,23 @@ type engine struct {
 	proxy          *proxy.Proxy
 	servers        []*admin.Server
 	sockets        *socketLog
-	// notReady is why /readyz fails: points to served once everything accepted is served.
+	// notReady is why /readyz fails; it points to served once everything that is accepted is served.
 	notReady atomic.Pointer[error]
-	// unserved returns which accepted Gateway is not served and why, or nil; it is asked while notReady is served.
+	// unserved returns which accepted Gateway is not served and why, or nil; it is called once notReady is &served.
 	unserved func() error
 
 	background sync.WaitGroup
-	stop       context.CancelFunc // ends what runs in the background
+	stop       context.CancelFunc // stops background work
 }
 
 var (
 	errStarting = errors.New("starting: there is no configuration to serve yet")
-	errStopping = admin.ErrShutdown // while --shutdown-delay passes
+	errStopping = admin.ErrShutdown // during --shutdown-delay
 	errDraining = errors.New("shutting down: nothing new is accepted")
 	served      error
 )
 
-// newEngine makes an engine without a proxy yet; discard or close must be called in the end.
+// newEngine returns an engine without a proxy; discard or close must be called at the end.
 func newEngine(o engineOptions) (*engine, error) {
 	e := &engine{o: o, sockets: &socketLog{log: o.Log}, unserved: func() error { return nil }}
 	e.notReady.Store(&errStarting)
@@ -157,7 +157,7 @@ func newEngine(o engineOptions) (*engine, error) {
 	return e, nil
 }
 
-// listen opens an admin server, for /readyz, /metrics and what o shows beside them.
+// listen opens an admin server for /readyz, /metrics and what o configures.
 func (e *engine) listen(o admin.Options) error {
 	o.Version = readBuild().Version
 	o.Gatherer = e.metrics.Gatherer()
@@ -176,7 +176,7 @@ func (e *engine) listen(o admin.Options) error {
 	return nil
 }
 
-// listenAdmin opens an admin server, and warns where others than this machine can reach its state.
+// listenAdmin opens an admin server, and warns if it can be reached from other hosts.
 func listenAdmin(o admin.Options, log *slog.Logger) (*admin.Server, error) {
 	server, err := admin.Listen(o)
 	if err != nil {
@@ -189,15 +189,15 @@ func listenAdmin(o admin.Options, log *slog.Logger) (*admin.Server, error) {
 	return server, nil
 }
 
-// discard undoes what was opened by one that never started.
+// discard closes what an engine has opened that was never started.
 func (e *engine) discard() {
 	for _, s := range e.servers {
-		_ = s.Shutdown(context.Background()) // there are no requests to cut
+		_ = s.Shutdown(context.Background()) // there are no requests yet
 	}
-	_ = e.accessLog.Close(accessLogFlush) // holds nothing yet
+	_ = e.accessLog.Close(accessLogFlush) // it is empty
 }
 
-// makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
+// makeProxy creates the proxy, after everything that can fail; shutdown stops it.
 func (e *engine) makeProxy() {
 	var from listen.Predecessor
 	if e.o.Predecessor != nil {
@@ -207,8 +207,7 @@ func (e *engine) makeProxy() {
 		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient, Upstream: upstream.Options{Output: e.o.Stdout}})
 }
 
-// start serves the admin servers, and answers the context of what runs in the background, which
-// lives until close.
+// start serves the admin servers. It returns the context of background work, which close cancels.
 func (e *engine) start() context.Context {
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -243,7 +242,7 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 	}
 }
 
-// ready says that a whole configuration is in force, unless the end has begun; it answers whether that is news.
+// ready records that a complete configuration is in force, unless shutdown has begun; it reports whether that changed.
 func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
 
 // ending reports whether shutdown has begun.
@@ -252,17 +251,18 @@ func (e *engine) ending() bool {
 	return why == &errStopping || why == &errDraining
 }
 
-// shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
+// shutdown handles SIGTERM: it makes /readyz fail, continues to accept connections for a while, and then finishes requests in
+// flight.
 func (e *engine) shutdown() {
 	e.notReady.Store(&errStopping)
 	notifySystemd(daemon.SdNotifyStopping)
 	e.o.Log.Info("shutting down", "shutdown-delay", e.o.ShutdownDelay, "drain-timeout", e.o.DrainTimeout)
-	time.Sleep(e.o.ShutdownDelay) // a second signal ends the process meanwhile
+	time.Sleep(e.o.ShutdownDelay) // a second signal would end the process
 	e.notReady.Store(&errDraining)
 	e.drain()
 }
 
-// drain accepts nothing more, and finishes what is in flight.
+// drain stops accepting connections and finishes requests in flight.
 func (e *engine) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
 	defer cancel()
@@ -271,13 +271,13 @@ func (e *engine) drain() {
 	}
 }
 
-// close ends what runs in the background, the admin servers last.
+// close stops background work, the admin servers last.
 func (e *engine) close() {
 	e.stop()
 	end, cancel := context.WithTimeout(context.Background(), adminGrace)
 	defer cancel()
 	for _, s := range e.servers {
-		_ = s.Shutdown(end) // cuts what is left
+		_ = s.Shutdown(end) // aborts what is left
 	}
 	e.background.Wait()
 	if err := e.accessLog.Close(accessLogFlush); err != nil {

@@ -28,34 +28,33 @@ const (
 	exampleBackends    = "backends.yaml"
 	exampleCertificate = "certificate.yaml"
 	exampleRoutes      = "routes.yaml"
-	exampleCAFile      = "demo.crt" // no manifest, for curl --cacert
+	exampleCAFile      = "demo.crt" // not a manifest, but for curl --cacert
 )
 
 const exampleHost = "demo.example.com"
 
-// certificateLife is how long the example's certificate is valid, and spare how
-// much of it must be left for another start.
+// certificateLife is how long the example's certificate is valid; a certificate that is valid for less than spare is replaced at the
+// next start.
 const (
 	certificateLife  = 365 * 24 * time.Hour
 	certificateSpare = 24 * time.Hour
 )
 
-// exampleValues are what the templates leave open.
+// exampleValues are the values of the templates.
 type exampleValues struct {
 	HTTP, HTTPS      int // ports of the Gateway
 	Blue, Green      int // ports of the echo backends
 	Certificate, Key string
-	Loopback         bool // the Gateway listens on 127.0.0.1, whatever --bind says
+	Loopback         bool // the Gateway listens on 127.0.0.1, regardless of --bind
 }
 
-// example is the folder that moongate demo serves. A file that someone edited is
-// theirs: it is never written again.
+// example is the folder that moongate demo serves. A file that the user has edited is never written again.
 type example struct {
 	dir  string
-	bind []string // addresses that the Gateway listens on; none is 127.0.0.1
+	bind []string // addresses on which the Gateway listens; empty means 127.0.0.1
 }
 
-// address is one that the Gateway can be asked at.
+// address returns an address at which the Gateway can be reached.
 func (e example) address() string {
 	for _, text := range e.bind {
 		switch ip, err := netip.ParseAddr(text); {
@@ -71,8 +70,7 @@ func (e example) address() string {
 
 func (e example) path(name string) string { return filepath.Join(e.dir, name) }
 
-// The first line of a file carries the digest of the rest, which tells whether
-// anybody edited it.
+// The first line of a file contains the digest of the rest, which shows whether the file was edited.
 var stampPattern = regexp.MustCompile(`^# Written by moongate demo \(([0-9a-f]{16})\)`)
 
 func stamp(text []byte) string {
@@ -80,7 +78,7 @@ func stamp(text []byte) string {
 	return fmt.Sprintf("# Written by moongate demo (%s). Edit it: an edited file stays as you left it.\n", hex.EncodeToString(sum[:8]))
 }
 
-// edited says that the file is there and not as it was written.
+// edited reports whether the file exists and was changed since it was written.
 func (e example) edited(name string) (bool, error) {
 	text, err := os.ReadFile(e.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +92,7 @@ func (e example) edited(name string) (bool, error) {
 	return found == nil || !strings.Contains(stamp(rest), string(found[1])), nil
 }
 
-// write makes the file from its template, unless someone edited it.
+// write writes the file from its template, unless the user has edited it.
 func (e example) write(name string, values exampleValues) error {
 	edited, err := e.edited(name)
 	if err != nil || edited {
@@ -110,12 +108,12 @@ func (e example) write(name string, values exampleValues) error {
 	}
 	mode := fs.FileMode(0o644)
 	if name == exampleCertificate {
-		mode = 0o600 // holds a private key
+		mode = 0o600 // it contains a private key
 	}
 	return replaceFile(e.path(name), append([]byte(stamp(text.Bytes())), text.Bytes()...), mode)
 }
 
-// writeCertificate makes a new certificate where there is none that lasts.
+// writeCertificate creates a new certificate, unless there is one that is valid for long enough.
 func (e example) writeCertificate() error {
 	edited, err := e.edited(exampleCertificate)
 	if err != nil || edited || e.certificateLasts() {
@@ -132,7 +130,7 @@ func (e example) writeCertificate() error {
 	return replaceFile(e.path(exampleCAFile), certPEM, 0o644)
 }
 
-// certificateLasts says that the files of the last start are still good.
+// certificateLasts reports whether the certificate of the last start is valid for long enough.
 func (e example) certificateLasts() bool {
 	text, err := os.ReadFile(e.path(exampleCAFile))
 	if err != nil {
@@ -153,14 +151,13 @@ func indent(text []byte) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
 }
 
-// replaceFile writes a file so that whoever reads it meets the old or the new
-// content, never a part.
+// replaceFile replaces a file atomically: a reader gets the old or the new content, never a part.
 func replaceFile(path string, text []byte, mode fs.FileMode) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".moongate-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // after the rename there is nothing to remove
+	defer os.Remove(temp.Name()) // fails after the rename, because the file no longer has that name
 	_, err = temp.Write(text)
 	err = errors.Join(err, temp.Chmod(mode), temp.Close())
 	if err != nil {

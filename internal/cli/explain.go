@@ -112,7 +112,7 @@ of every backend of the rule.`,
 	return cmd
 }
 
-// explain decides a question by objects of manifests or of a cluster.
+// explain answers a question from the objects of manifests or of a cluster.
 func (in *input) explain(cmd *cobra.Command, ask *explain.Question, gateway, zone string) (*explain.Explanation, error) {
 	off, err := in.readOffline(cmd)
 	if err != nil {
@@ -132,7 +132,7 @@ func (in *input) explain(cmd *cobra.Command, ask *explain.Question, gateway, zon
 	return answer, nil
 }
 
-// methods are those that are usual.
+// methods are the common methods.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 
 // questionOf reads the arguments of explain: a method and a URL, or a connection.
@@ -150,7 +150,7 @@ func questionOf(args, headers []string) (*explain.Question, error) {
 	return explain.NewConnection(args[0])
 }
 
-// isRequest reports whether a URL is of a request, not of a connection.
+// isRequest reports whether a URL stands for a request, not for a connection.
 func isRequest(url string) bool {
 	scheme, _, _ := strings.Cut(url, "://")
 	return strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")

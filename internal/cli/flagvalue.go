@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// durationVar is a flag for a time that is not negative.
+// durationVar adds a flag for a duration that must not be negative.
 func durationVar(flags *pflag.FlagSet, v *time.Duration, name string, value time.Duration, usage string) {
 	*v = value
 	flags.Var((*durationFlag)(v), name, usage)
@@ -34,7 +34,7 @@ func (d *durationFlag) Set(text string) error {
 	return nil
 }
 
-// addressVar is a flag for a host and a port to listen on or to connect to.
+// addressVar adds a flag for a host and a port.
 func addressVar(flags *pflag.FlagSet, v *string, name, value, usage string) {
 	*v = value
 	flags.Var((*addressFlag)(v), name, usage)

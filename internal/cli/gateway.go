@@ -24,11 +24,11 @@ import (
 
 const (
 	controllerName = "moongate.dev/gateway-controller"
-	// retryEvery is how often ports and addresses that could not be used are tried again.
+	// retryEvery is the interval of attempts to open ports and addresses that could not be opened.
 	retryEvery = 3 * time.Second
 )
 
-// gateway is source, control loop, delivery and proxy in this process.
+// gateway contains the source, the control loop, the delivery and the proxy of run.
 type gateway struct {
 	*engine
 	o       RunOptions
@@ -37,21 +37,21 @@ type gateway struct {
 	local   *deliver.Local
 	loop    *reconcile.Standalone
 	objects *objectStore
-	// conditions logs what statuses complain of.
+	// conditions logs the problems in statuses.
 	conditions *conditionLog
-	// begun is that everything was read and delivered, announced that the gateway was reported to be ready.
+	// begun is set when all manifests were read and delivered, announced when the gateway was logged to be ready.
 	begun, announced atomic.Bool
-	// checked is that the predecessor may be told what is served; see awaitChecks.
+	// checked is set when the predecessor may be told what this process serves; see awaitChecks.
 	checked       atomic.Bool
 	tickets       reconcile.Tickets
 	scavenger     *scavenger
 	problems      *problemLog
-	secret        []byte     // what keys are derived from
-	telling       sync.Mutex // held while what is served is looked at and told to the predecessor, so that an older state is not told last
-	handedSockets sync.Map   // what a successor was handed: syscall.Conn
+	secret        []byte     // from which keys are derived
+	telling       sync.Mutex // held while what is served is read and sent to the predecessor, so that an older state is not sent last
+	handedSockets sync.Map   // set of the syscall.Conn that were passed to a successor
 }
 
-// Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
+// Run serves until ctx ends, then shuts down as after SIGTERM and returns nil.
 func Run(ctx context.Context, o RunOptions) error {
 	g, err := newGateway(o)
 	if err != nil {
@@ -60,7 +60,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	return g.run(ctx)
 }
 
-// newGateway makes everything that can fail, so that a wrong flag is known before anything is served.
+// newGateway creates everything that can fail, so that a wrong flag is reported before anything is served.
 func newGateway(o RunOptions) (*gateway, error) {
 	bind, err := bindAddresses(o.Bind)
 	if err != nil {
@@ -158,16 +158,16 @@ func (g *gateway) run(ctx context.Context) error {
 
 	var err error
 	select {
-	case <-handedOver: // the other process follows the manifests
+	case <-handedOver: // the successor follows the manifests
 		stopFollowing()
 		g.drain()
 		stopReplacing()
 		g.close()
 		return nil
 	case <-ctx.Done():
-	case <-g.unwanted(): // it has the sockets, and must not serve
+	case <-g.unwanted(): // the predecessor continues to serve, and has the same sockets
 		g.log.Info("ending: the process that was to be replaced goes on")
-	case err = <-sourceEnded: // it cannot watch; serving what nobody can change is not what was asked for
+	case err = <-sourceEnded: // it cannot watch the files, and must not serve what cannot be changed
 		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
 	}
 	stopReplacing()
@@ -176,7 +176,7 @@ func (g *gateway) run(ctx context.Context) error {
 	return err
 }
 
-// change carries one change of the manifests through; the source calls it for one at a time.
+// change applies one change of the manifests; the source calls it for one change at a time.
 func (g *gateway) change(c files.Change) {
 	if g.o.Class != "" {
 		c = takeClassOf(c, g.o.Class)
@@ -188,7 +188,7 @@ func (g *gateway) change(c files.Change) {
 		g.problems.change(c.Problems)
 	}
 	outcome := g.loop.Update(func(t *translate.Translator) {
-		if c.Full { // so that what is served first is whole, whoever is faster
+		if c.Full { // what is served first must be complete
 			t.SetTickets(g.tickets.Current())
 		}
 		for _, id := range c.Deletes {
@@ -208,14 +208,14 @@ func (g *gateway) change(c files.Change) {
 	}
 }
 
-// announce logs once that the gateway is ready: when what it has at its start is served, which a port that is taken may delay.
+// announce logs once that the gateway is ready: when it serves what it has at its start, which a port in use may delay.
 func (g *gateway) announce() {
 	if g.begun.Load() && g.unserved() == nil && g.announced.CompareAndSwap(false, true) {
 		g.log.Info("ready", "admin", g.servers[0].Addr().String(), "version", readBuild().Version)
 	}
 }
 
-// started says once what is served now.
+// started logs once what is served now.
 func (g *gateway) started() {
 	if g.sockets.begin(g.proxy.Bound) == 0 {
 		g.warnNoListener()
@@ -232,13 +232,13 @@ func (g *gateway) started() {
 		notifySystemd(daemon.SdNotifyReady)
 	}
 	g.tellPredecessor()
-	// The scavenger gives the garbage of the start back: here, the first change would have to wait for that.
+	// The scavenger frees the garbage of the start: to do it here would delay the first change.
 	g.scavenger.started()
 }
 
 // logSockets logs which sockets were opened or closed.
 func (g *gateway) logSockets() {
-	if g.sockets.update(g.proxy.Bound) && !g.ending() { // then it is no news
+	if g.sockets.update(g.proxy.Bound) && !g.ending() { // during shutdown this is expected
 		g.warnNoListener()
 	}
 }
@@ -247,7 +247,7 @@ func (g *gateway) warnNoListener() {
 	g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
 }
 
-// world is what explain decides in.
+// world returns the world for explain.
 func (g *gateway) world() explain.World {
 	status := g.objects.status()
 	w := explain.World{Resources: g.local.Resources(), Items: status.Items, ControllerName: controllerName, Zone: g.proxy.Zone(), Place: g.place, Suggest: g.conditions.rewrite}
@@ -259,14 +259,14 @@ func (g *gateway) world() explain.World {
 	return w
 }
 
-// status is what /status answers.
+// status returns the content of /status.
 func (g *gateway) status() admin.Status {
 	s := g.objects.status()
 	s.Others = g.conditions.others()
 	return s
 }
 
-// place is where an object is written, as file:line of its document.
+// place returns the place of an object as file:line of its document.
 func (g *gateway) place(kindName, namespace, name string) string {
 	k := kind.Named(kindName)
 	if k == nil {
@@ -279,7 +279,7 @@ func (g *gateway) place(kindName, namespace, name string) string {
 	return at.String()
 }
 
-// retry tries what could not be bound again, until ctx ends.
+// retry retries to open sockets that could not be opened, until ctx ends.
 func (g *gateway) retry(ctx context.Context) {
 	tick := time.NewTicker(retryEvery)
 	defer tick.Stop()
@@ -293,7 +293,7 @@ func (g *gateway) retry(ctx context.Context) {
 	}
 }
 
-// panicked counts and logs a panic of a translate function.
+// panicked returns a function that counts and logs a panic of a translate function.
 func panicked(m *observe.Metrics, log *slog.Logger) func(function, key string, v any) {
 	return func(function, key string, v any) {
 		o := &observe.Observer{Metrics: m, Logger: log.With("function", function, "object", key)}

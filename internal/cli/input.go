@@ -28,14 +28,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/listing"
 )
 
-// input says which objects a verb that serves nothing is about: those of manifests, of a cluster, or of a cluster in which the manifests were applied.
+// input selects the objects for a verb that serves nothing: those of manifests, of a cluster, or of a cluster with the manifests
+// applied.
 type input struct {
 	paths   []string
-	class   string // that is treated as Moongate's, "" for none
+	class   string // a class to be treated as Moongate's, "" for none
 	cluster clusterFlags
-	admin   string   // the admin server of a running gateway, "" for none
-	redis   string   // what --redis of run or of the controller has, "" where that is not known
-	bind    []string // what --bind of run has
+	admin   string   // address of the admin server of a running gateway, "" for none
+	redis   string   // the --redis of run or of the controller, "" if not known
+	bind    []string // the --bind of run
 }
 
 func (in *input) flags(cmd *cobra.Command) {
@@ -47,7 +48,7 @@ func (in *input) flags(cmd *cobra.Command) {
 	in.cluster.addConnection(cmd, "use the objects of the cluster of your kubeconfig; manifests are treated as if they were applied to it")
 }
 
-// adminFlag adds --admin, for verbs that can ask a running gateway.
+// adminFlag adds --admin, for verbs that can query a running gateway.
 func (in *input) adminFlag(cmd *cobra.Command) {
 	addressVar(cmd.Flags(), &in.admin, "admin", "", "ask the running gateway or controller with its admin server at this address, instead of reading manifests")
 	for _, other := range []string{"filename", "class", "kube"} {
@@ -55,13 +56,13 @@ func (in *input) adminFlag(cmd *cobra.Command) {
 	}
 }
 
-// redisFlag adds --redis, for verbs that say what becomes of requests.
+// redisFlag adds --redis, for verbs that predict how requests are handled.
 func (in *input) redisFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&in.redis, "redis", "", "the --redis of moongate run or the controller, so that global rate limits count as supported; nothing connects to it")
 	cmd.MarkFlagsMutuallyExclusive("admin", "redis")
 }
 
-// bindFlag adds --bind, for verbs that say which Gateways have a port.
+// bindFlag adds --bind, for verbs that determine which Gateways get a port.
 func (in *input) bindFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&in.bind, "bind", nil, "the --bind of moongate run, which determines which Gateways share a port; nothing is bound")
 	cmd.MarkFlagsMutuallyExclusive("bind", "kube")
@@ -70,7 +71,7 @@ func (in *input) bindFlag(cmd *cobra.Command) {
 	}
 }
 
-// check refuses flags that do not fit together.
+// check rejects flags that exclude each other.
 func (in *input) check(cmd *cobra.Command) error {
 	if _, err := bindAddresses(in.bind); err != nil {
 		return err
@@ -93,17 +94,17 @@ func (in *input) check(cmd *cobra.Command) error {
 	return needFiles(cmd, in.paths)
 }
 
-// objects are what a verb is about.
+// objects are the objects that a verb examines.
 type objects struct {
 	files.Snapshot
-	source *files.Source // of the manifests; those of a cluster have no positions in it
+	source *files.Source // of the manifests; objects of a cluster have no positions in it
 	// unlisted are kinds of the cluster that could not be read.
 	unlisted []admin.Problem
-	// accepted are the BackendTrafficPolicies that the controller of the cluster has accepted with the spec that they have here.
+	// accepted are the BackendTrafficPolicies whose present spec the controller of the cluster has accepted.
 	accepted map[kind.ObjectKey]bool
 }
 
-// read reads everything once. An error means that nothing could be read.
+// read reads everything once. It returns an error if nothing could be read.
 func (in *input) read(cmd *cobra.Command) (*objects, error) {
 	o := &objects{}
 	if len(in.paths) > 0 {
@@ -142,7 +143,7 @@ func readManifests(paths []string, options files.Options) (*objects, error) {
 	return &objects{Snapshot: snapshot, source: source}, nil
 }
 
-// readCluster reads all objects of a cluster that Moongate would look at.
+// readCluster reads all objects of a cluster that Moongate uses.
 func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	config, err := f.config()
 	if err != nil {
@@ -158,7 +159,7 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	if dropUnknown(items, o.Problems) { // the API server knows them: this build is older
+	if dropUnknown(items, o.Problems) { // the API server knows these fields, so this build is older
 		if o, err = readItems(items); err != nil {
 			return nil, err
 		}
@@ -176,7 +177,8 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	return o, nil
 }
 
-// acceptedPolicies are the BackendTrafficPolicies of a cluster that its controller has accepted, in all that it says of them as they are now.
+// acceptedPolicies returns the BackendTrafficPolicies of a cluster that its controller has accepted in all entries of their status,
+// for their present generation.
 func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
 	all := map[kind.ObjectKey]bool{}
 	for _, item := range items {
@@ -205,7 +207,7 @@ func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
 	return all
 }
 
-// readItems reads objects of a cluster as manifests are read, so that they mean the same.
+// readItems reads objects of a cluster like manifests, so that they have the same meaning.
 func readItems(items []map[string]any) (*objects, error) {
 	var text bytes.Buffer
 	for _, item := range items {
@@ -220,8 +222,8 @@ func readItems(items []map[string]any) (*objects, error) {
 	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())})
 }
 
-// writePrintable writes JSON such that it is YAML, too: that takes some characters in escaped form only (YAML 1.2, section 5.1). They stand in strings
-// alone, where JSON takes them in either form.
+// writePrintable writes JSON that is also valid YAML, in which some characters must be escaped (YAML 1.2, section 5.1). They occur
+// in strings only, where JSON allows both forms.
 func writePrintable(to *bytes.Buffer, document []byte) {
 	for _, r := range string(document) {
 		switch {
@@ -233,7 +235,7 @@ func writePrintable(to *bytes.Buffer, document []byte) {
 	}
 }
 
-// dropUnknown deletes the fields of which problems say that they are unknown, and reports whether there were any.
+// dropUnknown deletes the fields that problems report as unknown, and reports whether there were any.
 func dropUnknown(items []map[string]any, problems []files.Problem) (dropped bool) {
 	fields := map[kind.ObjectKey][]string{}
 	for _, p := range problems {
@@ -254,7 +256,7 @@ func dropUnknown(items []map[string]any, problems []files.Problem) (dropped bool
 	return dropped
 }
 
-// dropField deletes a field of an object by its path, such as spec.rules[0].name, and reports whether it was there.
+// dropField deletes a field of an object by its path, such as spec.rules[0].name, and reports whether it existed.
 func dropField(in any, path string) bool {
 	switch in := in.(type) {
 	case map[string]any:
@@ -262,7 +264,7 @@ func dropField(in any, path string) bool {
 			delete(in, path)
 			return true
 		}
-		for name, value := range in { // a name may have a dot
+		for name, value := range in { // a name may contain a dot
 			if rest, ok := strings.CutPrefix(path, name); ok && rest != "" && (rest[0] == '.' || rest[0] == '[') && dropField(value, strings.TrimPrefix(rest, ".")) {
 				return true
 			}
@@ -276,7 +278,7 @@ func dropField(in any, path string) bool {
 	return false
 }
 
-// over is what the cluster of base has once the objects were applied to it, with what is wrong with them and with the other objects of the cluster.
+// over returns the objects of the cluster of base after the objects are applied to it, with the problems of both.
 func (o *objects) over(base *objects) *objects {
 	if o.source == nil {
 		return base
@@ -310,22 +312,22 @@ func (o *objects) over(base *objects) *objects {
 	return out
 }
 
-// replaces reports whether an object of manifests takes the place of one of the cluster.
+// replaces reports whether an object of manifests replaces one of the cluster.
 func replaces(now files.Object) bool {
 	_, refused := now.Object.(*kind.Undecoded)
-	implied := now.Position == (files.Position{}) // a Namespace that manifests have objects in
+	implied := now.Position == (files.Position{}) // a Namespace that exists only because manifests have objects in it
 	return !refused && !implied
 }
 
-// sameSpec reports whether two BackendTrafficPolicies ask for the same.
+// sameSpec reports whether two BackendTrafficPolicies have the same spec.
 func sameSpec(a, b metav1.Object) bool {
 	p, is := a.(*eg.BackendTrafficPolicy)
 	q, also := b.(*eg.BackendTrafficPolicy)
 	return is && also && equality.Semantic.DeepEqual(p.Spec, q.Spec)
 }
 
-// successor is an object that takes the place of another in a cluster, where it is as old as that: the older of two routes comes first. It keeps
-// what an API server sets and manifests leave out: addresses of Services, and labels of Namespaces.
+// successor returns an object that replaces another in a cluster. It keeps the age of the other, which decides precedence, and what
+// an API server sets and manifests omit: addresses of Services, and labels of Namespaces.
 func successor(was, now metav1.Object) metav1.Object {
 	copied := now.(runtime.Object).DeepCopyObject().(metav1.Object)
 	copied.SetCreationTimestamp(was.GetCreationTimestamp())

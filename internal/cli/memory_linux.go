@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used of the processors.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
@@ -18,10 +18,9 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// releaseProgram lets go of the pages of the program itself. Two thirds of those that are
-// resident after the start are of what only the start needed, or another verb: the kernel brings neighbours along with each page.
-// What is needed again comes back from the page cache without a disk; what is not can go from there
-// when memory is short, which it cannot while it is mapped.
+// releaseProgram drops the pages of the program itself. Two thirds of those that are resident after the start were needed only for
+// the start, or not at all: the kernel reads neighbouring pages together. A page that is needed again is mapped from the page cache
+// without reading the disk; the others can be evicted when memory is short, which is not possible while they are mapped.
 func releaseProgram() {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -32,15 +31,15 @@ func releaseProgram() {
 		return
 	}
 	for _, m := range cleanMappings(maps, program) {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, m.start, m.length, syscall.MADV_DONTNEED) // it is an advice
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, m.start, m.length, syscall.MADV_DONTNEED) // it is only advice
 	}
 }
 
 // mapping is a part of the address space.
 type mapping struct{ start, length uintptr }
 
-// cleanMappings are those of the file, by /proc/PID/smaps, that cannot be written to and never were:
-// what they hold is in the file too.
+// cleanMappings returns the mappings of the file in /proc/PID/smaps that are not writable and were never written: their content is
+// in the file too.
 func cleanMappings(smaps []byte, file string) (out []mapping) {
 	var m mapping
 	ours := false

@@ -4,7 +4,7 @@ package cli
 
 import "time"
 
-// cpuTime is not known here; what was allocated tells whether there is much to do.
+// cpuTime is not known here; the scavenger decides by allocations only.
 func cpuTime() time.Duration { return 0 }
 
 func releaseProgram() {}

@@ -95,12 +95,12 @@ Exit code 0: everything was translated or approximated. 1: something was not tra
 	return cmd
 }
 
-// untranslated reports whether an entry about the input itself says that something is missing.
+// untranslated reports whether an entry about the input itself reports something missing.
 func untranslated(r migrate.Report) bool {
 	return slices.ContainsFunc(r, func(e migrate.Entry) bool { return e.Outcome == migrate.NotTranslated && e.Object != "all" })
 }
 
-// readIngresses reads the input, and prints what of it cannot be read.
+// readIngresses reads the input, and prints the parts that cannot be read.
 func readIngresses(cmd *cobra.Command, paths []string, cluster clusterFlags, options migrate.Options, stderr io.Writer) (*migrate.Input, error) {
 	input := new(migrate.Input)
 	if len(paths) > 0 {
@@ -125,7 +125,7 @@ func readIngresses(cmd *cobra.Command, paths []string, cluster clusterFlags, opt
 	return input, ambiguous(input, options)
 }
 
-// ambiguous is an error where it is not known which controller's demands hold.
+// ambiguous returns an error if it is not known which controller's annotations apply.
 func ambiguous(input *migrate.Input, options migrate.Options) error {
 	if what := input.Ambiguous(options); what != "" {
 		return usage("%s: whoever may write another could take back what the controller demands of all requests", what)
@@ -152,7 +152,8 @@ func readIngressFiles(cmd *cobra.Command, paths []string, input *migrate.Input) 
 	return nil
 }
 
-// readIngressCluster reads the objects of a cluster, and prints what of them cannot be read. Of ConfigMaps it asks for those alone that matter.
+// readIngressCluster reads the objects of a cluster, and prints those that cannot be read. Of ConfigMaps it reads only those that
+// are needed.
 func readIngressCluster(ctx context.Context, cluster clusterFlags, input *migrate.Input, options migrate.Options, stderr io.Writer) error {
 	config, err := cluster.config()
 	if err != nil {
@@ -195,7 +196,7 @@ func readIngressCluster(ctx context.Context, cluster clusterFlags, input *migrat
 	return readServed(items, input)
 }
 
-// readServed adds objects that an API server has given out.
+// readServed adds objects that an API server has returned.
 func readServed(items []map[string]any, input *migrate.Input) error {
 	var text bytes.Buffer
 	for _, item := range items {
@@ -211,7 +212,7 @@ func readServed(items []map[string]any, input *migrate.Input) error {
 	return nil
 }
 
-// writeMigrated writes the objects to standard output, or a manifest for each namespace into a folder.
+// writeMigrated writes the objects to standard output, or one manifest for each namespace into a folder.
 func writeMigrated(stdout io.Writer, output string, out *migrate.Output) error {
 	if output == "-" {
 		_, err := stdout.Write(out.YAML())
@@ -219,7 +220,7 @@ func writeMigrated(stdout io.Writer, output string, out *migrate.Output) error {
 	}
 	manifests := out.Files()
 	if len(manifests) == 0 {
-		return nil // the report says why
+		return nil // the report explains it
 	}
 	if err := os.MkdirAll(output, 0o755); err != nil {
 		return &exitError{exitUsage, err}

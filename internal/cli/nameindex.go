@@ -9,12 +9,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// nameIndex knows objects by their names, so that a reference that leads nowhere is compared with those only that it may mean, and once however many objects have it.
+// nameIndex indexes objects by name. A reference that leads nowhere is compared only with names that it may mean, and only once,
+// however many objects have it.
 type nameIndex struct {
-	names   map[kind.ObjectKey]map[string]bool // by kind and namespace: the key has no name
-	places  map[kind.ObjectKey]map[string]bool // the namespaces of a kind: the key has neither
-	found   map[kind.ObjectKey]string          // what nearest has answered
-	homes   map[kind.ObjectKey][]string        // what namespaces has answered: the key has none
+	names   map[kind.ObjectKey]map[string]bool // by kind and namespace: the Name of the key is empty
+	places  map[kind.ObjectKey]map[string]bool // the namespaces by kind: Name and Namespace of the key are empty
+	found   map[kind.ObjectKey]string          // results of nearest
+	homes   map[kind.ObjectKey][]string        // results of namespaces: the Namespace of the key is empty
 	compare func(name string, candidates []string) string
 }
 
@@ -23,13 +24,13 @@ func newNameIndex() *nameIndex {
 		found: map[kind.ObjectKey]string{}, homes: map[kind.ObjectKey][]string{}, compare: schema.Nearest}
 }
 
-// placeOf is the key of the objects that are of the kind and in the namespace of one.
+// placeOf returns the key of names for the kind and namespace of an object.
 func placeOf(id kind.ObjectKey) kind.ObjectKey {
 	id.Name = ""
 	return id
 }
 
-// kindOf is the key of the namespaces that have objects of a kind.
+// kindOf returns the key of places for the kind of an object.
 func kindOf(id kind.ObjectKey) kind.ObjectKey {
 	id.Namespace, id.Name = "", ""
 	return id
@@ -37,7 +38,7 @@ func kindOf(id kind.ObjectKey) kind.ObjectKey {
 
 func (x *nameIndex) has(id kind.ObjectKey) bool { return x.names[placeOf(id)][id.Name] }
 
-// all returns the objects, in no order.
+// all returns the objects in no particular order.
 func (x *nameIndex) all() iter.Seq[kind.ObjectKey] {
 	return func(yield func(kind.ObjectKey) bool) {
 		for id, names := range x.names {
@@ -78,7 +79,7 @@ func insert(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member s
 	sets[of][member] = true
 }
 
-// drop reports whether that was the last member.
+// drop removes a member and reports whether it was the last one.
 func drop(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member string) bool {
 	delete(sets[of], member)
 	if len(sets[of]) > 0 {
@@ -88,7 +89,7 @@ func drop(sets map[kind.ObjectKey]map[string]bool, of kind.ObjectKey, member str
 	return true
 }
 
-// nearest returns the name that another one of a kind and namespace has which may be meant; "" where none is near.
+// nearest returns a similar name of an object with that kind and namespace; "" if there is none.
 func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 	asked := k.Key(namespace, name)
 	near, known := x.found[asked]
@@ -99,7 +100,7 @@ func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 	return near
 }
 
-// elsewhere returns the namespace in which an object of a kind and name is; "" where that is none or several.
+// elsewhere returns the only other namespace that has an object with that kind and name; "" if there are none or several.
 func (x *nameIndex) elsewhere(k *kind.Kind, name string) string {
 	if in := x.namespaces(k, name); len(in) == 1 {
 		return in[0]
@@ -107,7 +108,7 @@ func (x *nameIndex) elsewhere(k *kind.Kind, name string) string {
 	return ""
 }
 
-// namespaces returns those in which an object of a kind and name is, sorted.
+// namespaces returns the namespaces that have an object with that kind and name, sorted.
 func (x *nameIndex) namespaces(k *kind.Kind, name string) []string {
 	asked := k.Key("", name)
 	in, known := x.homes[asked]

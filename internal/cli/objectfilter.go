@@ -13,14 +13,14 @@ import (
 
 // objectFilter selects objects to show. The zero value selects all.
 type objectFilter struct {
-	namespace string // "" for all; objects without a namespace are selected all the same
+	namespace string // "" means all; objects without a namespace are always selected
 	asked     []askedObject
 }
 
 // askedObject is an argument: a kind, or an object of it.
 type askedObject struct{ kind, name string }
 
-// newObjectFilter reads arguments as kubectl takes them: KIND, KIND/NAME, or KIND NAME...
+// newObjectFilter reads arguments in the form of kubectl: KIND, KIND/NAME, or KIND NAME...
 func newObjectFilter(namespace string, args []string) (*objectFilter, error) {
 	f := &objectFilter{namespace: namespace}
 	if len(args) == 0 {
@@ -50,7 +50,7 @@ func newObjectFilter(namespace string, args []string) (*objectFilter, error) {
 	return f, nil
 }
 
-// shownKinds are those that status shows.
+// shownKinds returns the kinds that status shows.
 func shownKinds() (kinds []*kind.Kind) {
 	for _, k := range kind.All() {
 		if k.Custom {
@@ -60,7 +60,7 @@ func shownKinds() (kinds []*kind.Kind) {
 	return kinds
 }
 
-// shownKind returns the kind of a name, a resource or its short name, whatever its case, with or without the API group.
+// shownKind returns the kind by its name, resource or short name, regardless of case, with or without the API group.
 func shownKind(text string) (*kind.Kind, error) {
 	name, group, grouped := strings.Cut(text, ".")
 	var names []string
@@ -79,7 +79,7 @@ func shownKind(text string) (*kind.Kind, error) {
 
 func (f *objectFilter) all() bool { return f.namespace == "" && len(f.asked) == 0 }
 
-// selects reports whether an object is selected, and notes in found, unless it is nil, what asked for it.
+// selects reports whether an object is selected, and adds the matching argument to found, unless found is nil.
 func (f *objectFilter) selects(kindName, namespace, name string, found map[askedObject]bool) bool {
 	if f.namespace != "" && namespace != "" && namespace != f.namespace {
 		return false
@@ -96,14 +96,15 @@ func (f *objectFilter) selects(kindName, namespace, name string, found map[asked
 	return selected
 }
 
-// apply leaves in a status what is selected, and returns that as objects. An error names what was asked for and is not there.
+// apply removes what is not selected from a status, and returns the rest as objects. An error names the arguments that match
+// nothing.
 func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
 	objects, err := show.Objects(status.Items, controllerName)
 	if err != nil {
 		return objects, err
 	}
 	off := ofStatus(status)
-	status.Others = nil // which nobody asked to see
+	status.Others = nil // they were not asked for
 	show.Blame(objects, off.refused)
 	show.Suggest(objects, off.suggest.rewrite)
 	if f.all() {
@@ -124,8 +125,8 @@ func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
 		if !namespaced {
 			namespace, name = "", id
 		}
-		ofKind := !named && slices.ContainsFunc(f.asked, func(a askedObject) bool { return a.kind == p.Object }) // of a cluster: a kind that cannot be listed
-		// What is known of no object may be about any.
+		ofKind := !named && slices.ContainsFunc(f.asked, func(a askedObject) bool { return a.kind == p.Object }) // in a cluster: a kind that cannot be listed
+		// A problem that names no object may concern any.
 		if !named && len(f.asked) == 0 || ofKind || named && f.selects(kindName, namespace, name, found) {
 			problems = append(problems, p)
 		}

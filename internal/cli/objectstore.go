@@ -23,16 +23,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// objectStore is what /status shows: the Gateway API objects as a cluster would hold them, and what
-// in the manifests could not be used. It is safe for concurrent use.
+// objectStore contains what /status shows: the Gateway API objects as a cluster would contain them, and the problems of manifests.
+// It is safe for concurrent use.
 type objectStore struct {
 	objects  *status.Store
 	problems atomic.Pointer[[]files.Problem]
 
 	mu sync.Mutex
-	// waiting are Gateways that are valid, with no listener of their own that is served, and why.
+	// waiting are Gateways that are valid, but have no own listener that is served, and why.
 	waiting map[kind.ObjectKey]string
-	// sets are the ListenerSets, of either kind, that have a listener that is served.
+	// sets are the ListenerSets, of either kind, with at least one listener that is served.
 	sets map[kind.ObjectKey]bool
 }
 
@@ -40,7 +40,7 @@ func newObjectStore() *objectStore {
 	return &objectStore{objects: status.NewStore(controllerName), waiting: map[kind.ObjectKey]string{}, sets: map[kind.ObjectKey]bool{}}
 }
 
-// change takes what the manifests say now.
+// change applies a change of the manifests.
 func (s *objectStore) change(c files.Change) {
 	for _, id := range c.Deletes {
 		s.objects.Delete(id)
@@ -51,17 +51,17 @@ func (s *objectStore) change(c files.Change) {
 			s.objects.Upsert(o.Object)
 		}
 	}
-	problems := c.Problems // not all of c is to be kept with them
+	problems := c.Problems // a copy, so that the rest of c is not retained
 	s.problems.Store(&problems)
 }
 
-// problemsByKind counts what cannot be used of the manifests by the kind of the object: "" where it has none, "(other)" where it is not known.
+// problemsByKind counts the problems of manifests by the kind of the object: "" if it has none, "(other)" if the kind is unknown.
 func (s *objectStore) problemsByKind() map[string]int {
 	counts := map[string]int{}
 	if problems := s.problems.Load(); problems != nil {
 		for _, p := range *problems {
 			switch {
-			case p.Ignored != p.Warning: // nothing is missing without the object
+			case p.Ignored != p.Warning: // the object has no effect that could be missing
 			case p.Object.Kind == "" || kind.Named(p.Object.Kind) != nil:
 				counts[p.Object.Kind]++
 			default:
@@ -81,7 +81,7 @@ func (s *objectStore) publish(changes []translate.StatusChange) {
 	}
 }
 
-// note keeps whether a Gateway or ListenerSet has a listener that is served.
+// note records whether a Gateway or ListenerSet has a listener that is served.
 func (s *objectStore) note(c translate.StatusChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func listenerProgrammed(conditions []metav1.Condition) bool {
 	return meta.IsStatusConditionTrue(conditions, string(gwv1.ListenerConditionProgrammed))
 }
 
-// unservedBecause returns why a Gateway without a listener that is served could have one; "" where it is not valid, or is programmed.
+// unservedBecause returns why a valid Gateway has no listener that is served; "" if the Gateway is invalid, or is programmed.
 func unservedBecause(s *gwv1.GatewayStatus) string {
 	programmed := meta.FindStatusCondition(s.Conditions, string(gwv1.GatewayConditionProgrammed))
 	if programmed == nil || programmed.Status == metav1.ConditionTrue {
@@ -121,7 +121,8 @@ func unservedBecause(s *gwv1.GatewayStatus) string {
 		reasons = append(reasons, programmed.Message)
 	}
 	for _, l := range s.Listeners {
-		// A port that cannot be opened is this host's fault; the specification has it reported by Accepted, also of the Gateway.
+		// A port that cannot be opened is a fault of this host, but the specification requires that Accepted reports it, also for
+		// the Gateway.
 		if c := meta.FindStatusCondition(l.Conditions, string(gwv1.ListenerConditionAccepted)); c != nil && c.Reason == string(gwv1.ListenerReasonPortUnavailable) {
 			reasons = append(reasons, fmt.Sprintf("listener %s: %s", l.Name, c.Message))
 		}
@@ -129,7 +130,7 @@ func unservedBecause(s *gwv1.GatewayStatus) string {
 	return strings.Join(reasons, "; ")
 }
 
-// unserved returns which Gateways are valid and not served, and why; nil for none.
+// unserved returns which Gateways are valid and not served, and why; nil if all are.
 func (s *objectStore) unserved() error {
 	var lines []string
 	for key, why := range s.unservedGateways() {
@@ -166,7 +167,8 @@ func (s *objectStore) unservedGateways() map[kind.ObjectKey]string {
 	return all
 }
 
-// lacks says of each object that is not used why, by what another version of the program knows it as, too: its kind, namespace and name as far as they are known, and its file.
+// lacks returns why objects are not used. The keys are meaningful to other versions of the program too: kind, namespace and name as
+// far as they are known, and the file.
 func (s *objectStore) lacks() map[string]string {
 	all := map[string]string{}
 	for key, why := range s.unservedGateways() {
@@ -177,11 +179,11 @@ func (s *objectStore) lacks() map[string]string {
 		return all
 	}
 	for _, p := range *problems {
-		if p.Ignored != p.Warning { // nothing is missing without the object
+		if p.Ignored != p.Warning { // the object has no effect that could be missing
 			continue
 		}
 		key := fmt.Sprintf("%s in %s", cmp.Or(p.Object.String(), "a document"), p.File)
-		if all[key] == "" { // the first mistake is enough
+		if all[key] == "" { // only the first problem of an object
 			all[key] = oneLine(p.Message)
 		}
 	}

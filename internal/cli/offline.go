@@ -22,23 +22,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// offline is what manifests mean, without serving them.
+// offline is the result of manifests without serving them.
 type offline struct {
 	resources []*config.Resource
 	status    admin.Status
 	positions map[kind.ObjectKey]files.Position
 	source    *files.Source
-	count     int             // objects that it is about
-	about     map[string]bool // those whose statuses are of interest, as show.Object.String has them; nil is all
-	refused   map[string]bool // objects of which no definition is valid, as show.Object.String has them
+	count     int             // number of objects to report on
+	about     map[string]bool // objects whose statuses are reported, by show.Object.String; nil means all
+	refused   map[string]bool // objects without a valid definition, by show.Object.String
 	suggest   *suggestions
 	gateway   string                  // see narrow
-	accepted  map[kind.ObjectKey]bool // as objects has them
-	// redisKnown is that the controller of the cluster has --redis: it has accepted a policy that needs one.
+	accepted  map[kind.ObjectKey]bool // see objects.accepted
+	// redisKnown is set if the controller of the cluster must have --redis, because it has accepted a policy that requires it.
 	redisKnown bool
 }
 
-// readOffline reads objects once, and says what they mean. An error means that nothing could be read.
+// readOffline reads objects once, and translates them. It returns an error if nothing could be read.
 func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 	o, err := in.read(cmd)
 	if err != nil {
@@ -56,13 +56,13 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 	return off, nil
 }
 
-// unknownRedis stands for the Redis that the flag --redis of run or of a controller names, where it is not known whether it has that flag.
+// unknownRedis stands for the Redis server of --redis of run or of a controller if it is not known whether the flag is set.
 const unknownRedis = "unknown.invalid:6379"
 
-// translated says what objects mean, in a cluster or where all Gateways share the ports of one process.
+// translated translates objects, either for a cluster or for a single process whose Gateways share its ports.
 func (in *input) translated(all *objects) *offline {
 	cluster := in.cluster.use
-	bind, _ := bindAddresses(in.bind) // which check has read before
+	bind, _ := bindAddresses(in.bind) // check has validated it
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind), Bind: texts(bind), OwnPorts: cluster,
 		RateLimits: &config.RateLimitService{Address: cmp.Or(in.redis, unknownRedis)}})
 	store := newObjectStore()
@@ -71,7 +71,7 @@ func (in *input) translated(all *objects) *offline {
 	count := 0
 	for _, o := range all.Objects {
 		t.Upsert(o.Object)
-		if o.Position != (files.Position{}) { // not a Namespace that is there because objects are in it
+		if o.Position != (files.Position{}) { // not a Namespace that exists only because objects are in it
 			positions[o.ID] = o.Position
 			if _, refused := o.Object.(*kind.Undecoded); !refused {
 				count++
@@ -83,7 +83,7 @@ func (in *input) translated(all *objects) *offline {
 	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
 		accepted: all.accepted}
 	if len(positions) == 0 {
-		off.count = len(all.Objects) // of a cluster
+		off.count = len(all.Objects) // those of the cluster too
 	}
 	off.status.Problems = append(off.status.Problems, dangling(all.source, all.Objects, all.Problems, cluster)...)
 	off.refused = map[string]bool{}
@@ -105,17 +105,17 @@ func (in *input) translated(all *objects) *offline {
 	return off
 }
 
-// place is where an object is written, as file:line.
+// place returns the place of an object as file:line.
 func (o *offline) place(kindName, namespace, name string) string {
 	return o.document(kindName, namespace, name).String()
 }
 
-// placeOf is where a field of an object is written, as file:line.
+// placeOf returns the place of a field of an object as file:line.
 func (o *offline) placeOf(object *show.Object, field string) string {
 	return o.positionOf(object, field).String()
 }
 
-// positionOf is where a field of an object is written; the zero value where that is not known.
+// positionOf returns the position of a field of an object; the zero value if it is not known.
 func (o *offline) positionOf(object *show.Object, field string) files.Position {
 	if p := o.document(object.Kind, object.Namespace, object.Name); p != (files.Position{}) {
 		return fieldPosition(o.source, p, field)
@@ -123,7 +123,7 @@ func (o *offline) positionOf(object *show.Object, field string) files.Position {
 	return files.Position{}
 }
 
-// document is where an object is written; the zero value where that is not known.
+// document returns the position of an object; the zero value if it is not known.
 func (o *offline) document(kindName, namespace, name string) files.Position {
 	if k := kind.Named(kindName); k != nil {
 		return o.positions[k.Key(namespace, name)]
@@ -131,9 +131,9 @@ func (o *offline) document(kindName, namespace, name string) files.Position {
 	return files.Position{}
 }
 
-// fieldPosition is the position of a field in the document at p, or that of the document where its file has gone.
+// fieldPosition returns the position of a field in the document at p, or that of the document if its file no longer exists.
 func fieldPosition(source *files.Source, p files.Position, field string) files.Position {
-	if source == nil { // as of objects of a running gateway
+	if source == nil { // as for objects of a running gateway
 		return p
 	}
 	if text, ok := source.Text(p.File); ok {
@@ -142,11 +142,12 @@ func fieldPosition(source *files.Source, p files.Position, field string) files.P
 	return p
 }
 
-// narrow leaves the listeners of one Gateway, "<namespace>/<name>", and of those that are merged with it: those that have the port in a proxy of a cluster. With "" it is
-// the only one with listeners that a question is for; an error names the Gateways where there are several.
+// narrow keeps the listeners of one Gateway, "<namespace>/<name>", and of those that are merged with it, because only these share
+// ports in a cluster. If gateway is "", it selects the only one with listeners that match the question; if there are several, the
+// error names them.
 func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	var all, asked []string
-	proxies := map[string]string{} // by Gateway
+	proxies := map[string]string{} // proxies by Gateway
 	for _, r := range o.resources {
 		if l := r.GetListener(); l != nil {
 			all = append(all, l.Gateway)
@@ -168,7 +169,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	case gateway == "" && len(asked) == 1:
 		gateway = asked[0]
 	case gateway == "":
-		return nil // nothing listens there, and the answer tells what there is
+		return nil // nothing listens there, and the answer lists what exists
 	}
 	o.gateway = gateway
 	o.resources = slices.DeleteFunc(o.resources, func(r *config.Resource) bool {
@@ -178,7 +179,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 	return nil
 }
 
-// world is what explain decides in.
+// world returns the world for explain.
 func (o *offline) world() explain.World {
 	w := explain.World{Resources: o.resources, Gateway: o.gateway, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
 	if !o.redisKnown {
@@ -192,7 +193,7 @@ func (o *offline) world() explain.World {
 	return w
 }
 
-// statusAddresses is what a Gateway without spec.addresses shows: where it listens.
+// statusAddresses returns the status.addresses of a Gateway without spec.addresses: those on which it listens.
 func statusAddresses(bind []netip.Addr) []string {
 	if len(bind) == 0 {
 		return []string{netip.IPv4Unspecified().String(), netip.IPv6Unspecified().String()}
@@ -230,14 +231,15 @@ func (o *offline) lint(objects []files.Object, problems []files.Problem) {
 	}
 }
 
-// untold is a problem of an object that has no status to show it in.
+// untold returns a problem for an object without a status that could report it.
 func untold(u translate.Untold, at files.Position) admin.Problem {
 	return admin.Problem{File: at.File, Line: at.Line, Object: u.Object.String(), Field: u.Field, Message: u.Message, Remedy: u.Remedy}
 }
 
-// redisNeeded warns of policies whose global rate limits count in a Redis that nobody is known to name, and sets redisKnown.
+// redisNeeded warns about policies whose global rate limits need a Redis server of which it is not known whether it exists, and sets
+// redisKnown.
 func (o *offline) redisNeeded() (warnings []admin.Problem) {
-	unknown := map[string]bool{} // Gateways
+	unknown := map[string]bool{} // by Gateway
 	for _, r := range o.resources {
 		if s := r.GetRateLimitService(); s.GetAddress() == unknownRedis {
 			unknown[s.Key] = true
@@ -257,7 +259,7 @@ func (o *offline) redisNeeded() (warnings []admin.Problem) {
 				namespace, name, _ := strings.Cut(config.RateLimitPolicy(l.Name), "/")
 				id := kind.BackendTrafficPolicy.Key(namespace, name)
 				policies[id] = true
-				o.redisKnown = o.redisKnown || o.accepted[id] // all Gateways that GatewayParameters name none for have the same
+				o.redisKnown = o.redisKnown || o.accepted[id] // one server serves all Gateways whose GatewayParameters name none
 			}
 		}
 	}

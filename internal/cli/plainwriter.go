@@ -2,8 +2,8 @@ package cli
 
 import "io"
 
-// plainWriter writes text for people. Names, messages and files that others have written may have characters by which a terminal does something else than to show them;
-// they become "?". Line feeds and tabs stay, so that what prints a line must see to it that the line is one.
+// plainWriter writes text for a terminal. Names, messages and files of others may contain control characters; it replaces them with
+// "?". Line feeds and tabs are kept, so a caller that prints one line must make sure that the text is one line.
 type plainWriter struct{ w io.Writer }
 
 // Write implements io.Writer.
@@ -28,7 +28,8 @@ func (p plainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// controlAt returns how many bytes the control character has that b begins with, 0 where it does not begin with one: those of ASCII, and those of Latin-1 in UTF-8.
+// controlAt returns the length in bytes of the control character with which b begins, 0 if it begins with none: those of ASCII, and
+// those of Latin-1 in UTF-8.
 func controlAt(b []byte) int {
 	switch c := b[0]; {
 	case c == '\n', c == '\t':

@@ -27,7 +27,7 @@ func printAs(w io.Writer, format string, v any) error {
 	return err
 }
 
-// problemLine is a problem of the file source on one line.
+// problemLine returns a problem of the file source as one line.
 func problemLine(p admin.Problem) string {
 	var b strings.Builder
 	if p.File != "" {

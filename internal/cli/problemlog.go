@@ -10,22 +10,22 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// problemLog logs what of the manifests cannot be used, once when that begins, and when it is over. It is for one goroutine.
+// problemLog logs the problems of manifests, once when they appear, and when they are resolved. It is not safe for concurrent use.
 type problemLog struct {
 	log    *slog.Logger
 	source *files.Source
 
-	logged map[files.Problem]bool // what was logged and is still there, without its lines: an edit above it is no news
-	wrong  map[document]bool      // what could not be used at the last change
+	logged map[files.Problem]bool // what was logged and still applies, without lines: an edit above it is not logged
+	wrong  map[document]bool      // documents that could not be used after the last change
 }
 
-// document is an object in a file, or what of a file is not known to be one.
+// document is an object in a file, or a part of a file that is not known to be one.
 type document struct {
 	file   string
 	object kind.ObjectKey
 }
 
-// change takes all problems that the manifests have now.
+// change logs the differences to all problems that the manifests now have.
 func (l *problemLog) change(problems []files.Problem) {
 	logged, wrong, troubled := make(map[files.Problem]bool, len(problems)), map[document]bool{}, map[string]bool{}
 	for _, p := range problems {
@@ -34,7 +34,7 @@ func (l *problemLog) change(problems []files.Problem) {
 			wrong[document{p.File, p.Object}] = true
 			troubled[p.File] = true
 		case manifest.Duplicate:
-			// Of two in one file it could not be told which of them the message is about.
+			// With two in one file it would not be clear which of them the message is about.
 			if used, _ := l.source.Position(p.Object); used.File != p.File {
 				wrong[document{p.File, p.Object}] = true
 			}

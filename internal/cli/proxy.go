@@ -22,35 +22,35 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
-// ProxyOptions are the flags of proxy; the zero value of a field that need not be given is its default.
+// ProxyOptions are the flags of proxy; the zero value of an optional field means its default.
 type ProxyOptions struct {
 	Controller    string // host:port
 	Gateway       string // "<namespace>/<name>"
 	CAFile        string
 	TokenFile     string
-	StateDir      string // "" keeps nothing
+	StateDir      string // "" stores nothing
 	HealthAddress string
 	AdminAddress  string
 	AccessLog     string // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
 	LogLines      accessLogFlags
 	LogLevel      string
-	LogFormat     string        // text or json; "" is text
-	ShutdownDelay time.Duration // how long to accept on after the first signal
+	LogFormat     string        // text or json; "" means text
+	ShutdownDelay time.Duration // how long to accept connections after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
 	PlainIO       bool          // see proxy.Options
-	// Connections bounds those of clients.
+	// Connections limits the connections of clients.
 	Connections connectionFlags
 	DNS         dnsFlags
 	Zone        string
-	RequestIDs  string // generate or preserve; "" is generate
+	RequestIDs  string // generate or preserve; "" means generate
 
 	Stdout, Stderr io.Writer
-	Hangup         <-chan os.Signal // each reopens the access log; nil for never
-	// Ready is called once, when a whole configuration is served; nil for nobody.
+	Hangup         <-chan os.Signal // each value reopens the access log; may be nil
+	// Ready is called once, when a complete configuration is served; may be nil.
 	Ready func(RunningProxy)
 }
 
-// RunningProxy is a proxy that serves.
+// RunningProxy describes a proxy that serves.
 type RunningProxy struct {
 	Health, Admin string // addresses of the two servers
 }
@@ -65,7 +65,7 @@ const (
 	defaultProxyDelay         = 5 * time.Second
 )
 
-// readyPoll is how often a proxy that waits for its first configuration looks whether it has come.
+// readyPoll is the interval in which a proxy without a configuration checks whether it has received one.
 const readyPoll = 50 * time.Millisecond
 
 func newProxy(stdout, stderr io.Writer) *cobra.Command {
@@ -114,7 +114,7 @@ still take effect meanwhile. A second signal makes it exit immediately. SIGHUP r
 	return cmd
 }
 
-// check says what is wrong with the flags, and sets those that were left out.
+// check validates the flags, and sets the defaults of those that were left out.
 func (o *ProxyOptions) check() error {
 	if host, port, err := net.SplitHostPort(o.Controller); err != nil || host == "" || port == "" {
 		return usage("--controller %q is not a host and port; write it as moongate-controller.moongate-system.svc:9443", o.Controller)
@@ -130,24 +130,24 @@ func (o *ProxyOptions) check() error {
 	return nil
 }
 
-// remoteProxy is a proxy whose configuration comes from a controller.
+// remoteProxy is a proxy with a configuration from a controller.
 type remoteProxy struct {
 	*engine
 	o      ProxyOptions
 	log    *slog.Logger
 	client *client.Client
-	// idle is why no listener of the Gateway is served; points to nil where one is, or none is to be.
+	// idle is why no listener of the Gateway is served; it points to nil if one is, or if none should be.
 	idle atomic.Pointer[error]
 }
 
-// RunProxy serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
+// RunProxy serves until ctx ends, then shuts down as after SIGTERM and returns nil.
 func RunProxy(ctx context.Context, o ProxyOptions) error {
 	p, err := newRemoteProxy(o)
 	if err != nil {
 		return err
 	}
 	inner := p.start()
-	// The client outlives the shutdown: what is drained is served by the newest configuration.
+	// The client outlives the shutdown, so that requests in flight use the newest configuration.
 	p.background.Go(func() {
 		if err := p.client.Run(inner); err != nil {
 			p.log.Error("the delivery ended; the configuration stays as it is", "error", err)
@@ -163,7 +163,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 	return nil
 }
 
-// newRemoteProxy makes everything that can fail, so that a wrong flag is known at once.
+// newRemoteProxy creates everything that can fail, so that a wrong flag is reported at once.
 func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	return p, nil
 }
 
-// apply puts an update in force and answers what is reported of it.
+// apply applies an update and returns the result for the controller.
 func (p *remoteProxy) apply(u *config.Update) proxy.Result {
 	r := p.faults(p.proxy.Apply(u))
 	if u.OfListeners() {
@@ -223,7 +223,7 @@ func (p *remoteProxy) apply(u *config.Update) proxy.Result {
 
 // logSockets logs which sockets were opened or closed.
 func (p *remoteProxy) logSockets() {
-	if p.sockets.update(p.proxy.Bound) && !p.ending() { // then it is no news
+	if p.sockets.update(p.proxy.Bound) && !p.ending() { // during shutdown this is expected
 		p.warnNoListener()
 	}
 }
@@ -232,8 +232,8 @@ func (p *remoteProxy) warnNoListener() {
 	p.log.Warn("no listener of the Gateway is served; its status tells why", "gateway", p.o.Gateway)
 }
 
-// faults is what is reported to the controller. A proxy that ends closes its ports: that is no
-// fault of the Gateway's listeners, which other proxies serve on.
+// faults returns the result that is reported to the controller. A proxy that shuts down closes its ports: that is not a fault of the
+// Gateway's listeners, which other proxies continue to serve.
 func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 	if p.ending() {
 		r.Listeners = nil
@@ -251,7 +251,7 @@ func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 	return r
 }
 
-// awaitConfig says once what is served, when there is something.
+// awaitConfig waits for the first configuration and logs what is served.
 func (p *remoteProxy) awaitConfig(ctx context.Context) {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
@@ -263,7 +263,7 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 		}
 	}
 	if !p.ready() {
-		return // it ends already
+		return // it is shutting down
 	}
 	if p.sockets.begin(p.proxy.Bound) == 0 {
 		p.warnNoListener()

@@ -11,7 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 )
 
-// rateLimitFlags say where global rate limits count, and how.
+// rateLimitFlags configure the Redis server of global rate limits, and the algorithm.
 type rateLimitFlags struct {
 	Redis       string
 	KeyPrefix   string
@@ -28,7 +28,7 @@ const (
 	gcra        = "GCRA"
 )
 
-// wrongRedis does not repeat the address, which may hold a password.
+// wrongRedis does not contain the address, which may contain a password.
 const wrongRedis = "--redis: it is neither host:port nor a URL of Redis: write it like 192.0.2.1:6379"
 
 const (
@@ -46,12 +46,12 @@ func (f *rateLimitFlags) add(cmd *cobra.Command) {
 	durationVar(flags, &f.Timeout, "rate-limit-timeout", defaultRedisTimeout, "how long a request waits for Redis")
 }
 
-// service is what the flags say; without an address where they name no server.
+// service returns the configuration; without an address if the flags name no server.
 func (f *rateLimitFlags) service() (*config.RateLimitService, error) {
 	wrong := func(format string, args ...any) (*config.RateLimitService, error) {
 		return nil, &exitError{exitUsage, fmt.Errorf(format, args...)}
 	}
-	if f.FailureMode == "" && f.Algorithm == "" && f.Redis == "" { // without flags, as in tests
+	if f.FailureMode == "" && f.Algorithm == "" && f.Redis == "" { // no flags are set, as in tests
 		return nil, nil
 	}
 	switch {

@@ -6,11 +6,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/files"
 )
 
-// maxRemoved bounds how many objects a line names.
+// maxRemoved is the maximum number of objects that a line names.
 const maxRemoved = 5
 
-// logRemoved logs which objects of the manifests are no longer in force: a file that was emptied or moved away by mistake looks like one that is meant. Namespaces are left
-// out, most of which no file defines.
+// logRemoved logs which objects of the manifests are no longer in force: a file that was emptied or moved by mistake looks like an
+// intended change. Namespaces are left out, because most are not defined in files.
 func logRemoved(log *slog.Logger, c files.Change) {
 	if c.Full {
 		return

@@ -17,11 +17,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/handover"
 )
 
-// adminSocket stands in the place of the network where a successor asks for the socket of an admin server.
+// adminSocket is used instead of a network if a successor asks for the socket of an admin server.
 const adminSocket = "admin"
 
-// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over, which done is closed for. It hands later ones on to that until ctx ends: who has sent them may
-// have meant it, or could not know yet, and what has been installed since is to run.
+// replaceOnSignal starts a successor at each SIGUSR2, until one has taken over; then it closes done. It forwards later signals to
+// the successor until ctx ends: they may be intended for it, and a program that was installed since then must run.
 func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 	for g.awaitReplace(ctx) {
 		s, err := g.startSuccessor(ctx)
@@ -44,7 +44,8 @@ func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// awaitReplace returns true when this process is to be replaced, at its turn at the earliest, or false when ctx ends.
+// awaitReplace waits for a signal, and for the predecessor to end. It returns true if this process must be replaced, false if ctx
+// ends.
 func (g *gateway) awaitReplace(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -62,7 +63,8 @@ func (g *gateway) awaitReplace(ctx context.Context) bool {
 	}
 }
 
-// startSuccessor starts the program anew, as it lies there now, with the arguments of this process, and returns when it serves all that this one does.
+// startSuccessor starts the program, in the version that is installed now, with the arguments of this process, and returns when it
+// serves everything that this process serves.
 func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, error) {
 	if err := g.replaceable(); err != nil {
 		return nil, err
@@ -72,7 +74,7 @@ func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, erro
 	return handover.Start(ctx, handover.Options{Path: g.o.Program, Args: os.Args, Socket: g.socket, Sent: func(s syscall.Conn) { g.handedSockets.Store(s, nil) }, Secret: g.secret, Accept: g.acceptable})
 }
 
-// replaceable says why no other process can take over; nil is that one can.
+// replaceable returns why no other process can take over, or nil.
 func (g *gateway) replaceable() error {
 	if os.Getpid() == 1 {
 		return errors.New("it is the first of its container or machine, which ends with it; replace the container")
@@ -94,7 +96,7 @@ func (g *gateway) replaceable() error {
 	return nil
 }
 
-// succeeds reports whether this process is a successor whose predecessor serves.
+// succeeds reports whether this process is a successor whose predecessor still serves.
 func (g *gateway) succeeds() bool {
 	if g.o.Predecessor == nil {
 		return false
@@ -107,7 +109,7 @@ func (g *gateway) succeeds() bool {
 	}
 }
 
-// unwanted is closed when the process that this one was to replace goes on.
+// unwanted returns a channel that is closed when the predecessor decides to continue.
 func (g *gateway) unwanted() <-chan struct{} {
 	if g.o.Predecessor == nil {
 		return nil
@@ -115,7 +117,7 @@ func (g *gateway) unwanted() <-chan struct{} {
 	return g.o.Predecessor.Unwanted()
 }
 
-// acceptable says what this process serves and a successor does not; nil is nothing.
+// acceptable returns what this process serves and a successor does not, or nil.
 func (g *gateway) acceptable(s handover.State) error {
 	if err := g.replaceable(); err != nil {
 		return err
@@ -129,7 +131,8 @@ func (g *gateway) acceptable(s handover.State) error {
 	return nil
 }
 
-// coveredBy says what a process with theirs lacks of ours; nil is nothing. It may serve more, and word differently why an object is not used, as new versions do.
+// coveredBy returns what a process with the state theirs lacks of ours, or nil. It may serve more, and may give other reasons why an
+// object is not used, as new versions do.
 func coveredBy(ours, theirs handover.State) error {
 	var lost []string
 	for key, why := range theirs.Lacks {
@@ -156,13 +159,13 @@ func coveredBy(ours, theirs handover.State) error {
 	return fmt.Errorf("%s%s; moongate check may tell why", strings.Join(lost, "; "), more)
 }
 
-// maxLost is how many reasons against a successor are logged.
+// maxLost is the maximum number of reasons against a successor that are logged.
 const maxLost = 5
 
-// maxLackTexts is up to how many bytes of texts go with what is not used; they are for the log alone.
+// maxLackTexts is the maximum total length of the reasons in a State, in bytes; they are only for the log.
 const maxLackTexts = 64 << 10
 
-// serves says what this process serves.
+// serves returns what this process serves.
 func (g *gateway) serves() handover.State {
 	s := handover.State{Lacks: g.objects.lacks(), Serves: map[string]int{}}
 	size := 0
@@ -180,13 +183,13 @@ func (g *gateway) serves() handover.State {
 	return s
 }
 
-// handed reports whether a successor was handed a socket; another one that is bound to the same address later is not that.
+// handed reports whether a socket was passed to a successor; another socket that is bound to the same address later was not.
 func (g *gateway) handed(s syscall.Conn) bool {
 	_, ok := g.handedSockets.Load(s)
 	return ok
 }
 
-// socket returns what a successor asks for, or nil.
+// socket returns the socket that a successor asks for, or nil.
 func (g *gateway) socket(network, address string) syscall.Conn {
 	if network == adminSocket {
 		for _, s := range g.servers {
@@ -199,9 +202,10 @@ func (g *gateway) socket(network, address string) syscall.Conn {
 	return g.proxy.Socket(network, address)
 }
 
-// handOver leaves the sockets to a successor; draining must follow. Where the successor cannot take over any more it is ended, and nothing has changed.
+// handOver hands the sockets over to a successor; the caller must drain afterwards. If the successor can no longer take over,
+// handOver ends it, and nothing has changed.
 func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
-	err := ctx.Err() // an end was asked for, not another process
+	err := ctx.Err() // shutdown was requested instead
 	if err == nil {
 		err = g.release(s)
 	}
@@ -213,7 +217,8 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 		server.Release()
 	}
 	s.Begin()
-	// Not before, since nobody accepts until then and this may wait; and only now that nothing can fail any more: a process that is not the main one cannot tell that it is after all.
+	// This must come after Begin, because until then no process accepts connections, and notifying may block. It must come after
+	// everything that can fail, because a process that is no longer the main process cannot become it again.
 	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
 		g.log.Error("systemd cannot be told which process serves, and will end it", "pid", s.PID, "error", err)
 	}
@@ -221,16 +226,16 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 	return nil
 }
 
-// release has this process accept nothing more.
+// release makes this process stop accepting connections.
 func (g *gateway) release(s *handover.Successor) error {
-	// There may be no socket to ask for.
+	// There may be no sockets, so Alive is checked separately.
 	if !s.Alive() || !g.proxy.Release(func(socket syscall.Conn) bool { return s.Alive() && g.handed(socket) }) {
 		return errors.New("the process that was to take over has ended, or does not have every socket; try again")
 	}
 	return nil
 }
 
-// tellPredecessor tells the process that this one replaces, if any, what is served.
+// tellPredecessor reports to the predecessor, if there is one, what this process serves.
 func (g *gateway) tellPredecessor() {
 	g.telling.Lock()
 	defer g.telling.Unlock()
@@ -240,17 +245,18 @@ func (g *gateway) tellPredecessor() {
 }
 
 const (
-	// checksWait is how long a successor waits for the first health checks of all endpoints, checksLook how often it looks.
+	// checksWait is how long a successor waits for the first health checks of all endpoints, checksLook the interval in which it
+	// checks.
 	checksWait = 5 * time.Second
 	checksLook = 20 * time.Millisecond
 )
 
-// awaitChecks has the predecessor told what is served once all has been read and the health of endpoints is known, or has not become known for a while: requests would go to
-// endpoints that the predecessor has found to be unhealthy.
+// awaitChecks reports to the predecessor what is served once everything was read and the health of all endpoints is known, or after
+// checksWait: otherwise requests would go to endpoints that the predecessor knows to be unhealthy.
 func (g *gateway) awaitChecks(ctx context.Context) {
 	look := time.NewTicker(checksLook)
 	defer look.Stop()
-	var limit time.Time // zero before everything has been read
+	var limit time.Time // zero until everything was read
 	for {
 		var now time.Time
 		select {
@@ -272,7 +278,7 @@ func (g *gateway) awaitChecks(ctx context.Context) {
 	}
 }
 
-// inheritAdmin returns the socket of the admin server of the process that this one replaces; nil where there is none.
+// inheritAdmin returns the socket of the predecessor's admin server; nil if there is none.
 func (e *engine) inheritAdmin(address string) net.Listener {
 	if e.o.Predecessor == nil {
 		return nil
@@ -284,12 +290,12 @@ func (e *engine) inheritAdmin(address string) net.Listener {
 	defer file.Close()
 	l, err := net.FileListener(file)
 	if err != nil {
-		return nil // binding the address tells what is wrong
+		return nil // binding the address will report the error
 	}
 	return l
 }
 
-// notifySystemd tells systemd, where that has started this process as of Type=notify, what the process does; see sd_notify(3).
+// notifySystemd notifies systemd of a state, if systemd has started this process with Type=notify; see sd_notify(3).
 func notifySystemd(state string) {
-	_, _ = daemon.SdNotify(false, state) // systemd itself ends a service that does not tell what it must
+	_, _ = daemon.SdNotify(false, state) // systemd itself ends a service that does not notify it
 }

@@ -21,37 +21,37 @@ import (
 type RunOptions struct {
 	Files         []string
 	Class         string   // GatewayClass that is treated as Moongate's; "" for none
-	Bind          []string // IP addresses for Gateways without spec.addresses; empty is all
+	Bind          []string // IP addresses for Gateways without spec.addresses; empty means all
 	AccessLog     string   // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
 	LogLines      accessLogFlags
-	LogFormat     string        // text or json; "" is text
+	LogFormat     string        // text or json; "" means text
 	AdminAddress  string        // host:port
-	ShutdownDelay time.Duration // how long to accept on after the first signal
+	ShutdownDelay time.Duration // how long to accept connections after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
 	PlainIO       bool          // see proxy.Options
-	// Connections bounds those of clients.
+	// Connections limits the connections of clients.
 	Connections connectionFlags
 	DNS         dnsFlags
 	RateLimits  rateLimitFlags
 	Zone        string
-	RequestIDs  string // generate or preserve; "" is generate
-	SecretFile  string // what keys are derived from that outlive the process; "" for none that do
+	RequestIDs  string // generate or preserve; "" means generate
+	SecretFile  string // secret for keys that outlive the process; "" means a secret of this process
 
-	Stdin          io.Reader // the path "-"; nil for none
+	Stdin          io.Reader // read for the path "-"; may be nil
 	Stdout, Stderr io.Writer
-	Hangup         <-chan os.Signal // each reopens the access log; nil for never
-	Replace        <-chan os.Signal // each has another process take over; nil for never
-	Program        string           // what is started to take over
-	ProgramError   error            // why that is not known
-	// Predecessor is the process that this one is to replace; nil for none.
+	Hangup         <-chan os.Signal // each value reopens the access log; may be nil
+	Replace        <-chan os.Signal // each value starts a successor; may be nil
+	Program        string           // path of the program of a successor
+	ProgramError   error            // why Program is not known
+	// Predecessor is the process that this one replaces; may be nil.
 	Predecessor *handover.Predecessor
-	// Ready is called once, when everything accepted is served; nil for nobody.
+	// Ready is called once, when everything that is accepted is served; may be nil.
 	Ready func(Running)
-	// Delivered is called with what each change of the manifests took; nil is not called.
+	// Delivered is called with the outcome of each change of the manifests; may be nil.
 	Delivered func(reconcile.Outcome)
 }
 
-// Running is a gateway that serves.
+// Running describes a gateway that serves.
 type Running struct {
 	Admin string // address of the admin server
 }
@@ -128,9 +128,9 @@ old one continues.`,
 			}
 			o.Stdin = cmd.InOrStdin()
 			replace := make(chan os.Signal, 1)
-			signal.Notify(replace, syscall.SIGUSR2) // first, so that none is lost
+			signal.Notify(replace, syscall.SIGUSR2) // first, so that no signal is lost
 			o.Replace = replace
-			o.Program, o.ProgramError = handover.Program() // one that cannot be replaced serves nevertheless
+			o.Program, o.ProgramError = handover.Program() // a process that cannot be replaced serves nevertheless
 			var err error
 			if o.Predecessor, err = handover.FromEnvironment(); err != nil {
 				return usage("%w", err)

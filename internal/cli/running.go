@@ -16,7 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/files"
 )
 
-// asked is the error of a question to a running gateway, with an exit code.
+// asked returns the error of a query to a running gateway, with an exit code.
 func asked(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -25,7 +25,8 @@ func asked(err error) error {
 	return &exitError{exitProblems, err}
 }
 
-// running is what a gateway has at this moment, by its admin server: objects of kinds that are Custom with their statuses, and what it could not use.
+// running returns the present objects of a gateway from its admin server: those of kinds that are Custom, with their statuses and
+// problems.
 func running(ctx context.Context, address string) (*offline, error) {
 	status, err := fetchStatus(ctx, address)
 	if err != nil {
@@ -38,14 +39,14 @@ func running(ctx context.Context, address string) (*offline, error) {
 	return &off.offline, nil
 }
 
-// typedStatus is a status with its objects as their Go types.
+// typedStatus is a status with its objects as Go types.
 type typedStatus struct {
 	offline
 	objects  []files.Object
-	unusable []files.Problem // about objects that are not there, or that have a form which this version does not know
+	unusable []files.Problem // about objects that do not exist, or whose form this version does not know
 }
 
-// ofStatus knows of objects that do not decode, as of another version of the API, their names only.
+// ofStatus converts a status. Of objects that cannot be decoded, as of another version of the API, it knows only the names.
 func ofStatus(status *admin.Status) *typedStatus {
 	off := &typedStatus{offline: offline{status: *status, count: len(status.Items), refused: map[string]bool{}}}
 	there := map[string]bool{}
@@ -54,7 +55,7 @@ func ofStatus(status *admin.Status) *typedStatus {
 		if object != nil {
 			off.objects = append(off.objects, files.Object{ID: id, Object: object})
 		} else if id.Name != "" {
-			off.unusable = append(off.unusable, files.Problem{Object: id, Warning: true}) // nothing was refused
+			off.unusable = append(off.unusable, files.Problem{Object: id, Warning: true}) // the gateway has not rejected it
 		}
 		if id.Name != "" {
 			there[id.String()] = true
@@ -80,7 +81,7 @@ func ofStatus(status *admin.Status) *typedStatus {
 	return off
 }
 
-// keyOf is the key of an object of a kind that is known, and of a name as "namespace/name" or "name".
+// keyOf returns the key of an object of a known kind; name is "namespace/name" or "name".
 func keyOf(kindName, name string) (kind.ObjectKey, bool) {
 	k := kind.Named(kindName)
 	if k == nil {
@@ -93,7 +94,8 @@ func keyOf(kindName, name string) (kind.ObjectKey, bool) {
 	return k.Key(namespace, short), true
 }
 
-// typedItem returns an object of a status as its Go type, and its key; nil for one that does not decode, and no key for one of a kind that is not known.
+// typedItem returns an object of a status as its Go type, and its key. It returns nil if the object cannot be decoded, and an empty
+// key if its kind is unknown.
 func typedItem(item any) (metav1.Object, kind.ObjectKey) {
 	raw, err := json.Marshal(item)
 	if err != nil {
@@ -120,7 +122,7 @@ func typedItem(item any) (metav1.Object, kind.ObjectKey) {
 	return object, kind.KeyOf(object)
 }
 
-// explainRunning has a running gateway, or the controller of a cluster, decide a question.
+// explainRunning asks a running gateway, or the controller of a cluster, to answer a question.
 func explainRunning(ctx context.Context, address string, args, headers []string, gateway string) (*explain.Explanation, error) {
 	q := url.Values{"url": args[len(args)-1:], "header": headers}
 	if len(args) > 1 {

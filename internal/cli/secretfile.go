@@ -11,16 +11,17 @@ import (
 
 const (
 	secretFileText = "a file with what the keys of persistent sessions and TLS tickets are made of, made where it is missing: gateways that share it understand each other's, and a restart keeps them (default: a secret of this process)"
-	// secretSize is the length in bytes of a secret that is made here, and the least that a file must have.
+	// secretSize is the length in bytes of a generated secret, and the minimum length of the file.
 	secretSize = 32
-	// maxSecretSize bounds what is read of a file that may be anything.
+	// maxSecretSize limits how much is read of a file, which may be any file.
 	maxSecretSize = 4 << 10
 )
 
-// readSecret returns what keys are derived from: the content of --secret-file, which is made where it is missing, or without one a secret of this process.
+// readSecret returns the secret from which keys are derived: the content of --secret-file, which is created if it is missing, or a
+// random secret of this process.
 func readSecret(path string) ([]byte, error) {
 	fresh := make([]byte, secretSize)
-	rand.Read(fresh) // which cannot fail
+	rand.Read(fresh) // it never fails
 	if path == "" {
 		return fresh, nil
 	}
@@ -44,7 +45,8 @@ func readSecret(path string) ([]byte, error) {
 	return kept, nil
 }
 
-// makeSecretFile makes the file with all of its content at once, whoever else does so at the same time; fs.ErrExist is that it is there.
+// makeSecretFile creates the file atomically with all its content, even if other processes try the same; it returns fs.ErrExist if
+// the file exists.
 func makeSecretFile(path string, content []byte) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fs.ErrExist
@@ -53,10 +55,10 @@ func makeSecretFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is a second name by then, or of no use
+	defer os.Remove(f.Name()) //nolint:errcheck // after Link it is a second name of the file, else it is not needed
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", f.Name(), err)
 	}
-	return os.Link(f.Name(), path) // which replaces nothing
+	return os.Link(f.Name(), path) // it does not replace an existing file
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// selfSigned makes a certificate for the hosts that is its own authority, and its key.
+// selfSigned returns a self-signed certificate for the hosts, and its key.
 func selfSigned(validFor time.Duration, hosts ...string) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -26,12 +26,12 @@ func selfSigned(validFor time.Duration, hosts ...string) (certPEM, keyPEM []byte
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: hosts[0]},
 		DNSNames:              hosts,
-		NotBefore:             now.Add(-time.Hour), // clocks differ
+		NotBefore:             now.Add(-time.Hour), // clocks may differ
 		NotAfter:              now.Add(validFor),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
-		IsCA:                  true, // for clients that want an authority in --cacert
+		IsCA:                  true, // so that clients accept it in --cacert
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {

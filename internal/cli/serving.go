@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// processLogFlush bounds how long the end waits for the log of the process.
+	// processLogFlush limits how long the end of the process waits for its log.
 	processLogFlush = time.Second
-	// abruptFlush does after a second signal, which ends the process at once.
+	// abruptFlush is the same after a second signal, which ends the process at once.
 	abruptFlush = 100 * time.Millisecond
 )
 
-// serving runs what a verb does until a signal ends it: run, demo, controller and proxy. What becomes of standard output and standard error is no reason for it to end or to wait:
-// log is written to stderr by a goroutine of its own, and a pipe that was closed fails writes and does not end the process. The context ends at the first SIGTERM or
-// SIGINT, and the process at the second. Each SIGHUP is a value of hangup. The error is reported when serving returns, so that it has no text any more.
+// serving runs a verb until a signal ends it: run, demo, controller and proxy. A failure of standard output or standard error must
+// neither end nor block the process: a separate goroutine writes log to stderr, and writes to a closed pipe fail without ending the
+// process. The context ends at the first SIGTERM or SIGINT, and the process at the second. Each SIGHUP is a value of hangup. The
+// returned error was already logged, so it has no text.
 func serving(stderr io.Writer, verb func(ctx context.Context, log *observe.ProcessLog, hangup <-chan os.Signal) error) error {
-	// For good: the process ends with the verb.
+	// It is not reset, because the process ends with the verb.
 	signal.Ignore(syscall.SIGPIPE)
 	log := observe.NewProcessLog(stderr)
 	ctx, hangup, stop := onSignals(log)
-	defer stop() // last, so that a second signal ends the process until then
+	defer stop() // last, so that until then a second signal ends the process
 	defer log.Close(processLogFlush)
 	err := verb(ctx, log, hangup)
 	if err == nil {
@@ -36,7 +37,7 @@ func serving(stderr io.Writer, verb func(ctx context.Context, log *observe.Proce
 	return &exitError{code: codeOf(err)}
 }
 
-// onSignals ends the context at the first SIGTERM or SIGINT and the process at the second.
+// onSignals returns a context that ends at the first SIGTERM or SIGINT; the second one ends the process.
 func onSignals(log *observe.ProcessLog) (context.Context, <-chan os.Signal, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	hangup := make(chan os.Signal, 1)
@@ -68,7 +69,8 @@ func onSignals(log *observe.ProcessLog) (context.Context, <-chan os.Signal, cont
 	}
 }
 
-// processLogOf returns the log that serving made, whose drops are counted; nil where a caller of this package has another writer.
+// processLogOf returns the log that serving created, whose dropped lines are counted; nil if a caller of this package passed another
+// writer.
 func processLogOf(stderr io.Writer) *observe.ProcessLog {
 	log, _ := stderr.(*observe.ProcessLog)
 	return log

@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	// maxSocketLines bounds what one change may log of sockets, and maxSocketListeners the listeners that a line names: there may be thousands.
+	// maxSocketLines is the maximum number of lines about sockets for one change, maxSocketListeners that of listeners in a line:
+	// there may be thousands.
 	maxSocketLines     = 100
 	maxSocketListeners = 8
 )
 
-// socketLog logs which sockets are open for listeners that serve, one line for each that is opened or closed, or has other listeners. It is safe for concurrent use.
+// socketLog logs the sockets of listeners, one line for each socket that is opened or closed, or whose listeners change. It is safe
+// for concurrent use.
 type socketLog struct {
 	log *slog.Logger
 
@@ -27,13 +29,13 @@ type socketLog struct {
 	open  map[socketName]*openSocket
 }
 
-// socketName is a socket as it is bound. TCP and UDP have ports of their own.
+// socketName identifies a bound socket. TCP and UDP have separate ports.
 type socketName struct {
 	address string
 	udp     bool
 }
 
-// openSocket is what serves on a socket.
+// openSocket describes the listeners on a socket.
 type openSocket struct {
 	protocols []string // sorted, distinct
 	listeners []string // sorted
@@ -50,17 +52,17 @@ func (n socketName) compare(o socketName) int {
 	return -1
 }
 
-// begin logs what bound returns, and has later calls of update log what differs. It answers how many listeners serve.
+// begin logs the result of bound, and makes later calls of update log changes. It returns the number of listeners that serve.
 func (l *socketLog) begin(bound func() []proxy.BoundListener) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began = true
-	now := bound() // with l.mu held, so that what changes meanwhile is left to update
+	now := bound() // with l.mu held, so that update handles what changes in the meantime
 	l.differ(now)
 	return len(now)
 }
 
-// update logs what differs from the last call. It reports whether the last listener has gone with it.
+// update logs what has changed since the last call. It reports whether the last listener was closed.
 func (l *socketLog) update(bound func() []proxy.BoundListener) (none bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +75,7 @@ func (l *socketLog) update(bound func() []proxy.BoundListener) (none bool) {
 	return before > 0 && len(now) == 0
 }
 
-// differ logs what differs from l.open, and takes its place. l.mu is held.
+// differ logs the differences to l.open, and replaces it. The caller must hold l.mu.
 func (l *socketLog) differ(bound []proxy.BoundListener) {
 	now := map[socketName]*openSocket{}
 	for i := range bound { // sorted by key
@@ -120,7 +122,7 @@ func (l *socketLog) differ(bound []proxy.BoundListener) {
 	l.open = now
 }
 
-// absentFrom are the elements of all that are not in others, which are sorted.
+// absentFrom returns the elements of all that are not in others, which must be sorted.
 func absentFrom(others, all []string) (rest []string) {
 	for _, e := range all {
 		if _, is := slices.BinarySearch(others, e); !is {
@@ -130,10 +132,10 @@ func absentFrom(others, all []string) (rest []string) {
 	return rest
 }
 
-// someListeners names listeners, and says how many others there are.
+// someListeners names some listeners, and the number of the others.
 func someListeners(keys []string) string { return firstOf(keys, maxSocketListeners) }
 
-// firstOf joins the first names, and says how many others there are.
+// firstOf joins the first names, and adds the number of the others.
 func firstOf(names []string, most int) string {
 	if more := len(names) - most; more > 0 {
 		return fmt.Sprintf("%s and %d others", strings.Join(names[:most], ","), more)

@@ -19,10 +19,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// statusTimeout bounds the whole question; the answer comes from memory.
+// statusTimeout limits a query; the gateway answers it from memory.
 const statusTimeout = 10 * time.Second
 
-// watchPeriod is how often status --watch asks a gateway on this machine, and watchClusterPeriod how often a cluster, whose objects may be thousands.
+// watchPeriod is the interval in which status --watch queries a gateway on this host, watchClusterPeriod that for a cluster, which
+// may have thousands of objects.
 const (
 	watchPeriod        = time.Second
 	watchClusterPeriod = 5 * time.Second
@@ -92,7 +93,7 @@ With --watch it continues, and prints objects and problems again when they chang
 				err = missing
 			}
 			if err == nil && cluster.use && len(status.Problems) > 0 {
-				return &exitError{code: exitProblems} // it was not all that was asked for
+				return &exitError{code: exitProblems} // some objects that were asked for could not be read
 			}
 			return err
 		},
@@ -100,7 +101,7 @@ With --watch it continues, and prints objects and problems again when they chang
 	addressVar(cmd.Flags(), &address, "admin-address", admin.DefaultAddress, "address of the gateway's admin server")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "continue, and print objects again when they change")
 	cluster.add(cmd)
-	askSoon := func(cmd *cobra.Command) *admin.Status { // nil where nobody answers
+	askSoon := func(cmd *cobra.Command) *admin.Status { // nil if there is no answer
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		status, err := ask(ctx)
@@ -128,14 +129,14 @@ func fetchStatus(ctx context.Context, address string) (*admin.Status, error) {
 	return &status, fetchAdmin(ctx, address, "/status", &status)
 }
 
-// fetchAdmin reads what the admin server of a running gateway answers to a path, as JSON.
+// fetchAdmin reads the response of a running gateway's admin server for a path, as JSON.
 func fetchAdmin(ctx context.Context, address, path string, into any) error {
 	client := http.Client{Timeout: statusTimeout}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return fmt.Errorf("%q is not a host and port: %w", address, err)
 	}
-	// The server refuses names that a foreign site could own, unless no page can have made the request.
+	// The server rejects hostnames that another site could own, unless the request cannot come from a web page.
 	req.Header.Set("Sec-Fetch-Site", "none")
 	resp, err := client.Do(req)
 	if err != nil {
@@ -145,7 +146,7 @@ func fetchAdmin(ctx context.Context, address, path string, into any) error {
 	path, _, _ = strings.Cut(path, "?")
 	switch resp.StatusCode {
 	case http.StatusOK:
-	case http.StatusBadRequest: // it says why
+	case http.StatusBadRequest: // the body explains the error
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		return usage("%s does not answer %s: %s", address, path, oneLine(string(text)))
 	default:

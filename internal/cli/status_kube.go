@@ -16,20 +16,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/listing"
 )
 
-// clusterTimeout bounds all questions to an API server, which may have thousands of objects.
+// clusterTimeout limits all queries to an API server, which may have thousands of objects.
 const clusterTimeout = time.Minute
 
-// leaderlessAfter is how long no controller must have led before that is a problem: the next one leads sooner, and the clocks of machines differ.
+// leaderlessAfter is how long there must have been no leader before that is a problem: usually another controller takes over sooner,
+// and clocks of hosts may differ.
 const leaderlessAfter = time.Minute
 
-// clusterFlags say which cluster, and what of it.
+// clusterFlags select a cluster and its namespaces.
 type clusterFlags struct {
 	use                            bool
 	kubeconfig, context, namespace string
 	allNamespaces                  bool
 }
 
-// addConnection adds the flags that say which cluster.
+// addConnection adds the flags that select the cluster.
 func (f *clusterFlags) addConnection(cmd *cobra.Command, use string) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.use, "kube", false, use)
@@ -47,7 +48,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
 
-// check refuses flags that would have no effect.
+// check rejects flags that would have no effect.
 func (f *clusterFlags) check(cmd *cobra.Command) error {
 	for _, name := range []string{"kubeconfig", "context"} {
 		if !f.use && cmd.Flags().Changed(name) {
@@ -60,7 +61,7 @@ func (f *clusterFlags) check(cmd *cobra.Command) error {
 func (f *clusterFlags) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	rules.WarnIfAllMissing = false // the error says it better
+	rules.WarnIfAllMissing = false // the error explains it better
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
@@ -73,7 +74,7 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// clusterStatus is what fetchStatus answers, of a cluster.
+// clusterStatus returns the status of a cluster, like fetchStatus of a gateway.
 func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	config, err := f.config()
 	if err != nil {
@@ -102,7 +103,7 @@ func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	return s, nil
 }
 
-// clusterError says what helps against an error of a cluster.
+// clusterError adds a remedy to an error of a cluster.
 func clusterError(err error, host string) error {
 	var answered apierrors.APIStatus
 	switch {

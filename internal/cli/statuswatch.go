@@ -13,18 +13,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// statusWatch prints the status, and then what changes of it.
+// statusWatch prints the status, and then its changes.
 type statusWatch struct {
 	out, errs io.Writer
 	filter    *objectFilter
 	ask       func() (*admin.Status, error)
 
-	rows     map[string]string // of the objects that were printed, by what show.Object.String returns
-	problems map[string]bool   // that were printed, as lines
-	failed   bool              // that nobody answers is reported
+	rows     map[string]string // printed objects, by show.Object.String
+	problems map[string]bool   // printed problems, as lines
+	failed   bool              // the present failure was already reported
 }
 
-// run asks again and again until ctx ends. An error means that the first question failed: later ones are reported, once in a row.
+// run queries repeatedly until ctx ends. It returns an error if the first query fails; later failures are logged once until a query
+// succeeds.
 func (w *statusWatch) run(ctx context.Context, period time.Duration) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -55,10 +56,10 @@ func (w *statusWatch) run(ctx context.Context, period time.Duration) error {
 	}
 }
 
-// show prints what is not printed yet: at first everything.
+// show prints what was not printed yet; at first everything.
 func (w *statusWatch) show(status *admin.Status, first bool) error {
 	objects, err := w.filter.apply(status)
-	var missing *exitError // it may come
+	var missing *exitError // it may be created later
 	if err != nil && !errors.As(err, &missing) {
 		return err
 	}

@@ -17,10 +17,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// suggestions know the names that messages may have meant. A status does not name them: it would have to follow all objects of a namespace.
+// suggestions knows the names that messages may have meant. Statuses do not contain suggestions, because they would depend on all
+// objects of a namespace.
 type suggestions struct {
 	names     *nameIndex
-	refused   map[kind.ObjectKey]bool          // those of names of which no definition is valid
+	refused   map[kind.ObjectKey]bool          // objects without a valid definition
 	ports     map[kind.ObjectKey][]string      // of Services
 	listeners map[kind.ObjectKey][]string      // of Gateways and ListenerSets
 	sets      map[listenerName]map[string]bool // names of ListenerSets, by their listeners
@@ -29,7 +30,7 @@ type suggestions struct {
 // listenerName is the name of a listener in a namespace.
 type listenerName struct{ namespace, name string }
 
-// newSuggestions also knows the names of objects that problems are about: they were refused.
+// newSuggestions returns the suggestions for objects, and for the names of rejected objects with problems.
 func newSuggestions(objects []files.Object, problems []files.Problem) *suggestions {
 	s := &suggestions{names: newNameIndex(), refused: map[kind.ObjectKey]bool{}, ports: map[kind.ObjectKey][]string{}, listeners: map[kind.ObjectKey][]string{}, sets: map[listenerName]map[string]bool{}}
 	for _, p := range problems {
@@ -43,7 +44,7 @@ func newSuggestions(objects []files.Object, problems []files.Problem) *suggestio
 	return s
 }
 
-// takeProblem takes the object of a problem that is not among those that are served.
+// takeProblem adds the object of a problem, if it is not among the valid ones.
 func (s *suggestions) takeProblem(p files.Problem) {
 	s.names.add(p.Object)
 	if !p.Ignored && !p.Warning {
@@ -51,7 +52,7 @@ func (s *suggestions) takeProblem(p files.Problem) {
 	}
 }
 
-// add takes an object, or another version of it.
+// add adds an object, or another version of it.
 func (s *suggestions) add(o files.Object) {
 	s.forget(o.ID)
 	s.names.add(o.ID)
@@ -93,13 +94,13 @@ func (s *suggestions) add(o files.Object) {
 	}
 }
 
-// remove forgets an object.
+// remove removes an object.
 func (s *suggestions) remove(id kind.ObjectKey) {
 	s.forget(id)
 	s.names.remove(id)
 }
 
-// forget takes back what is known of an object but its name.
+// forget removes what is known of an object, except its name.
 func (s *suggestions) forget(id kind.ObjectKey) {
 	if id.Kind == kind.ListenerSet.Name {
 		for _, l := range s.listeners[id] {
@@ -115,14 +116,14 @@ func (s *suggestions) forget(id kind.ObjectKey) {
 	delete(s.listeners, id)
 }
 
-// What translation says of a name or a number that leads nowhere.
+// The messages of translation about names or numbers that lead nowhere.
 var (
 	absentObject   = regexp.MustCompile(`(\w+) (?:([^\s/]+)/)?([^\s/]+) (does not exist(?: in the namespace)?); create it or correct the (?:name|reference)`)
 	absentPort     = regexp.MustCompile(`(Service) ([^\s/]+)/([^\s/]+) has no port \d+; add the port to the Service or correct the number`)
 	absentListener = regexp.MustCompile(`(\w+) ([^\s/]+)/([^\s/]+) has no listener named ("[^"]+"); correct the name`)
 )
 
-// rewrite is message with the name or the number in it that was probably meant; for show.Suggest.
+// rewrite returns message with the name or the number that was probably meant; for show.Suggest.
 func (s *suggestions) rewrite(message, namespace string) string {
 	message = absentObject.ReplaceAllStringFunc(message, func(text string) string {
 		m := absentObject.FindStringSubmatch(text)
@@ -173,15 +174,16 @@ func (s *suggestions) rewrite(message, namespace string) string {
 	})
 }
 
-// ofListenerSet returns the name of the only ListenerSet of a namespace that has a listener of a name; "" where there is none or several.
+// ofListenerSet returns the name of the only ListenerSet of a namespace that has a listener with that name; "" if there is none or
+// several.
 func (s *suggestions) ofListenerSet(namespace, listener string) string {
 	return only(s.sets[listenerName{namespace, listener}])
 }
 
-// maxListed bounds how many names a message lists.
+// maxListed is the maximum number of names that a message lists.
 const maxListed = 8
 
-// listed is a noun with names: "port 80", "ports 80, 443".
+// listed returns a noun with names: "port 80", "ports 80, 443".
 func listed(noun string, names []string) string {
 	if len(names) > 1 {
 		noun += "s"
@@ -193,7 +195,7 @@ func listed(noun string, names []string) string {
 	return noun + " " + strings.Join(names, ", ") + more
 }
 
-// only returns the only member of a set; "" where there is none or several.
+// only returns the only member of a set; "" if there is none or several.
 func only(set map[string]bool) string {
 	if len(set) != 1 {
 		return ""

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version and commit are set by the Makefile; `go install` leaves them to what Go records.
+// version and commit are set by the Makefile; with `go install`, Go records them.
 var version, commit string
 
-// build says what this binary was made from.
+// build describes from what this binary was built.
 type build struct {
 	Version    string `json:"version"`
 	Commit     string `json:"commit"`
