@@ -10,11 +10,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// An object of which one value is wrong is refused as a whole: a cluster does not take it, and in files it is not served. Where a route is not served, a wider
-// path of its host may lead to the same backend without what protects the route. So everything is validated before it is written, by the rules that manifests are
-// held to: first what the annotations of each Ingress become, then whole objects.
+// An object with one invalid value is rejected as a whole: a cluster does not accept it, and in files it is not served. If a route
+// is not served, a wider path of its host may lead to the same backend without what protects the route. So everything is validated
+// before it is written, by the rules for manifests: first the result of each Ingress's annotations, then whole objects.
 
-// problems says why an object would not be accepted.
+// problems returns why an object would not be accepted.
 func problems(d *document) []manifest.Problem {
 	var b bytes.Buffer
 	d.write(&b)
@@ -26,7 +26,7 @@ func problems(d *document) []manifest.Problem {
 	return found
 }
 
-// madeOf are annotations by parts of the paths of the fields that they become, the narrower parts first.
+// madeOf maps parts of field paths to the annotations from which the fields are made, the more specific parts first.
 var madeOf = []struct{ part, names string }{
 	{".cors.allowOrigins", "cors-allow-origin"},
 	{".cors.allowMethods", "cors-allow-methods"},
@@ -50,7 +50,7 @@ var madeOf = []struct{ part, names string }{
 	{"spec.loadBalancer", "upstream-hash-by load-balance"},
 }
 
-// origin returns the annotation of an Ingress that a field was made of, or what else is to be named.
+// origin returns the annotation of an Ingress from which a field was made, or otherwise.
 func (ing *ingress) origin(path, otherwise string) string {
 	for _, m := range madeOf {
 		if !strings.Contains(path, m.part) {
@@ -65,10 +65,11 @@ func (ing *ingress) origin(path, otherwise string) string {
 	return otherwise
 }
 
-// refuse reports that what an annotation or a field of an Ingress becomes would not be accepted, in the place of what was said of the annotation before.
+// refuse reports that the result of an annotation or a field of an Ingress would not be accepted. It replaces what was reported
+// about the annotation before.
 func (c *converter) refuse(ing *ingress, name, message, remedy string) {
 	c.not(ing, name, message, remedy)
-	if strings.HasPrefix(name, "spec.") { // of which there is more to say
+	if strings.HasPrefix(name, "spec.") { // a field may have several entries
 		return
 	}
 	last := c.report[len(c.report)-1]
@@ -80,13 +81,13 @@ func (c *converter) refuse(ing *ingress, name, message, remedy string) {
 
 const answered500 = "; so that nothing is open, its paths are answered 500"
 
-// admit withholds the rules of an Ingress whose annotations become what would not be accepted.
+// admit withholds the rules of an Ingress whose annotations result in something that would not be accepted.
 func (r *reader) admit() {
 	r.admitPolicy()
 	s := r.set
 	hold := func(why string) { s.withheld = why }
 	var rules []object
-	var leave []func(why string) // what becomes of each rule's part
+	var leave []func(why string) // called for each rule whose part is left out
 	try := func(part object, otherwise func(string)) {
 		rules, leave = append(rules, part), append(leave, otherwise)
 	}
@@ -133,7 +134,8 @@ func (r *reader) admit() {
 
 var policyRule = regexp.MustCompile(`^spec\.rateLimit\.local\.rules\[(\d+)\]`)
 
-// admitPolicy leaves out what of the policy of an Ingress would not be accepted, and withholds the rules that it is for where that refuses requests.
+// admitPolicy removes parts of an Ingress's policy that would not be accepted, and withholds the rules of the policy if a removed
+// part rejects requests.
 func (r *reader) admitPolicy() {
 	s := r.set
 	if len(s.policy) == 0 {
@@ -179,7 +181,7 @@ func withoutLimits(rateLimit object, without map[int]bool) object {
 
 var rulePath = regexp.MustCompile(`^spec\.rules\[(\d+)\]\.?(.*)$`)
 
-// ruleOf returns the number of the rule that a path leads to, and what follows.
+// ruleOf returns the number of the rule in a path, and the rest of the path.
 func ruleOf(path string) (i int, inner string, ok bool) {
 	m := rulePath.FindStringSubmatch(path)
 	if m == nil {
@@ -189,7 +191,8 @@ func ruleOf(path string) (i int, inner string, ok bool) {
 	return i, m[2], err == nil
 }
 
-// admitRoute has the rules of a route that would not be accepted answer 500, and all routes of its hosts where it is not a matter of rules.
+// admitRoute makes the rules of a route that would not be accepted answer 500, or all routes of its hosts if the problem is not in a
+// rule.
 func (c *converter) admitRoute(r *route) {
 	for _, whole := range []bool{false, true} {
 		found := problems(c.routeDocument(r))
@@ -220,8 +223,8 @@ func (c *converter) admitRoute(r *route) {
 
 var innerPath = regexp.MustCompile(`^(\w+)(?:\[(\d+)\])?(.*)$`)
 
-// mend leaves out of a rule what would not be accepted, or all but its matches, and its backends. False is that the rule itself is to be left out: without it requests
-// get to the rule of the same path and without that header.
+// mend removes what would not be accepted from a rule, or everything except its matches, and its backends. It returns false if the
+// rule itself must be omitted, because without it requests match the rule with the same path and without the header.
 func (c *converter) mend(r *route, one *rule, found []manifest.Problem, whole bool) bool {
 	for _, p := range found {
 		_, inner, _ := ruleOf(p.Field)
@@ -292,11 +295,11 @@ func orRule(inner string) string {
 	return inner
 }
 
-// maxPath is how many bytes an API server accepts in the path of a match.
+// maxPath is the maximum length in bytes of the path of a match that an API server accepts.
 const maxPath = 1024
 
-// cover returns a match for all requests that another one is for, and for as few others as is known. It is a regular expression, and as long as one may be, so
-// that no other match takes precedence.
+// cover returns a match for all requests that another one matches, and for as few others as possible. It is a regular expression of
+// the maximum length, so that no other match takes precedence.
 func cover(match object) object {
 	begin := "/"
 	for _, f := range match {
@@ -313,7 +316,7 @@ func cover(match object) object {
 	const before, after = "(?i)", ".*"
 	cut := 0
 	for n := 1; n <= len(begin) && len(before)+len(regexp.QuoteMeta(begin[:n]))+len(after) <= maxPath; n++ {
-		if tail := begin[max(0, n-2):n]; !strings.Contains(tail, "%") { // else within an escape
+		if tail := begin[max(0, n-2):n]; !strings.Contains(tail, "%") { // else it would be within an escape
 			cut = n
 		}
 	}
@@ -321,7 +324,8 @@ func cover(match object) object {
 	return pathMatch("RegularExpression", expression+strings.Repeat("$", max(0, maxPath-len(expression))))
 }
 
-// shut has all requests for the hosts of a route answered 500, since the route would not be accepted and others of its hosts would get its requests.
+// shut answers all requests for the hosts of a route with 500, because the route would not be accepted and other routes of its hosts
+// would get its requests.
 func (c *converter) shut(r *route, p manifest.Problem) {
 	from := r.sources[0]
 	c.refuse(from, "spec.rules", "HTTPRoute "+r.namespace+"/"+r.name+" would not be accepted: "+p.Field+": "+p.Message+"; so that nothing is open, all paths of its hosts are answered 500", p.Remedy)

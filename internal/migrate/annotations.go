@@ -15,10 +15,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// prefix begins the annotations of ingress-nginx.
+// prefix is the prefix of the annotations of ingress-nginx.
 const prefix = "nginx.ingress.kubernetes.io/"
 
-// settings is what the annotations of an Ingress ask for, as far as it can be expressed.
+// settings is the translated content of an Ingress's annotations.
 type settings struct {
 	sslRedirect, forceSSL, preserveSlash bool
 	rewrite                              string
@@ -30,11 +30,11 @@ type settings struct {
 	vhost                                string
 	session                              object
 	policy                               object // the spec of a BackendTrafficPolicy, without targetRefs
-	body                                 int64  // bytes; 0 is no limit
-	withheld                             string // why no backend may be asked; "" where one may
-	withheldAuth                         string // the same, but not for ACME challenges, for which ingress-nginx demands no authentication
-	unredirected                         bool   // because of a redirect that cannot be expressed, in the place of which no filter makes sense
-	ranges                               bool   // some addresses are refused
+	body                                 int64  // bytes; 0 means no limit
+	withheld                             string // why no backend may receive requests; "" if one may
+	withheldAuth                         string // the same, except for ACME challenges, for which ingress-nginx requires no authentication
+	unredirected                         bool   // because of a redirect that cannot be expressed, which no filter may replace
+	ranges                               bool   // some addresses are denied
 	wwwRedirect                          bool
 	weight, weightTotal                  int
 }
@@ -42,7 +42,7 @@ type settings struct {
 type redirect struct {
 	scheme, host string
 	port         int
-	path         string // "" is that of the request
+	path         string // "" means that of the request
 	code         int
 }
 
@@ -54,7 +54,7 @@ func (c *converter) enabled(ing *ingress, name string) bool {
 	return boolean(c.value(ing, name), false)
 }
 
-// boolean reads a value as ingress-nginx does: True, 1 and t are true, too, and what is no boolean counts as the default.
+// boolean parses a value as ingress-nginx does: True, 1 and t are true too, and an invalid value counts as the default.
 func boolean(v string, byDefault bool) bool {
 	if on, err := strconv.ParseBool(v); err == nil {
 		return on
@@ -88,7 +88,7 @@ func (c *converter) done(ing *ingress, name, message string) {
 	c.add(ing, name, Translated, message, "")
 }
 
-// reader takes the annotations of one Ingress one after the other, and knows which are left.
+// reader reads the annotations of one Ingress one by one, and records which of them are left.
 type reader struct {
 	*converter
 	ing *ingress
@@ -96,14 +96,14 @@ type reader struct {
 	got map[string]bool
 }
 
-// take returns an annotation's value, and whether it is there. From then on it is not unknown.
+// take returns an annotation's value, and whether it is set. Afterwards it does not count as unknown.
 func (r *reader) take(name string) (string, bool) {
 	r.got[name] = true
 	v, ok := r.ing.Annotations[prefix+name]
 	return strings.TrimSpace(v), ok
 }
 
-// flag takes a boolean annotation; what is none counts as the default, as in ingress-nginx.
+// flag reads a boolean annotation; an invalid value counts as the default, as in ingress-nginx.
 func (r *reader) flag(name string, byDefault bool) (on, given bool) {
 	v, ok := r.take(name)
 	if !ok {
@@ -117,7 +117,7 @@ func (r *reader) flag(name string, byDefault bool) (on, given bool) {
 	return on, true
 }
 
-// number takes an annotation that is a number.
+// number reads a numeric annotation.
 func (r *reader) number(name string) (n int, given bool) {
 	v, ok := r.take(name)
 	if !ok {
@@ -131,7 +131,7 @@ func (r *reader) number(name string) (n int, given bool) {
 	return n, true
 }
 
-// settingsOf returns what an Ingress asks for; the first call reports it.
+// settingsOf returns the settings of an Ingress; the first call reports them.
 func (c *converter) settingsOf(ing *ingress) *settings {
 	if s := c.settings[ing]; s != nil {
 		return s
@@ -165,7 +165,7 @@ func (c *converter) settingsOf(ing *ingress) *settings {
 	return r.set
 }
 
-// withoutRules takes what has no effect in an Ingress that has a default backend alone.
+// withoutRules reports annotations without effect in an Ingress that only has a default backend.
 func (r *reader) withoutRules() {
 	r.set.sslRedirect = false
 	for _, name := range []string{"ssl-redirect", "force-ssl-redirect", "preserve-trailing-slash", "app-root", "temporal-redirect", "temporal-redirect-code", "permanent-redirect", "permanent-redirect-code",
@@ -236,7 +236,8 @@ func (r *reader) redirects() {
 
 var redirectCodes = []int{301, 302, 303, 307, 308}
 
-// target turns a URL into a redirect. One that cannot be expressed withholds the rule, since nginx asks no backend either.
+// target converts a URL to a redirect. If it cannot be expressed, the rule is withheld, because nginx does not send requests to a
+// backend either.
 func (r *reader) target(name, v string, code int) *redirect {
 	literal, sameURI := strings.CutSuffix(v, "$request_uri")
 	literal, sameHost := strings.CutPrefix(literal, "$scheme://")
@@ -285,18 +286,18 @@ func (r *reader) target(name, v string, code int) *redirect {
 	return out
 }
 
-// sendable reports whether a path can be one of a redirect or a rewrite.
+// sendable reports whether a path can be used in a redirect or a rewrite.
 func sendable(path string) bool {
 	return !strings.Contains(path, "%00") && !strings.ContainsFunc(path, func(ch rune) bool { return ch <= ' ' || ch == 0x7f })
 }
 
 var (
 	normalPath  = regexp.MustCompile(`^(?:[-A-Za-z0-9._~!$&'()*+,;=:@/]|%[0-9A-F]{2})*$`)
-	decodedByte = regexp.MustCompile(`%(?:2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])`) // those of letters, digits and -._~
+	decodedByte = regexp.MustCompile(`%(?:2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])`) // of letters, digits and -._~
 	dotSegment  = regexp.MustCompile(`/\.\.?(?:/|$)`)
 )
 
-// isNormal reports whether redirects and rewrites of Moongate have a path byte for byte as it is written.
+// isNormal reports whether Moongate sends the path in redirects and rewrites byte for byte as it is written.
 func isNormal(path string) bool {
 	return normalPath.MatchString(path) && !decodedByte.MatchString(path) && !dotSegment.MatchString(path)
 }
@@ -339,10 +340,10 @@ func (r *reader) vhost() {
 var (
 	hostname      = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	corsOrigin    = regexp.MustCompile(`^https?://(?:\*|(?:\*\.)?[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?)(?::(\d+))?$`)
-	corsMethods   = regexp.MustCompile(`^([A-Za-z]+,?\s?)+$`) // this and the next two are ingress-nginx's
+	corsMethods   = regexp.MustCompile(`^([A-Za-z]+,?\s?)+$`) // this and the next two are from ingress-nginx
 	corsHeaders   = regexp.MustCompile(`^([A-Za-z0-9\-_]+,?\s?)+$`)
 	corsExposed   = regexp.MustCompile(`^(([A-Za-z0-9\-_]+|\*),?\s?)+$`)
-	fieldName     = regexp.MustCompile(`^[A-Za-z0-9_-]+$`) // of a header, as ingress-nginx takes it
+	fieldName     = regexp.MustCompile(`^[A-Za-z0-9_-]+$`) // of a header, as ingress-nginx accepts it
 	clusterSuffix = regexp.MustCompile(`\.svc(\.cluster\.local)?$`)
 )
 
@@ -356,12 +357,12 @@ func list(v string) []string {
 	return out
 }
 
-// names splits a list at commas and white space, and leaves out repetitions, whatever their case.
+// names splits a list at commas and white space, and removes duplicates regardless of case.
 func names(v string) []string {
 	return distinct(strings.FieldsFunc(v, func(ch rune) bool { return ch == ',' || unicode.IsSpace(ch) }))
 }
 
-// distinct leaves out what is there already, but for case.
+// distinct removes duplicates regardless of case.
 func distinct(list []string) []string {
 	var out []string
 	for _, item := range list {
@@ -372,22 +373,22 @@ func distinct(list []string) []string {
 	return out
 }
 
-// isOrigin reports whether a CORS filter takes an origin.
+// isOrigin reports whether a CORS filter accepts an origin.
 func isOrigin(origin string) bool {
 	m := corsOrigin.FindStringSubmatch(origin)
 	return m != nil && (m[1] == "" || isPort(m[1]))
 }
 
-// isPort reports whether a text is the number of a port.
+// isPort reports whether a text is a port number.
 func isPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
 }
 
-// httpMethods are those that a CORS filter can allow.
+// httpMethods are the methods that a CORS filter can allow.
 var httpMethods = strings.Fields("GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH")
 
-// methods returns those of cors-allow-methods that can be allowed.
+// methods returns the methods of cors-allow-methods that can be allowed.
 func (r *reader) methods(given []string) []string {
 	var out, unknown []string
 	changed := false
@@ -432,7 +433,7 @@ func (r *reader) cors() {
 	}
 	var allowed []string
 	for _, o := range distinct(origins) {
-		o = strings.ToLower(o) // as browsers send it; nginx compares without case
+		o = strings.ToLower(o) // as browsers send it; nginx ignores case
 		if o == "*" || isOrigin(o) {
 			allowed = append(allowed, o)
 		} else {
@@ -450,7 +451,8 @@ func (r *reader) cors() {
 		r.not(r.ing, "enable-cors", "no origin can be allowed", "correct cors-allow-origin")
 		return
 	}
-	// take returns a list; what does not look like one to ingress-nginx counts as the default, so that * is no method and no header there.
+	// take returns a list; a value that is not valid for ingress-nginx counts as the default, so that * is not valid as a method or
+	// header there.
 	take := func(name string, valid *regexp.Regexp, byDefault string) []string {
 		v, ok := details[name]
 		if !ok {
@@ -495,13 +497,13 @@ func (r *reader) cors() {
 		"Allow-Methods, Allow-Headers and Max-Age are in answers to preflight requests only, Allow-Headers if the request asks for headers; with credentials the origin is named instead of *; CORS fields of the backend are dropped", "nothing, for browsers; test other clients that send OPTIONS")
 }
 
-// protection translates what keeps requests from backends. What cannot be translated of it withholds the rules.
+// protection translates what keeps requests from backends. If a part cannot be translated, it withholds the rules.
 func (r *reader) protection() {
 	hold := func(name, what, remedy string) {
 		r.set.withheld = what + " cannot be translated"
 		r.not(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500", remedy)
 	}
-	// ingress-nginx demands no authentication of requests for ACME challenges. All else holds for these, too.
+	// ingress-nginx requires no authentication for ACME challenges. The rest applies to these too.
 	holdAuth := func(name, what, remedy string) {
 		r.set.withheldAuth = what + " cannot be translated"
 		r.not(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500, except those of ACME challenges", remedy)
@@ -577,15 +579,15 @@ func (r *reader) protection() {
 	r.rates(limits, hold)
 }
 
-// demandsCertificates reports whether an Ingress demands certificates of clients.
+// demandsCertificates reports whether an Ingress requires client certificates.
 func (c *converter) demandsCertificates(ing *ingress) bool {
 	return c.value(ing, "auth-tls-secret") != "" && c.value(ing, "auth-tls-verify-client") != "off"
 }
 
-// clientCertificates reports what is demanded of clients for all paths of a host; location withholds these.
+// clientCertificates reports the requirements for client certificates of all paths of a host; location withholds these.
 func (r *reader) clientCertificates() {
 	if catchAll(r.ing) {
-		return // said by withoutRules
+		return // reported by withoutRules
 	}
 	if _, ok := r.take("auth-tls-secret"); ok {
 		if r.demandsCertificates(r.ing) {
@@ -710,7 +712,7 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 	r.approx(r.ing, "auth-url", message, "compare with docs/tasks/external-auth.md what your server expects")
 }
 
-// connectionFields are fields of answers that are never put into requests.
+// connectionFields are fields of responses that are never copied to requests.
 var connectionFields = strings.Fields("host authority cdn-loop connection content-length content_length expect http2-settings keep-alive proxy-connection te trailer transfer-encoding transfer_encoding upgrade")
 
 func nonEmpty(s string) any {
@@ -720,16 +722,17 @@ func nonEmpty(s string) any {
 	return s
 }
 
-// maxLimits is how many rules the rate limit of a BackendTrafficPolicy may have.
+// maxLimits is the maximum number of rules in the rate limit of a BackendTrafficPolicy.
 const maxLimits = 16
 
-// rateLimits are the rules of a rate limit, and what is said of the annotations that they are made of, if there are not too many.
+// rateLimits are the rules of a rate limit, and the report entries of their annotations, which apply if there are not too many
+// rules.
 type rateLimits struct {
 	rules  []object
 	claims []claim
 }
 
-// rates adds limits to rules that refuse addresses.
+// rates appends limits to rules that deny addresses.
 func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) {
 	for _, unit := range []struct{ name, unit string }{{"limit-rps", "Second"}, {"limit-rpm", "Minute"}} {
 		n, given := r.number(unit.name)
@@ -785,7 +788,7 @@ func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) 
 
 var byteSize = regexp.MustCompile(`^(\d+)([kKmMgG]?)[bB]?$`)
 
-// bytesOf reads a size as nginx writes it; false is that it is none, or more than a number holds.
+// bytesOf parses a size as nginx does; ok is false if it is invalid, or too large for a number.
 func bytesOf(v string) (int64, bool) {
 	m := byteSize.FindStringSubmatch(v)
 	if m == nil {
@@ -802,7 +805,7 @@ func (r *reader) limits() {
 			r.not(r.ing, "proxy-body-size", v+" is no size, so that bodies of up to 1 MiB are taken, as by default", "correct it, or set maxRequestBodyBytes in GatewayParameters")
 		} else {
 			r.set.body = n
-			// Reported with the host, as it is set by listener.
+			// Reported with the host, because it is a setting of listeners.
 		}
 	}
 	var tcp, http object
@@ -986,7 +989,7 @@ func (r *reader) affinity() {
 	r.approx(r.ing, "affinity", "cookies that nginx has given out are not known, so each client is assigned an endpoint anew once", "")
 }
 
-// canary takes the annotations of a canary.
+// canary reads the annotations of a canary.
 func (r *reader) canary() {
 	claims := func(name, message string) {
 		r.claims[r.ing] = append(r.claims[r.ing], claim{name: name, message: message})
@@ -1021,7 +1024,7 @@ func (r *reader) canary() {
 	}
 }
 
-// ignoredByCanary reports annotations that ingress-nginx takes from the other Ingress.
+// ignoredByCanary reports annotations that ingress-nginx reads from the other Ingress.
 func (r *reader) ignoredByCanary() {
 	for name := range r.ing.Annotations {
 		if short, ok := strings.CutPrefix(name, prefix); ok && !r.got[short] {
@@ -1030,7 +1033,7 @@ func (r *reader) ignoredByCanary() {
 	}
 }
 
-// verdict is what is said of an annotation whatever its value.
+// verdict is reported for an annotation whatever its value.
 type verdict struct{ message, remedy string }
 
 const (
@@ -1083,11 +1086,11 @@ var fixedVerdicts = map[string]verdict{
 	"opentelemetry-operation-name":      {"tracing is set for a Gateway", "docs/tasks/tracing.md"},
 }
 
-// fixed reports the annotations that are left.
+// fixed reports the remaining annotations.
 func (r *reader) fixed() {
 	r.got["server-alias"] = true // reported with the host
 	if r.options.Passthrough {
-		r.got["ssl-passthrough"] = true // likewise
+		r.got["ssl-passthrough"] = true // reported with the host
 	}
 	for _, name := range []string{"canary", "canary-weight", "canary-weight-total", "canary-by-header", "canary-by-header-value", "canary-by-header-pattern", "canary-by-cookie"} {
 		if _, ok := r.take(name); ok && !r.enabled(r.ing, "canary") {
@@ -1114,7 +1117,7 @@ func (r *reader) fixed() {
 	}
 }
 
-// seconds is a duration as the Gateway API writes it, whose numbers have five digits at most.
+// seconds returns a duration in the format of the Gateway API, whose numbers have at most five digits.
 func seconds(n int) string {
 	if n < 100000 {
 		return itoa(n) + "s"

@@ -9,25 +9,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// program is what an image of ingress-nginx runs.
+// program is the program that an image of ingress-nginx runs.
 const program = "nginx-ingress-controller"
 
-// launchers start a program with the arguments that follow it, as they are. A shell, or a script, may make others of them.
+// launchers start a program with unchanged arguments. A shell, or a script, may change them.
 var launchers = []string{"dumb-init", "tini", "catatonit"}
 
-// booleans are the arguments that take no value but behind "=".
+// booleans are the arguments that take a value only after "=".
 var booleans = strings.Fields(`watch-ingress-without-class ingress-class-by-name profiling update-status update-status-on-shutdown report-node-internal-ip-address version enable-ssl-passthrough disable-leader-election
 	disable-svc-external-name enable-annotation-validation enable-ssl-chain-completion enable-metrics metrics-per-host metrics-per-undefined-host report-status-classes disable-catch-all disable-full-test deep-inspect
 	disable-sync-events enable-topology-aware-routing alsologtostderr logtostderr one_output skip_headers skip_log_headers add_dir_header`)
 
-// documentedArgument reports whether ingress-nginx has an argument of a name.
+// documentedArgument reports whether ingress-nginx has an argument with that name.
 func documentedArgument(name string) bool {
 	_, noted := argumentNotes[name]
 	_, judged := argumentVerdicts[name]
 	return noted || judged || slices.Contains(argumentsWithoutEffect, name)
 }
 
-// runsController reports whether a container runs ingress-nginx, also by a shell.
+// runsController reports whether a container runs ingress-nginx, directly or by a shell.
 func runsController(container *yaml.Node) bool {
 	image := text(at(container, "image"))
 	if strings.Contains(image, "ingress-nginx/controller") || strings.Contains(image, program) {
@@ -39,7 +39,7 @@ func runsController(container *yaml.Node) bool {
 	})
 }
 
-// wordsOf returns a container's command and arguments; false is that there are some that are no lists of words.
+// wordsOf returns a container's command and arguments; ok is false if these are not lists of words.
 func wordsOf(container *yaml.Node) (words []*yaml.Node, ok bool) {
 	ok = true
 	for _, field := range []string{"command", "args"} {
@@ -57,8 +57,8 @@ func wordsOf(container *yaml.Node) (words []*yaml.Node, ok bool) {
 	return words, ok
 }
 
-// readArguments takes the arguments of a container that runs ingress-nginx, or says in unknown why they are not known. Those that take effect are behind the program's name;
-// what comes before it is for whatever starts it.
+// readArguments reads the arguments of a container that runs ingress-nginx, or sets in unknown why they are not known. Only
+// arguments after the program's name count; those before it are for the program that starts it.
 func (m *controller) readArguments(container *yaml.Node, line func(*yaml.Node) int) {
 	words, ok := wordsOf(container)
 	start := slices.IndexFunc(words, func(w *yaml.Node) bool { return path.Base(w.Value) == program && !strings.HasPrefix(w.Value, "-") })
@@ -80,7 +80,7 @@ func (m *controller) readArguments(container *yaml.Node, line func(*yaml.Node) i
 	for i := start + 1; i < len(words); i++ {
 		w := words[i]
 		word, missing := env.expand(w.Value)
-		if word == "--" { // nothing behind it is an argument with a name
+		if word == "--" { // no named argument follows
 			return
 		}
 		name, ok := strings.CutPrefix(word, "-")
@@ -113,8 +113,8 @@ func (m *controller) readArguments(container *yaml.Node, line func(*yaml.Node) i
 // environment is what is known of a container's environment.
 type environment struct {
 	values  map[string]string
-	unknown map[string]bool // variables whose value is elsewhere
-	more    bool            // whole objects are taken into it
+	unknown map[string]bool // variables whose value is defined elsewhere
+	more    bool            // envFrom adds further variables
 }
 
 func (m *controller) environment(container *yaml.Node) environment {
@@ -143,7 +143,8 @@ func (m *controller) environment(container *yaml.Node) environment {
 
 var variable = regexp.MustCompile(`\$\$|\$\([-._a-zA-Z0-9]+\)`)
 
-// expand replaces $(NAME) as Kubernetes does: what there is no variable for stays. missing is a variable whose value is not known; "" is that all are.
+// expand replaces $(NAME) as Kubernetes does: a name without a variable stays. missing is a variable whose value is not known, "" if
+// there is none.
 func (e environment) expand(word string) (expanded, missing string) {
 	expanded = variable.ReplaceAllStringFunc(word, func(v string) string {
 		if v == "$$" {

@@ -16,30 +16,32 @@ import (
 type configMap struct {
 	*corev1.ConfigMap
 	at    manifest.Position
-	lines map[string]int // of keys
+	lines map[string]int // lines of keys
 }
 
 func (m *configMap) String() string { return "ConfigMap " + m.Namespace + "/" + m.Name }
 
-// ofController reports whether a ConfigMap is one that the controller of ingress-nginx reads by default, as the chart and older manifests name it.
+// ofController reports whether the controller of ingress-nginx reads a ConfigMap with that name by default, as named by the chart
+// and older manifests.
 func (m *configMap) ofController() bool {
 	return m.Name == "ingress-nginx-controller" || m.Name == "nginx-configuration" || (m.Labels["app.kubernetes.io/name"] == "ingress-nginx" && strings.HasSuffix(m.Name, "-controller"))
 }
 
-// global is what the controller's ConfigMap says of all Ingresses. The zero value is not usable; see newGlobal.
+// global is what the controller's ConfigMap configures for all Ingresses. The zero value is not usable; see newGlobal.
 type global struct {
-	from       *configMap // nil is that the input has none
-	hsts       string     // the value of Strict-Transport-Security; "" is none
+	from       *configMap // nil if the input has none
+	hsts       string     // the value of Strict-Transport-Security; "" if none
 	redirect   int        // the status of redirects to HTTPS
-	noAuth     []string   // beginnings of paths without authentication
-	noRedirect []string   // beginnings of paths that are not redirected to HTTPS
-	// defaults are annotations of Ingresses that have none of the name, with the keys of the ConfigMap that they are from.
+	noAuth     []string   // path prefixes without authentication
+	noRedirect []string   // path prefixes that are not redirected to HTTPS
+	// defaults are the annotations for Ingresses without them, and the keys of the ConfigMap that set them.
 	defaults map[string]string
 	keys     map[string]string
 	blocked  string // block-cidrs
-	withheld string // why no backend may be asked; "" where one may
-	streams  string // why ports for TCP and UDP must not be open; "" where they may
-	// forwarded is that X-Forwarded-For says who the client is, where a proxy sends it, and trusted are the ranges of these proxies; none is that they are not known.
+	withheld string // why no backend may receive requests; "" if one may
+	streams  string // why ports for TCP and UDP must not be open; "" if they may
+	// forwarded is set if X-Forwarded-For contains the client when a proxy sends it, and trusted are the address ranges of these
+	// proxies; empty if they are not known.
 	forwarded bool
 	trusted   []string
 }
@@ -50,7 +52,7 @@ func newGlobal() *global {
 	return &global{hsts: "max-age=31536000; includeSubDomains", redirect: 308, noAuth: []string{challengePath}, noRedirect: []string{challengePath}, defaults: map[string]string{}, keys: map[string]string{}}
 }
 
-// annotationDefaults are the annotations of which keys set the default.
+// annotationDefaults are the annotations for which keys of the ConfigMap set the default.
 var annotationDefaults = func() map[string]string {
 	all := map[string]string{"enable-owasp-modsecurity-crs": "enable-owasp-core-rules"}
 	for name := range strings.FieldsSeq("url method signin signin-redirect-param response-headers request-redirect snippet cache-key cache-duration always-set-cookie") {
@@ -65,7 +67,7 @@ var annotationDefaults = func() map[string]string {
 	return all
 }()
 
-// configWithoutEffect are the keys that do not change answers.
+// configWithoutEffect are the keys that do not change responses.
 var configWithoutEffect = strings.Fields(`access-log-params access-log-path http-access-log-path stream-access-log-path enable-access-log-for-default-backend enable-auth-access-log error-log-path error-log-level
 	disable-access-log disable-http-access-log disable-stream-access-log log-format-escape-none log-format-escape-json log-format-upstream log-format-stream skip-access-log-urls enable-syslog syslog-host syslog-port
 	worker-cpu-affinity worker-processes worker-shutdown-timeout enable-serial-reloads enable-multi-accept max-worker-connections max-worker-open-files reuse-port enable-aio-write map-hash-bucket-size
@@ -74,7 +76,7 @@ var configWithoutEffect = strings.Fields(`access-log-params access-log-path http
 	upstream-keepalive-connections upstream-keepalive-time upstream-keepalive-timeout upstream-keepalive-requests disable-ipv6-dns enable-ocsp ssl-session-cache ssl-session-cache-size ssl-session-timeout
 	limit-conn-zone-variable geoip2-autoreload-in-minutes grpc-buffer-size-kb`)
 
-// configVerdicts are the keys that change answers and are not translated.
+// configVerdicts are the keys that change responses and are not translated.
 var configVerdicts = func() map[string]verdict {
 	all := map[string]verdict{}
 	for _, group := range []struct{ keys, message, remedy string }{
@@ -114,7 +116,7 @@ var configVerdicts = func() map[string]verdict {
 	return all
 }()
 
-// readConfig finds the controller's ConfigMap, takes what it says, and reports all its keys.
+// readConfig finds the controller's ConfigMap, reads it, and reports all its keys.
 func (c *converter) readConfig() {
 	c.global = newGlobal()
 	all := slices.Clone(c.input.configMaps)
@@ -174,8 +176,8 @@ func (c *converter) readConfig() {
 	}
 }
 
-// trust finds out whether X-Forwarded-For says who the client is, and of which proxies it is believed. By default nginx believes it of everybody, which is not taken over:
-// whoever may connect could claim any address.
+// trust determines whether X-Forwarded-For contains the client, and which proxies may set it. By default nginx trusts all clients.
+// This is not translated, because any client could claim any address.
 func (g *global) trust() {
 	g.forwarded = boolean(g.from.Data["use-forwarded-headers"], false) || boolean(g.from.Data["enable-real-ip"], false)
 	if !g.forwarded || strings.TrimSpace(g.from.Data["forwarded-for-header"]) != "" && !strings.EqualFold(strings.TrimSpace(g.from.Data["forwarded-for-header"]), "X-Forwarded-For") {
@@ -188,7 +190,7 @@ func (g *global) trust() {
 	}
 }
 
-// whyUnread says why no ConfigMap counts as the controller's by its name alone.
+// whyUnread returns why no ConfigMap is used as the controller's by its name alone.
 func (c *converter) whyUnread() string {
 	switch {
 	case c.controller != nil:
@@ -199,7 +201,7 @@ func (c *converter) whyUnread() string {
 	return "which controller serves the class is not known"
 }
 
-// take takes one key.
+// take reads one key.
 func (g *global) take(c *converter, key, value string) {
 	say := func(outcome Outcome, message, remedy string) {
 		c.report = append(c.report, Entry{Position: manifest.Position{File: g.from.at.File, Line: cmp.Or(g.from.lines[key], g.from.at.Line)}, Object: g.from.String(), Field: key, Outcome: outcome, Message: message, Remedy: remedy})
@@ -285,7 +287,7 @@ func (g *global) protects() bool {
 	return g.blocked != "" || g.defaults["auth-url"] != "" || g.defaults["whitelist-source-range"] != "" || g.defaults["denylist-source-range"] != ""
 }
 
-// withDefaults returns an Ingress with the annotations that the ConfigMap sets where it has none.
+// withDefaults returns an Ingress with the annotations that the ConfigMap sets as defaults.
 func (c *converter) withDefaults(ing *ingress) *ingress {
 	g := c.global
 	if g.from == nil || c.enabled(ing, "canary") {
@@ -304,7 +306,7 @@ func (c *converter) withDefaults(ing *ingress) *ingress {
 	}
 	for name, value := range g.defaults {
 		switch {
-		case strings.HasPrefix(name, "auth-") && global: // together, and none of the Ingress
+		case strings.HasPrefix(name, "auth-") && global: // these are used together, and only if the Ingress has none of them
 		case has(name), name == "whitelist-source-range" && has("allowlist-source-range"):
 			continue
 		case strings.HasPrefix(name, "auth-"):
@@ -314,7 +316,7 @@ func (c *converter) withDefaults(ing *ingress) *ingress {
 		out.defaults[name] = true
 	}
 	lists := []string{"denylist-source-range", "allowlist-source-range", "whitelist-source-range"}
-	if g.blocked != "" && !slices.ContainsFunc(lists, func(name string) bool { return c.value(&out, name) != "" }) { // nginx has it for all locations without such directives
+	if g.blocked != "" && !slices.ContainsFunc(lists, func(name string) bool { return c.value(&out, name) != "" }) { // nginx applies it to all locations without such directives
 		out.Annotations[prefix+"denylist-source-range"] = g.blocked
 		out.defaults["denylist-source-range"] = true
 	}

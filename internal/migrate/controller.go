@@ -18,7 +18,7 @@ type controller struct {
 	kind, namespace, name string
 	at                    manifest.Position
 	arguments             map[string]argument // by name, without dashes
-	unknown               string              // why its arguments are not known; "" is that they are
+	unknown               string              // why its arguments are not known; "" if they are
 }
 
 type argument struct {
@@ -36,10 +36,10 @@ func (m *controller) value(name string) string {
 	return m.arguments[name].value
 }
 
-// on reports whether an argument that is a boolean is set.
+// on reports whether a boolean argument is set.
 func (m *controller) on(name string) bool { return boolean(m.value(name), false) }
 
-// class is what the controller is called in IngressClasses.
+// class returns the controller's name in IngressClasses.
 func (m *controller) class() string {
 	return cmp.Or(m.value("controller-class"), "k8s.io/ingress-nginx")
 }
@@ -47,10 +47,10 @@ func (m *controller) class() string {
 // ingressClass is an IngressClass of the input.
 type ingressClass struct {
 	controller string
-	byDefault  bool // Ingresses that are created without a class get it
+	byDefault  bool // the default for Ingresses that are created without a class
 }
 
-// newController returns nil where no container of the object runs ingress-nginx.
+// newController returns nil if no container of the object runs ingress-nginx.
 func newController(head string, position manifest.Position, offset int, n *yaml.Node) *controller {
 	m := &controller{kind: head, namespace: text(at(at(n, "metadata"), "namespace")), name: text(at(at(n, "metadata"), "name")), at: position, arguments: map[string]argument{}}
 	m.namespace = cmp.Or(m.namespace, "default")
@@ -81,7 +81,7 @@ func newController(head string, position manifest.Position, offset int, n *yaml.
 	return m
 }
 
-// text returns a scalar, or "" where there is none.
+// text returns a scalar, or "" if there is none.
 func text(n *yaml.Node) string {
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return ""
@@ -89,7 +89,8 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// controllersOf returns the controllers of the input that serve a class, or the one that options name, and those that are passed over. One whose arguments are not known may serve any class.
+// controllersOf returns the controllers of the input that serve a class, or the one that options name, and the ignored ones. A
+// controller whose arguments are not known may serve any class.
 func (in *Input) controllersOf(o Options) (serving, passed []*controller) {
 	for _, m := range in.controllers {
 		serves := m.unknown != ""
@@ -110,8 +111,9 @@ func (in *Input) controllersOf(o Options) (serving, passed []*controller) {
 	return serving, passed
 }
 
-// Ambiguous says which controllers or ConfigMaps of the input may be the ones that count, and which flag names one; "" is that it is known, or that there is none. Whoever may write a
-// further one could else take back what the controller demands of all requests.
+// Ambiguous returns which controllers or ConfigMaps of the input may be the relevant ones, and the flag that selects one; "" if it
+// is known, or if there is none. Otherwise a user who may write another one could remove what the controller requires of all
+// requests.
 func (in *Input) Ambiguous(o Options) string {
 	var names []string
 	switch serving, passed := in.controllersOf(o); {
@@ -151,14 +153,16 @@ func described(all []*controller) string {
 	return strings.Join(names, ", ")
 }
 
-// mayBeRead reports whether a ConfigMap that nothing names counts as that of the controller, by its name: where the input has no controller, or one whose arguments are not known, in its namespace.
+// mayBeRead reports whether a ConfigMap that nothing names is used as the controller's because of its name: if the input has no
+// controller, or has one with unknown arguments in the ConfigMap's namespace.
 func (in *Input) mayBeRead(m *configMap, o Options) bool {
 	serving, _ := in.controllersOf(o)
 	return m.ofController() && (len(in.controllers) == 0 || len(serving) == 1 && serving[0].unknown != "" && serving[0].namespace == m.Namespace)
 }
 
-// ConfigMaps returns the names, as namespace/name, of the ConfigMaps that matter, by what options and the controller's arguments say. False is that nothing says which is the controller's, so that ConfigMaps
-// matter that look like those of ingress-nginx, if only to be reported; see NamesOfConfigMaps.
+// ConfigMaps returns the names, as namespace/name, of the relevant ConfigMaps according to options and the controller's arguments.
+// known is false if nothing names that of the controller: then ConfigMaps with the names of NamesOfConfigMaps are relevant, if only
+// to be reported.
 func (in *Input) ConfigMaps(o Options) (names []string, known bool) {
 	serving, _ := in.controllersOf(o)
 	if known = len(serving) == 1 && serving[0].unknown == ""; known {
@@ -170,10 +174,11 @@ func (in *Input) ConfigMaps(o Options) (names []string, known bool) {
 	return slices.Compact(names), known && o.ConfigMap != ""
 }
 
-// NamesOfConfigMaps are those that the chart of ingress-nginx and older manifests give to ConfigMaps that the controller reads. Those of the chart also have the label app.kubernetes.io/name=ingress-nginx.
+// NamesOfConfigMaps are the names that the chart of ingress-nginx and older manifests give to ConfigMaps that the controller reads.
+// Those of the chart also have the label app.kubernetes.io/name=ingress-nginx.
 var NamesOfConfigMaps = []string{"ingress-nginx-controller", "nginx-configuration", "tcp-services", "udp-services"}
 
-// from returns options with what a controller's arguments say where they say nothing.
+// from returns options, with unset ones taken from a controller's arguments.
 func (o Options) from(m *controller) Options {
 	o.ConfigMap = cmp.Or(o.ConfigMap, m.value("configmap"))
 	o.TCPServices = cmp.Or(o.TCPServices, m.value("tcp-services-configmap"))
@@ -184,7 +189,7 @@ func (o Options) from(m *controller) Options {
 	return o
 }
 
-// argumentsWithoutEffect do not change answers.
+// argumentsWithoutEffect do not change responses.
 var argumentsWithoutEffect = strings.Fields(`alsologtostderr log_backtrace_at log_dir log_file log_file_max_size logtostderr one_output skip_headers skip_log_headers stderrthreshold v vmodule add_dir_header
 	apiserver-host bucket-factor certificate-authority controller-class deep-inspect default-server-port disable-full-test disable-leader-election disable-sync-events dynamic-configuration-retries election-id election-ttl
 	enable-metrics enable-topology-aware-routing exclude-socket-metrics health-check-path health-check-timeout healthz-host healthz-port http-port https-port ingress-class internal-logger-address kubeconfig length-buckets
@@ -193,7 +198,7 @@ var argumentsWithoutEffect = strings.Fields(`alsologtostderr log_backtrace_at lo
 	update-status update-status-on-shutdown validating-webhook validating-webhook-certificate validating-webhook-key configmap default-ssl-certificate watch-ingress-without-class enable-ssl-passthrough watch-namespace
 	disable-catch-all annotations-prefix ingress-class-by-name`)
 
-// argumentNotes say what becomes of arguments that are translated.
+// argumentNotes are the report messages of arguments that are translated.
 var argumentNotes = map[string]string{
 	"configmap":                   "this ConfigMap is read",
 	"tcp-services-configmap":      "its ports are listeners with TCPRoutes",
@@ -208,7 +213,7 @@ var argumentNotes = map[string]string{
 	"ingress-class":               "Ingresses with this class as an annotation are read",
 }
 
-// argumentVerdicts are the arguments that change answers and are not translated.
+// argumentVerdicts are the arguments that change responses and are not translated.
 var argumentVerdicts = map[string]verdict{
 	"default-backend-service":      {"unknown hosts and paths are answered 404, and not by this Service", "write an HTTPRoute without hostnames to it"},
 	"enable-annotation-validation": {"which annotations the controller refuses is not considered: all are translated", "leave out those that it refuses, which its log names"},
@@ -222,7 +227,7 @@ var argumentVerdicts = map[string]verdict{
 	"maxmind-retries-timeout":      {"there is no GeoIP", ""},
 }
 
-// readController takes what the controller's arguments say, and reports each.
+// readController reads the controller's arguments, and reports each.
 func (c *converter) readController() {
 	say := func(m *controller, field string, outcome Outcome, message, remedy string) {
 		c.report = append(c.report, Entry{Position: m.at, Object: m.String(), Field: field, Outcome: outcome, Message: message, Remedy: remedy})
@@ -285,13 +290,14 @@ func (c *converter) readController() {
 
 const classAnnotation = "kubernetes.io/ingress.class"
 
-// serves reports whether the controller serves a class that spec.ingressClassName names: any whose IngressClass is of the controller.
+// serves reports whether the controller serves a class that spec.ingressClassName names: any whose IngressClass names the
+// controller.
 func (c *converter) serves(class string) bool {
 	want, have := c.input.classes[c.options.Class], c.input.classes[class]
 	return class == c.options.Class || (want != nil && have != nil && want.controller == have.controller)
 }
 
-// annotationClass returns the class that an Ingress which the controller serves has as an annotation. It is none of the IngressClasses.
+// annotationClass returns the class annotation of Ingresses that the controller serves. It is not the name of an IngressClass.
 func (c *converter) annotationClass() string {
 	if c.controller == nil {
 		return c.options.Class
@@ -304,7 +310,7 @@ func (c *converter) taken() (taken []*ingress) {
 	for _, ing := range c.input.ingresses {
 		class, annotated := ing.Annotations[classAnnotation]
 		what, fresh := "", ing.CreationTimestamp.IsZero() && ing.UID == ""
-		if ing.Spec.IngressClassName != nil { // which counts, whatever the annotation says
+		if ing.Spec.IngressClassName != nil { // it takes precedence over the annotation
 			class, annotated = *ing.Spec.IngressClassName, false
 		}
 		switch {
@@ -323,7 +329,7 @@ func (c *converter) taken() (taken []*ingress) {
 			continue
 		case c.options.WithoutClass:
 			c.done(ing, "spec.ingressClassName", "there is no class, and the controller serves such Ingresses, as --watch-ingress-without-class says")
-		case fresh && c.defaultClass() != "": // which an API server sets in what is created
+		case fresh && c.defaultClass() != "": // an API server sets it in Ingresses that are created
 			c.done(ing, "spec.ingressClassName", "there is no class, so IngressClass "+c.defaultClass()+" holds, which is the default one")
 		default:
 			what = "there is no class, and ingress-nginx serves Ingresses without a class with --watch-ingress-without-class only"
@@ -350,7 +356,7 @@ func (c *converter) taken() (taken []*ingress) {
 	return taken
 }
 
-// defaultClass returns the class that is served and the default one for Ingresses that are created; "" is that there is none.
+// defaultClass returns the class that is served and is the default for new Ingresses; "" if there is none.
 func (c *converter) defaultClass() (name string) {
 	for class, is := range c.input.classes {
 		if is.byDefault && c.serves(class) && (name == "" || class < name) {
@@ -360,7 +366,8 @@ func (c *converter) defaultClass() (name string) {
 	return name
 }
 
-// renamed returns an Ingress whose annotations have the prefix that is known here, where the controller has another. What a controller that nobody has named takes back by that stays closed.
+// renamed returns an Ingress with the prefix of annotations that is used here, if the controller uses another. What a controller
+// that options do not name would allow in this way stays withheld.
 func (c *converter) renamed(ing *ingress) *ingress {
 	other := c.controller.value("annotations-prefix")
 	if c.controller == nil && len(c.input.controllers) > 0 {
@@ -397,14 +404,16 @@ func (c *converter) renamed(ing *ingress) *ingress {
 	return &out
 }
 
-// protecting are the annotations that keep requests from the backends of an Ingress, and protectingHosts those that do so for all paths of its hosts.
+// protecting are the annotations that keep requests from the backends of an Ingress, and protectingHosts those that do so for all
+// paths of its hosts.
 var (
 	protecting = strings.Fields(`auth-type auth-url auth-snippet allowlist-source-range whitelist-source-range denylist-source-range satisfy enable-modsecurity enable-owasp-core-rules modsecurity-snippet configuration-snippet
 		enable-global-auth limit-rps limit-rpm limit-connections`)
 	protectingHosts = strings.Fields("auth-tls-secret server-snippet")
 )
 
-// hold withholds the backends that an annotation protects, given without its prefix, and returns which paths these are; "" is that it protects none.
+// hold withholds the backends that an annotation protects, given without its prefix, and describes the paths; "" if it protects
+// none.
 func (i *ingress) hold(annotation, why string) (paths string) {
 	switch {
 	case slices.Contains(protectingHosts, annotation):
@@ -417,7 +426,8 @@ func (i *ingress) hold(annotation, why string) (paths string) {
 	return ""
 }
 
-// doubted returns an Ingress whose annotations with other prefixes may protect it, since --annotations-prefix of the controller is not known.
+// doubted withholds an Ingress whose annotations with other prefixes may protect it, because --annotations-prefix of the controller
+// is not known.
 func (c *converter) doubted(ing *ingress) *ingress {
 	out := *ing
 	for _, name := range slices.Sorted(maps.Keys(ing.Annotations)) {
@@ -433,7 +443,7 @@ func (c *converter) doubted(ing *ingress) *ingress {
 	return &out
 }
 
-// defaultCertificate gives hosts without a certificate the controller's default one. ingress-nginx serves every host by HTTPS.
+// defaultCertificate uses the controller's default certificate for hosts without one. ingress-nginx serves every host over HTTPS.
 func (c *converter) defaultCertificate(servers []*server) {
 	namespace, name, ok := strings.Cut(c.options.DefaultCertificate, "/")
 	if c.options.DefaultCertificate != "" && (!ok || namespace == "" || name == "") {
@@ -447,7 +457,7 @@ func (c *converter) defaultCertificate(servers []*server) {
 	}
 }
 
-// anyHost has requests by HTTPS for other hosts answered 404 with the default certificate, as in ingress-nginx.
+// anyHost answers HTTPS requests for other hosts with 404 and the default certificate, as ingress-nginx does.
 func (c *converter) anyHost(servers []*server) {
 	if c.options.DefaultCertificate != "" && len(servers) > 0 && servers[0].host != "" {
 		c.listen(servers[0], "", c.options.DefaultCertificate)

@@ -13,42 +13,45 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Options says what is made. The zero value is not usable: GatewayClass and Class must be set.
+// Options configures the conversion. The zero value is not usable: GatewayClass and Class must be set.
 type Options struct {
-	// Class is the IngressClass of the Ingresses that are read.
+	// Class is the IngressClass of the Ingresses that are converted.
 	Class string
-	// WithoutClass has Ingresses without a class read, too, as the controller's argument --watch-ingress-without-class does.
+	// WithoutClass also converts Ingresses without a class, like the controller's argument --watch-ingress-without-class.
 	WithoutClass bool
 	// GatewayClass is that of the Gateway.
 	GatewayClass string
 	// ControllerName is that of the GatewayClass.
 	ControllerName string
-	// Namespace is that of the Gateway; "" is that of the Ingresses, or the first of several.
+	// Namespace is that of the Gateway; "" means that of the Ingresses, or the first of several.
 	Namespace string
-	// Name is that of the Gateway; "" is ingress.
+	// Name is that of the Gateway; "" means ingress.
 	Name string
-	// Controller is namespace/name of the Deployment or DaemonSet that is the controller; "" is the one of the input that serves the class.
+	// Controller is namespace/name of the controller's Deployment or DaemonSet; "" means the one of the input that serves the class.
 	Controller string
-	// ConfigMap is namespace/name of that of the controller; "" is the one that the controller's arguments name, or one of the input that looks like it.
+	// ConfigMap is namespace/name of the controller's ConfigMap; "" means the one that the controller's arguments name, or the one
+	// of the input with a default name.
 	ConfigMap string
-	// TCPServices and UDPServices are namespace/name of the ConfigMaps with ports for TCP and UDP; "" is the ones that the controller's arguments name, or none.
+	// TCPServices and UDPServices are namespace/name of the ConfigMaps with ports for TCP and UDP; "" means those that the
+	// controller's arguments name, or none.
 	TCPServices, UDPServices string
-	// DefaultCertificate is namespace/name of the Secret that hosts without a certificate have; "" is the one that the controller's arguments name.
+	// DefaultCertificate is namespace/name of the Secret for hosts without a certificate; "" means the one that the controller's
+	// arguments name.
 	DefaultCertificate string
-	// Passthrough has ssl-passthrough take effect, as the controller's argument --enable-ssl-passthrough does.
+	// Passthrough enables ssl-passthrough, like the controller's argument --enable-ssl-passthrough.
 	Passthrough bool
-	// HTTPPort and HTTPSPort are the ports of listeners; 0 is 80 and 443.
+	// HTTPPort and HTTPSPort are the ports of listeners; 0 means 80 and 443.
 	HTTPPort, HTTPSPort int
 }
 
-// Output is what was made.
+// Output is the result of a conversion.
 type Output struct {
 	documents []*document
-	// Report says what became of each annotation.
+	// Report has an entry for each annotation and field.
 	Report Report
 }
 
-// Documents returns how many objects were made.
+// Documents returns the number of objects.
 func (o *Output) Documents() int { return len(o.documents) }
 
 // YAML returns the objects as one manifest.
@@ -65,7 +68,7 @@ func (o *Output) Files() map[string][]byte {
 	buffers := map[string]*bytes.Buffer{}
 	for _, d := range o.documents {
 		name := cmp.Or(d.namespace, "cluster") + ".yaml"
-		if d.namespace == "cluster" { // which is the name for objects without a namespace
+		if d.namespace == "cluster" { // the file name of objects without a namespace
 			name = "namespace-cluster.yaml"
 		}
 		if buffers[name] == nil {
@@ -90,34 +93,35 @@ type converter struct {
 	routes    []*route
 	names     map[string]bool   // of HTTPRoutes, by namespace/name
 	hosts     map[string]string // of listeners, by name
-	serving   map[*ingress]bool // canaries that have paths of their own
+	serving   map[*ingress]bool // canaries that have their own paths
 	grants    map[grant]map[string]bool
 	secure    []secured
 	global    *global
-	// controller is the one of the input; nil is that the input has none, so that its defaults are assumed.
+	// controller is the one of the input; nil if there is none, then its defaults are assumed.
 	controller *controller
-	unread     *controller          // one whose arguments are not known, instead
+	unread     *controller          // instead, one whose arguments are not known
 	streams    []*document          // TCPRoutes, UDPRoutes and TLSRoutes
 	ports      []object             // listeners for TCP and UDP
-	said       map[[2]string]bool   // what of which Ingress has an entry
+	said       map[[2]string]bool   // entries that exist, by Ingress and field
 	claims     map[*ingress][]claim // of canaries
-	canaries   map[*ingress]bool    // canaries of locations that are not left out: whether some rule has their backend
+	canaries   map[*ingress]bool    // canaries of locations that are converted, and whether a rule has their backend
 }
 
-// claim is what is said of an annotation if what it became is in the output, which is known later.
+// claim is the entry of an annotation that is only reported if its result is in the output, which is known later.
 type claim struct{ name, message, remedy string }
 
-// secured is a listener for HTTPS.
+// secured is an HTTPS listener.
 type secured struct {
 	host, secret string
 	server       *server
 }
 
-// grant is what a ReferenceGrant must allow, of some objects by name.
+// grant is a permission that a ReferenceGrant must contain, without the names of objects.
 type grant struct{ kind, namespace, toKind, toNamespace string }
 
-// allow notes that a grant must allow references to an object, for what an Ingress says in a field. A grant is for all objects of a namespace, also
-// for those that come later, so that whoever may write these reaches what it names: the owners of the other namespace should know.
+// allow records that a ReferenceGrant must allow references to an object, for a field of an Ingress. A grant applies to all objects
+// of a namespace, including later ones, so the owners of the other namespace should know that all users who may write these can use
+// the named object.
 func (c *converter) allow(g grant, name string, from *ingress, field string) {
 	if c.grants[g] == nil {
 		c.grants[g] = map[string]bool{}
@@ -127,7 +131,7 @@ func (c *converter) allow(g grant, name string, from *ingress, field string) {
 		"have the owners of namespace "+g.toNamespace+" agree to the grant, or leave it out: this is not served then")
 }
 
-// route is an HTTPRoute that is being made.
+// route is an HTTPRoute under construction.
 type route struct {
 	namespace, name string
 	hosts           []string
@@ -135,20 +139,21 @@ type route struct {
 	rules           []*rule
 	sources         []*ingress
 	notes           []string // why rules have no backends
-	shared          bool     // by several Ingresses, so that policies are for rules
+	shared          bool     // by several Ingresses, so policies target rules
 }
 
-// rule is a rule of it.
+// rule is a rule of a route.
 type rule struct {
 	name    string
 	from    *ingress
-	field   string   // of the Ingress, for the report; "" is that it is of none
-	canary  *ingress // whose requests alone it is for, by a header; nil is that it is for all
+	field   string   // of the Ingress, for the report; "" if it has none
+	canary  *ingress // requests for it only, selected by a header; nil means all
 	body    object
-	backend bool // it has backends, or will have those that somebody adds, so that a policy is for it
+	backend bool // it has backends, or users may add some, so policies apply to it
 }
 
-// What an API server accepts at most: rules and hostnames of an HTTPRoute, listeners of a Gateway, of GatewayParameters, items of a ReferenceGrant, trusted proxies of GatewayParameters, and characters of a name.
+// Maximums of an API server: rules and hostnames of an HTTPRoute, listeners of a Gateway and of GatewayParameters, items of a
+// ReferenceGrant, trusted proxies of GatewayParameters, and characters of a name.
 const (
 	maxRules     = 16
 	maxHostnames = 16
@@ -159,7 +164,7 @@ const (
 	maxName      = 253
 )
 
-// Convert makes Gateway API objects of the Ingresses. The same input gives the same output.
+// Convert converts Ingresses to Gateway API objects. It is deterministic.
 func Convert(in *Input, options Options) *Output {
 	c := &converter{options: options, input: in, settings: map[*ingress]*settings{}, names: map[string]bool{}, hosts: map[string]string{}, serving: map[*ingress]bool{}, grants: map[grant]map[string]bool{}, said: map[[2]string]bool{}, claims: map[*ingress][]claim{}, canaries: map[*ingress]bool{}}
 	c.readController()
@@ -168,7 +173,7 @@ func Convert(in *Input, options Options) *Output {
 	servers := c.plan(taken)
 	for _, ing := range taken {
 		c.settingsOf(ing)
-		if mayRefuse(c.value(ing, "stream-snippet"), streamSnippet) { // which is for all ports
+		if mayRefuse(c.value(ing, "stream-snippet"), streamSnippet) { // it applies to all ports
 			c.global.streams = cmp.Or(c.global.streams, ing.String()+" has a stream-snippet that may refuse connections")
 		}
 	}
@@ -215,7 +220,7 @@ func Convert(in *Input, options Options) *Output {
 	return out
 }
 
-// claimed reports what became of the annotations of canaries.
+// claimed reports the annotations of canaries.
 func (c *converter) claimed(taken []*ingress) {
 	for _, ing := range taken {
 		some, asked := c.canaries[ing]
@@ -223,14 +228,14 @@ func (c *converter) claimed(taken []*ingress) {
 			switch {
 			case some || !asked:
 				c.done(ing, one.name, one.message)
-			case one.name != "canary": // of which unserved has told
+			case one.name != "canary": // reported by unserved
 				c.not(ing, one.name, "see canary", "")
 			}
 		}
 	}
 }
 
-// silent reports the annotations of which nothing was said because nothing comes of them.
+// silent reports the annotations that have no entry because they have no effect.
 func (c *converter) silent(taken []*ingress) {
 	for _, ing := range taken {
 		for name := range ing.Annotations {
@@ -241,7 +246,8 @@ func (c *converter) silent(taken []*ingress) {
 	}
 }
 
-// listen adds a listener, with the certificate of a Secret or for HTTP, and returns its name; false is that there is no room for it.
+// listen adds an HTTP listener, or an HTTPS listener with the certificate of a Secret, and returns its name; ok is false if the
+// limit is reached.
 func (c *converter) listen(s *server, host, secret string) (name string, ok bool) {
 	from := s.locations[0].from
 	scheme := "http"
@@ -286,9 +292,9 @@ func (c *converter) listenerName(scheme, host string) string {
 	}
 }
 
-// shorten returns a name, or as much of it as may be in one, with something that tells it from others that begin alike.
+// shorten returns a name, or a truncated name with a suffix that distinguishes it from others with the same beginning.
 func shorten(name string) string {
-	if len(name) <= maxName-4 { // a number may follow
+	if len(name) <= maxName-4 { // a number may be appended
 		return name
 	}
 	sum := fnv.New32a()
@@ -296,7 +302,8 @@ func shorten(name string) string {
 	return strings.TrimRight(name[:maxName-4-9], "-.") + fmt.Sprintf("-%08x", sum.Sum32())
 }
 
-// wildcardOf returns the server with a certificate whose listener for HTTPS would get requests for a host that has none; nil is that there is none.
+// wildcardOf returns the server with a certificate whose HTTPS listener would get requests for a host without a listener; nil if
+// there is none.
 func wildcardOf(host string, servers []*server) *server {
 	var found *server
 	for _, s := range servers {
@@ -307,7 +314,8 @@ func wildcardOf(host string, servers []*server) *server {
 	return found
 }
 
-// cover gives hosts for which nginx shows its default certificate that of a wildcard host, where requests would reach the listener of that one without a listener of their own.
+// cover uses the certificate of a wildcard host for hosts for which nginx uses its default certificate, if requests would reach the
+// listener of the wildcard when they had no listener of their own.
 func (c *converter) cover(servers []*server) {
 	for _, s := range servers {
 		if wild := wildcardOf(s.host, servers); s.secret == "" && s.host != "" && wild != nil {
@@ -320,7 +328,8 @@ func (c *converter) cover(servers []*server) {
 	}
 }
 
-// secretOf returns the Secret with the certificate for a host of a server, an alias or one that is redirected to it; "" is that there is none.
+// secretOf returns the Secret with the certificate for a host of a server, an alias or one that is redirected to it; "" if there is
+// none.
 func (c *converter) secretOf(s *server, host string, servers []*server) string {
 	if host == s.host || (s.secret != "" && covers(c.certificateNames(s.secret), host)) {
 		return s.secret
@@ -396,7 +405,7 @@ func (c *converter) hasCertificate(s *server, host string, servers []*server) bo
 	return slices.ContainsFunc(servers, func(o *server) bool { return o.host != "" && o.host == parentWildcard(host) && o.tls })
 }
 
-// certificateNames returns the hosts that Ingresses have beside a Secret, which are those of its certificate as far as is known.
+// certificateNames returns the hosts that Ingresses list for a Secret, which are assumed to be those of its certificate.
 func (c *converter) certificateNames(secret string) []string {
 	var names []string
 	for _, ing := range c.input.ingresses {
@@ -442,7 +451,7 @@ func (c *converter) listenersAndRoutes(s *server, hosts []string, servers []*ser
 	}
 }
 
-// bodies bounds the bodies of requests. nginx does it by location, Moongate by listener.
+// bodies limits the size of request bodies. In nginx the limit belongs to a location, in Moongate to a listener.
 func (c *converter) bodies(s *server, listeners []string) {
 	largest := int64(1)
 	for _, l := range s.locations {
@@ -464,10 +473,10 @@ func (c *converter) bodies(s *server, listeners []string) {
 		}
 	}
 	if largest == 1<<20 {
-		return // as "*" says
+		return // the entry "*" sets the same
 	}
 	for _, name := range listeners {
-		if len(c.limits) == maxLimited-1 { // one is for all others
+		if len(c.limits) == maxLimited-1 { // one is left for all others
 			c.not(s.locations[0].from, "proxy-body-size", "GatewayParameters have "+itoa(maxLimited)+" listeners at most; for "+name+" bodies may have 1 MiB", "migrate the Ingresses in parts")
 			continue
 		}
@@ -486,12 +495,12 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// newRoute adds a route with a name that is free.
+// newRoute adds a route with an unused name.
 func (c *converter) newRoute(namespace, name string, hosts, listeners []string) *route {
 	name = shorten(name)
 	free := name
 	for n := 2; c.names[namespace+"/"+free]; n++ {
-		free = fmt.Sprintf("%s-%02d", name, n) // of routes that are equally old the first by name goes before
+		free = fmt.Sprintf("%s-%02d", name, n) // two digits, because of routes with the same age the first by name takes precedence
 	}
 	c.names[namespace+"/"+free] = true
 	r := &route{namespace: namespace, name: free, hosts: hosts, listeners: listeners}
@@ -580,16 +589,16 @@ func (r *route) add(one *rule) {
 	r.rules = append(r.rules, one)
 }
 
-// toHTTPS reports whether nginx redirects requests by HTTP for a location. A redirect of the location's own comes first.
+// toHTTPS reports whether nginx redirects HTTP requests for a location to HTTPS. A redirect of the location itself takes precedence.
 func (c *converter) toHTTPS(s *server, l *location) bool {
 	set := c.settingsOf(l.from)
 	return !catchAll(l.from) && (set.forceSSL || (set.sslRedirect && s.tls)) && set.redirect == nil && !begins(l.path, c.global.noRedirect)
 }
 
-// open reports whether requests of a location need no authentication in ingress-nginx, as those for ACME challenges.
+// open reports whether ingress-nginx requires no authentication for a location, as for ACME challenges.
 func (c *converter) open(l *location) bool { return begins(l.path, c.global.noAuth) }
 
-// slashNote tells that redirects to HTTPS keep a slash at the end.
+// slashNote reports that redirects to HTTPS keep a slash at the end.
 func (c *converter) slashNote(l *location) {
 	if c.settingsOf(l.from).preserveSlash {
 		return
@@ -649,7 +658,7 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 		one := &rule{from: l.from, field: l.field, body: fields("matches", guards)}
 		if scheme == "http" && c.toHTTPS(s, l) {
 			one.body = append(one.body, field{"filters", []object{c.httpsRedirect()}})
-		} else if rw.withheld || c.withheld(s, l) != "" { // whoever adds backendRefs to the route may add them here, too
+		} else if rw.withheld || c.withheld(s, l) != "" { // users who add backendRefs to the route may add them here too
 			one.backend, one.body = true, one.body.with("filters", c.filters(l, r, &rewrite{}, nil, scheme))
 		}
 		routeOf(l.from).add(one)
@@ -659,7 +668,7 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 	}
 }
 
-// withheld says why a location has no backend, in words for people; "" is that it may have one.
+// withheld returns why a location has no backend, in text; "" if it may have one.
 func (c *converter) withheld(s *server, l *location) string {
 	set := c.settingsOf(l.from)
 	switch {
@@ -697,14 +706,14 @@ func (r *route) note(reason string) {
 	}
 }
 
-// slashRule redirects a path to itself with a slash, before anything else is done, as nginx does where only a location with the slash exists.
+// slashRule redirects a path to itself with a slash, before anything else, as nginx does if only a location with the slash exists.
 func (c *converter) slashRule(rw *rewrite, l *location, scheme string) *rule {
 	return &rule{from: l.from, field: l.field, body: fields("matches", []object{pathMatch("Exact", rw.slash)},
 		"filters", append(c.security(scheme), fields("type", "RequestRedirect", "requestRedirect", fields("path", fields("type", "ReplaceFullPath", "replaceFullPath", rw.slash+"/"), "statusCode", 301))))}
 }
 
-// unserved makes the rule of one match that has no backends until somebody adds them. Its filters and policies are those that it would have with backends, so that
-// it is not open then to those whom they refuse.
+// unserved makes the rule of one match without backends, until a user adds them. Its filters and policies are those that it would
+// have with backends, so that it then rejects the same requests.
 func (c *converter) unserved(s *server, l *location, m object, rw *rewrite, r *route, scheme string, add func(*rule)) {
 	if l.canary != nil {
 		from := l.canary.from
@@ -782,7 +791,7 @@ func (c *converter) backends(l *location, m, primary object, rw *rewrite, r *rou
 	one(m, rest)
 }
 
-// security is the filter for what ingress-nginx adds to all responses by HTTPS unless its ConfigMap says otherwise.
+// security returns the filter for what ingress-nginx adds to all HTTPS responses, unless its ConfigMap disables it.
 func (c *converter) security(scheme string) []object {
 	if scheme != "https" || c.global.hsts == "" {
 		return nil
@@ -790,7 +799,8 @@ func (c *converter) security(scheme string) []object {
 	return []object{fields("type", "ResponseHeaderModifier", "responseHeaderModifier", fields("set", []object{fields("name", "Strict-Transport-Security", "value", c.global.hsts)}))}
 }
 
-// filters are those of a location's rules that ask a backend, or will once they have one. Their order is that in which nginx does these things.
+// filters returns the filters of a location's rules that have backends, or will have some. They are in the order in which nginx
+// applies them.
 func (c *converter) filters(l *location, r *route, rw *rewrite, m object, scheme string) []object {
 	set := c.settingsOf(l.from)
 	out := c.security(scheme)
@@ -818,7 +828,7 @@ func (c *converter) filters(l *location, r *route, rw *rewrite, m object, scheme
 	return out
 }
 
-// grantRef notes the grant that a filter's backendRef needs. A reference without namespace means that of the Ingress.
+// grantRef records the grant that a filter's backendRef needs. A reference without a namespace means that of the Ingress.
 func (c *converter) grantRef(r *route, from *ingress, annotation string, filter object) {
 	for i, f := range filter {
 		if f.name != "backendRef" {
@@ -841,7 +851,7 @@ func (c *converter) grantRef(r *route, from *ingress, annotation string, filter 
 	}
 }
 
-// filter is the redirect as a filter.
+// filter returns the redirect as a filter.
 func (r *redirect) filter() object {
 	o := fields("scheme", nonEmpty(r.scheme), "hostname", nonEmpty(r.host))
 	if r.port > 0 {
@@ -853,7 +863,7 @@ func (r *redirect) filter() object {
 	return fields("type", "RequestRedirect", "requestRedirect", o.with("statusCode", r.code))
 }
 
-// backendRef refers to a Service; false is that its port is not known.
+// backendRef returns a reference to a Service; ok is false if its port is not known.
 func (c *converter) backendRef(r *route, from *ingress, where string, b *networkingv1.IngressServiceBackend) (object, bool) {
 	port := int(b.Port.Number)
 	if b.Port.Name != "" {
@@ -878,7 +888,7 @@ func (c *converter) backendRef(r *route, from *ingress, where string, b *network
 	return ref.with("port", port), true
 }
 
-// www makes the redirects between a host with www and the one without, where that is no host of an Ingress.
+// www makes the redirects between a host with www and the one without, if the latter is not the host of an Ingress.
 func (c *converter) www(servers []*server) {
 	for _, s := range servers {
 		if s.host == "" || strings.HasPrefix(s.host, "*") || !slices.ContainsFunc(s.locations, func(l *location) bool { return c.settingsOf(l.from).wwwRedirect }) {
@@ -909,7 +919,7 @@ func (c *converter) www(servers []*server) {
 	}
 }
 
-// sharedCertificates tells of certificates that are for hosts of several listeners, since browsers use one connection for these.
+// sharedCertificates reports certificates for hosts of several listeners, because browsers use one connection for these.
 func (c *converter) sharedCertificates() {
 	names := map[string][]string{}
 	for _, l := range c.secure {
@@ -926,13 +936,13 @@ func (c *converter) sharedCertificates() {
 	}
 }
 
-// documents are all objects, in the order in which somebody would explain them.
+// documents returns all objects, in an order in which they can be explained.
 func (c *converter) documents() []*document {
 	o := c.options
 	limits := append([]object{fields("name", "*", "maxRequestBodyBytes", 1<<20)}, c.limits...)
 	gatewayNotes := []string{"one listener for each host and scheme, as servers of nginx are by host"}
 	shared := false
-	c.routes = slices.DeleteFunc(c.routes, func(r *route) bool { return len(r.rules) == 0 }) // whose paths cannot be matched
+	c.routes = slices.DeleteFunc(c.routes, func(r *route) bool { return len(r.rules) == 0 }) // their paths cannot be matched
 	for _, r := range c.routes {
 		shared = shared || r.namespace != o.Namespace
 	}
@@ -952,7 +962,7 @@ func (c *converter) documents() []*document {
 	slices.SortStableFunc(c.routes, func(a, b *route) int {
 		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
 	})
-	for _, r := range c.routes { // before any of them is written, since one may close others
+	for _, r := range c.routes { // before any of them is written, because one may close others
 		c.admitRoute(r)
 	}
 	for _, r := range c.routes {

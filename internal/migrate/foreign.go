@@ -14,7 +14,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// foreignPolicy is a policy of Envoy Gateway: a ClientTrafficPolicy or SecurityPolicy, of which it is only said what maps where, or a BackendTrafficPolicy, which is carried out.
+// foreignPolicy is a policy of Envoy Gateway: a ClientTrafficPolicy or SecurityPolicy, whose fields are only reported, or a
+// BackendTrafficPolicy, which Moongate supports.
 type foreignPolicy struct {
 	kind, object string
 	at           manifest.Position
@@ -23,7 +24,7 @@ type foreignPolicy struct {
 	spec         *yaml.Node
 }
 
-// carriedOut is the kind that Moongate reads itself.
+// carriedOut is the kind that Moongate itself reads.
 const carriedOut = "BackendTrafficPolicy"
 
 func newForeignPolicy(kind string, position manifest.Position, content []byte, offset int, n *yaml.Node) foreignPolicy {
@@ -37,7 +38,7 @@ func newForeignPolicy(kind string, position manifest.Position, content []byte, o
 	return foreignPolicy{kind: kind, object: kind + " " + namespace + "/" + name, at: position, text: content, offset: offset, spec: at(n, "spec")}
 }
 
-// mapping is what a field becomes; the longest that fits is taken.
+// mapping is what a field corresponds to; the longest match is used.
 type mapping struct {
 	field           string
 	outcome         Outcome
@@ -102,10 +103,11 @@ var foreignMappings = map[string][]mapping{
 	},
 }
 
-// maxUnread is how many fields that are not known the decoder names at most.
+// maxUnread is the maximum number of unknown fields that the decoder names.
 const maxUnread = 100
 
-// unread returns the paths of fields, without spec, that Moongate's type of the policy does not have; more reports that there may be others.
+// unread returns the paths of fields, without spec, that Moongate's type of the policy does not have; more reports that there may be
+// others.
 func (p foreignPolicy) unread() (paths []string, more bool, err error) {
 	if p.kind != carriedOut || p.spec == nil {
 		return nil, false, nil
@@ -118,7 +120,7 @@ func (p foreignPolicy) unread() (paths []string, more bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	type plain egv1.BackendTrafficPolicySpec // without its way to take in what it does not know
+	type plain egv1.BackendTrafficPolicySpec // without its own UnmarshalJSON, which records unknown fields
 	unknown, err := kjson.UnmarshalStrict(text, new(plain), kjson.DisallowUnknownFields)
 	for _, u := range unknown {
 		if e := kjson.FieldError(nil); errors.As(u, &e) {
@@ -191,7 +193,7 @@ func (p foreignPolicy) describe() (out Report) {
 	return out
 }
 
-// hasField reports whether a tree has a field of one of the names.
+// hasField reports whether a tree has a field with one of the names.
 func hasField(n *yaml.Node, fields ...string) bool {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && slices.Contains(fields, c.Value) || hasField(c, fields...) {

@@ -17,7 +17,7 @@ type field struct {
 	value any // string, int, bool, object, []object, []string or []any of these
 }
 
-// fields makes an object of names and values by turns. Values that are nil or empty lists and objects are left out.
+// fields returns an object of alternating names and values. Values that are nil or empty lists and objects are left out.
 func fields(pairs ...any) object {
 	var o object
 	for i := 0; i < len(pairs); i += 2 {
@@ -44,7 +44,7 @@ func (o object) with(name string, value any) object {
 			return o
 		}
 	}
-	return append(o[:len(o):len(o)], field{name, value}) // o may get another field elsewhere
+	return append(o[:len(o):len(o)], field{name, value}) // o may be extended elsewhere too
 }
 
 func node(value any) *yaml.Node {
@@ -70,7 +70,7 @@ func node(value any) *yaml.Node {
 	}
 	n := new(yaml.Node)
 	if err := n.Encode(value); err != nil {
-		panic(err) // only strings, numbers and booleans come here
+		panic(err) // only strings, numbers and booleans occur here
 	}
 	return n
 }
@@ -78,13 +78,13 @@ func node(value any) *yaml.Node {
 // document is one object of the output.
 type document struct {
 	kind, namespace, name string
-	sources               []string // objects that it was made of, as comments
+	sources               []string // objects that it was made from, as comments
 	notes                 []string // further comments
 	body                  object
 }
 
-// oneLine makes text that others have chosen fit for a comment and for a line of the report: whatever ends a line for a reader of YAML or for a terminal, or has
-// another meaning there than a character, becomes a space.
+// oneLine makes text of users safe for a comment and for a line of the report: characters that end a line for a YAML parser or for a
+// terminal, or that have a special meaning there, become spaces.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) {

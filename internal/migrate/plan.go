@@ -9,25 +9,25 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// server is what ingress-nginx makes a server of: a host, or "" for all hosts without a server.
+// server corresponds to a server of ingress-nginx: a host, or "" for all hosts without a server.
 type server struct {
 	host      string
 	aliases   []string
-	first     *ingress    // the oldest that names the host; nil is that none but canaries do
+	first     *ingress    // the oldest that names the host; nil if only canaries do
 	locations []*location // in the order of precedence of regular expressions
 	regex     bool        // all locations are case-insensitive regular expressions
-	tls       bool        // ingress-nginx has a certificate for the host, its default one included, so that ssl-redirect counts
-	secret    string      // namespace/name of the certificate; "" where it is the default one, or there is none
-	tlsFrom   *ingress    // whose certificate it is
-	// clientCertificates is the Ingress with auth-tls-secret whose demand holds for all locations; nil is none.
+	tls       bool        // ingress-nginx has a certificate for the host, possibly its default one, so ssl-redirect counts
+	secret    string      // namespace/name of the certificate; "" if it is the default one, or if there is none
+	tlsFrom   *ingress    // the Ingress of the certificate
+	// clientCertificates is the Ingress whose auth-tls-secret applies to all locations; nil if none.
 	clientCertificates *ingress
-	// snippet is the Ingress whose server-snippet may refuse requests for all locations; nil is none.
+	// snippet is the Ingress whose server-snippet may reject requests for all locations; nil if none.
 	snippet *ingress
-	// held is the Ingress for which all locations have no backends; nil is none.
+	// held is the Ingress because of which all locations have no backends; nil if none.
 	held *ingress
 }
 
-// oldest returns the first Ingress of the host, after which the route of all of them is named.
+// oldest returns the first Ingress of the host, whose name the route of all of them gets.
 func (s *server) oldest() *ingress {
 	return slices.MinFunc(s.locations, func(a, b *location) int { return older(a.from, b.from) }).from
 }
@@ -40,12 +40,12 @@ func (s *server) certified() *ingress {
 	return s.locations[0].from
 }
 
-// older orders Ingresses as ingress-nginx does: of those of one second the last by name goes first.
+// older orders Ingresses as ingress-nginx does: of those with the same second the last by name comes first.
 func older(a, b *ingress) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(b.Namespace+"/"+b.Name, a.Namespace+"/"+a.Name))
 }
 
-// byAge reports that which of two Ingresses is the older decides about something, where the input does not say which is.
+// byAge reports that the result depends on which of two Ingresses is older, if the input does not contain their ages.
 func (c *converter) byAge(a, b *ingress, what string) {
 	if a == nil || b == nil || a == b || (!a.CreationTimestamp.IsZero() && !b.CreationTimestamp.IsZero()) {
 		return
@@ -56,11 +56,11 @@ func (c *converter) byAge(a, b *ingress, what string) {
 	c.approx(b, "metadata.creationTimestamp", what+" is that of the older Ingress in ingress-nginx. Without creationTimestamp "+a.String()+" counts as older than this one, by its name", "take the Ingresses from the cluster, by --kube or kubectl get -o yaml")
 }
 
-// location is what ingress-nginx makes a location of.
+// location corresponds to a location of ingress-nginx.
 type location struct {
 	path    string
 	exact   bool
-	from    *ingress // whose annotations hold
+	from    *ingress // whose annotations apply
 	field   string   // the path in it, for the report
 	backend *networkingv1.IngressServiceBackend
 	// fallback is set for "/" of a host of which no Ingress has that path. Without a backend it answers 404.
@@ -70,11 +70,11 @@ type location struct {
 
 // canary is an alternative backend of a location.
 type canary struct {
-	from    *ingress // whose annotations hold
+	from    *ingress // whose annotations apply
 	backend *networkingv1.IngressServiceBackend
 }
 
-// upstream names the backend as ingress-nginx does: all locations with the same one share a canary.
+// upstream returns the name of the backend in ingress-nginx: all locations with the same one share a canary.
 func (l *location) upstream() string {
 	if l.backend == nil || l.from == nil {
 		return ""
@@ -90,15 +90,15 @@ func upstreamName(namespace string, b *networkingv1.IngressServiceBackend) strin
 	return namespace + "/" + b.Name + ":" + port
 }
 
-// upstream is a port of a Service. Whether it is one of a canary is decided by the first Ingress that names it.
+// upstream is a port of a Service. The first Ingress that names it decides whether it is that of a canary.
 type upstream struct {
 	from         *ingress
 	canary       bool
 	backend      *networkingv1.IngressServiceBackend
-	alternatives []string // upstreams of canaries, of which the first gets requests
+	alternatives []string // upstreams of canaries; the first gets requests
 }
 
-// upstreams follows createUpstreams of ingress-nginx's controller.
+// upstreams corresponds to createUpstreams of ingress-nginx's controller.
 func (c *converter) upstreams(all []*ingress) map[string]*upstream {
 	ups := map[string]*upstream{}
 	for _, ing := range all {
@@ -130,7 +130,7 @@ func isExact(p networkingv1.HTTPIngressPath) bool {
 	return p.PathType != nil && *p.PathType == networkingv1.PathTypeExact
 }
 
-// plan follows createServers and getBackendServers of ingress-nginx's controller.
+// plan corresponds to createServers and getBackendServers of ingress-nginx's controller.
 func (c *converter) plan(all []*ingress) []*server {
 	slices.SortStableFunc(all, older)
 	ups := c.upstreams(all)
@@ -226,7 +226,7 @@ func (c *converter) plan(all []*ingress) []*server {
 	return list
 }
 
-// hostSettings gives servers the aliases and certificates of an Ingress.
+// hostSettings sets the aliases and certificates of an Ingress on servers.
 func (c *converter) hostSettings(ing *ingress, servers map[string]*server) {
 	for _, rule := range ing.Spec.Rules {
 		s := servers[rule.Host]
@@ -272,7 +272,7 @@ func (c *converter) place(ing *ingress, s *server, where string, p networkingv1.
 		s.locations = append(s.locations, l)
 	case s.locations[have].fallback:
 		s.locations[have] = l
-	case canary: // whose Service is one of an ordinary Ingress, as merge says
+	case canary: // its Service belongs to an ordinary Ingress, see merge
 		return
 	default:
 		other := s.locations[have].from
@@ -303,10 +303,11 @@ func (c *converter) rewriteTarget(ing *ingress) string {
 
 func (c *converter) useRegex(ing *ingress) bool { return !catchAll(ing) && c.enabled(ing, "use-regex") }
 
-// catchAll reports whether an Ingress is for all hosts and paths alone. ingress-nginx takes neither redirects nor rewrites from such.
+// catchAll reports whether an Ingress only applies to all hosts and paths. ingress-nginx ignores its redirects and rewrites.
 func catchAll(ing *ingress) bool { return len(ing.Spec.Rules) == 0 }
 
-// splitEqual splits paths whose rewrite-target is the path itself: it rewrites paths below, since these belong to a location with a slash at the end when nginx's configuration is written.
+// splitEqual splits paths whose rewrite-target is the path itself: only the paths below it are rewritten, because they belong to a
+// location with a slash at the end in nginx's configuration.
 func (c *converter) splitEqual(s *server) {
 	var out []*location
 	for _, l := range s.locations {
@@ -327,7 +328,7 @@ func (c *converter) splitEqual(s *server) {
 	s.locations = out
 }
 
-// uniqueAliases leaves out aliases that are hosts, or aliases of another host already; nginx takes the first.
+// uniqueAliases removes aliases that are hosts, or aliases of another host already; nginx uses the first.
 func (c *converter) uniqueAliases(list []*server, servers map[string]*server) {
 	taken := map[string]*server{}
 	for _, s := range list {
@@ -352,7 +353,7 @@ func (c *converter) uniqueAliases(list []*server, servers map[string]*server) {
 	}
 }
 
-// parentWildcard is the wildcard of a host's parent domain, or "".
+// parentWildcard returns the wildcard of a host's parent domain, or "".
 func parentWildcard(host string) string {
 	if _, parent, ok := strings.Cut(host, "."); ok && !strings.HasPrefix(host, "*") {
 		return "*." + parent
@@ -360,7 +361,7 @@ func parentWildcard(host string) string {
 	return ""
 }
 
-// wildcardCertificates gives hosts without a certificate that of the wildcard host above, as ingress-nginx does.
+// wildcardCertificates uses the certificate of the parent wildcard host for hosts without one, as ingress-nginx does.
 func (c *converter) wildcardCertificates(list []*server, servers map[string]*server) {
 	for _, s := range list {
 		wild := servers[parentWildcard(s.host)]
@@ -372,7 +373,7 @@ func (c *converter) wildcardCertificates(list []*server, servers map[string]*ser
 	}
 }
 
-// tlsSecret returns the Secret that an Ingress has for a host, or "" for the controller's default certificate.
+// tlsSecret returns the Secret of an Ingress for a host, or "" for the controller's default certificate.
 func (c *converter) tlsSecret(ing *ingress, host string) string {
 	for _, t := range ing.Spec.TLS {
 		if slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, host) }) {
@@ -382,7 +383,7 @@ func (c *converter) tlsSecret(ing *ingress, host string) string {
 			return ing.Namespace + "/" + t.SecretName
 		}
 	}
-	// From here on ingress-nginx looks into the certificates, which are not known here.
+	// From here on ingress-nginx reads the certificates, which are not known here.
 	for _, t := range ing.Spec.TLS {
 		if t.SecretName != "" && slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, parentWildcard(host)) }) {
 			return ing.Namespace + "/" + t.SecretName
@@ -397,7 +398,7 @@ func (c *converter) tlsSecret(ing *ingress, host string) string {
 	return ""
 }
 
-// merge gives upstreams the alternative of a canary, as mergeAlternativeBackends of ingress-nginx's controller does.
+// merge adds the alternative backend of a canary to upstreams, as mergeAlternativeBackends of ingress-nginx's controller does.
 func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[string]*upstream) {
 	one := func(where string, b *networkingv1.IngressServiceBackend, locations []*location, matches func(*location) bool) {
 		name := upstreamName(ing.Namespace, b)
@@ -461,7 +462,7 @@ func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[stri
 	}
 }
 
-// canaryOf returns the alternative backend of a location. It belongs to the Service, so that all paths with that share it.
+// canaryOf returns the alternative backend of a location. It belongs to the Service, so all paths with that Service share it.
 func (c *converter) canaryOf(l *location, ups map[string]*upstream) *canary {
 	up := ups[l.upstream()]
 	if up == nil || len(up.alternatives) == 0 {
@@ -476,5 +477,5 @@ func (c *converter) canaryOf(l *location, ups map[string]*upstream) *canary {
 
 var metacharacter = regexp.MustCompile(`[\\^$*+?()\[\]{}|]`)
 
-// literal reports whether a path means itself as a regular expression. A dot, which stands for any character, is taken for a dot.
+// literal reports whether a path matches only itself as a regular expression. A dot is treated as a literal dot.
 func literal(path string) bool { return !metacharacter.MatchString(path) }

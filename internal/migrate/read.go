@@ -22,11 +22,12 @@ import (
 type ingress struct {
 	*networkingv1.Ingress
 	at    manifest.Position
-	lines map[string]int // of annotations, by their whole name
+	lines map[string]int // lines of annotations, by their full name
 	text  []byte         // of the file
-	// defaults are annotations that are from the controller's ConfigMap.
+	// defaults are annotations that come from the controller's ConfigMap.
 	defaults map[string]bool
-	// held says why its paths have no backends, whatever its annotations say; "" is that they may have. heldHosts has it hold for all paths of its hosts.
+	// held is why its paths have no backends, regardless of its annotations; "" if they may have some. heldHosts applies it to all
+	// paths of its hosts.
 	held      string
 	heldHosts bool
 }
@@ -38,27 +39,29 @@ type Input struct {
 	ingresses []*ingress
 	services  map[string]*corev1.Service // by namespace/name
 	policies  []foreignPolicy
-	// configMaps are all of the input, of which the converter finds that of the controller.
+	// configMaps are all ConfigMaps of the input; the converter finds the controller's among them.
 	configMaps []*configMap
 	// controllers are the Deployments and DaemonSets that run ingress-nginx.
 	controllers []*controller
 	classes     map[string]*ingressClass
-	served      bool // what is read now was served by an API server
-	// Unlisted says why ConfigMaps of a cluster could not be read; "" is that they were, or that none was asked for.
+	served      bool // the present document comes from an API server
+	// Unlisted is why ConfigMaps of a cluster could not be read; "" if they were, or if none were needed.
 	Unlisted string
-	// Asked are the names, as namespace/name, of ConfigMaps that a cluster was asked for: those that are not in the input do not exist.
+	// Asked are the names, as namespace/name, of ConfigMaps that were requested from a cluster: those that are not in the input do
+	// not exist.
 	Asked []string
 	// Problems are documents that cannot be read.
 	Problems []manifest.Problem
 }
 
-// Ingresses returns how many Ingresses were read.
+// Ingresses returns the number of Ingresses.
 func (in *Input) Ingresses() int { return len(in.ingresses) }
 
-// Policies returns how many policies of Envoy Gateway were read. Nothing is made of them, but each of their fields has an entry.
+// Policies returns the number of policies of Envoy Gateway. They are not converted, but each of their fields has an entry.
 func (in *Input) Policies() int { return len(in.policies) }
 
-// Read adds the Ingresses of a file, the Services, which give ports their numbers, IngressClasses, the controller with its arguments and ConfigMaps, and the policies of Envoy Gateway, which are only reported. Other kinds are passed over.
+// Read adds the Ingresses of a file, the Services, which define the numbers of named ports, IngressClasses, the controller with its
+// arguments and ConfigMaps, and the policies of Envoy Gateway, which are only reported. Other kinds are ignored.
 func (in *Input) Read(file string, text []byte) {
 	for _, chunk := range manifest.Split(text) {
 		var root yaml.Node
@@ -72,8 +75,8 @@ func (in *Input) Read(file string, text []byte) {
 	}
 }
 
-// ReadServed adds objects that an API server has given out. They have no lines, and may have fields that are not known here. An object that
-// was read from a file before takes the place of the one that is served, and is as old as that.
+// ReadServed adds objects from an API server. They have no lines, and may have unknown fields. An object that was read from a file
+// before replaces the one from the API server, and keeps the age of that one.
 func (in *Input) ReadServed(text []byte) {
 	in.served = true
 	in.Read("", text)
@@ -89,16 +92,17 @@ var (
 	ofOlderVersion = regexp.MustCompile(`\.service(Name|Port)$`)
 )
 
-// maxListed and maxNested bound how many objects the lists of a document have, and how deep these are within each other: aliases can make lists endless.
+// maxListed and maxNested limit the objects in the lists of a document, and the depth of nested lists: aliases can make lists
+// endless.
 const maxListed, maxNested = 100_000, 10
 
-// listed is how far the lists of a document were followed.
+// listed is the number of list items and levels that were read so far.
 type listed struct {
 	objects, depth int
-	over           bool // nothing more of the document is read
+	over           bool // the rest of the document is not read
 }
 
-// add takes one object or list in; offset is the line before the chunk, which followed belongs to.
+// add adds one object or list; offset is the line before the chunk to which followed belongs.
 func (in *Input) add(file string, content []byte, offset int, n *yaml.Node, followed *listed) {
 	var head struct {
 		APIVersion string `yaml:"apiVersion"`
@@ -107,7 +111,7 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node, foll
 		Metadata   struct{ Namespace, Name string }
 	}
 	if n = resolved(n); n.Kind != yaml.MappingNode || n.Decode(&head) != nil {
-		return // whatever it is, it is no Ingress
+		return // it is not an Ingress
 	}
 	line := offset + n.Line
 	if in.served {
@@ -148,7 +152,7 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node, foll
 		if i.Namespace == "" {
 			i.Namespace = "default"
 		}
-		for n := range i.Spec.Rules { // nginx compares hosts without case, and an API server has none in upper case
+		for n := range i.Spec.Rules { // nginx ignores case, and an API server stores none in upper case
 			i.Spec.Rules[n].Host = strings.ToLower(i.Spec.Rules[n].Host)
 		}
 		if validation.IsDNS1123Label(i.Namespace) != nil {
@@ -225,7 +229,7 @@ func (in *Input) add(file string, content []byte, offset int, n *yaml.Node, foll
 	}
 }
 
-// resolved returns what an alias stands for, or the node itself; nil is nil.
+// resolved returns the node to which an alias refers, or the node itself; nil for nil.
 func resolved(n *yaml.Node) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -233,13 +237,13 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// at returns the value of a mapping's field, also of one that is merged in, or nil.
+// at returns the value of a mapping's field, also from a merged mapping, or nil.
 func at(n *yaml.Node, name string) *yaml.Node {
 	budget := maxMerges
 	return find(n, name, &budget)
 }
 
-// maxMerges bounds how many mappings are looked into for one field. One may be merged into itself.
+// maxMerges limits how many mappings are searched for one field. A mapping may be merged into itself.
 const maxMerges = 64
 
 func find(n *yaml.Node, name string, budget *int) *yaml.Node {
@@ -270,7 +274,7 @@ func find(n *yaml.Node, name string, budget *int) *yaml.Node {
 	return nil
 }
 
-// decode reads a tree as an API server would that refuses unknown fields, unless one has served them.
+// decode decodes a tree like an API server that rejects unknown fields, unless it comes from an API server.
 func (in *Input) decode(n *yaml.Node, into any) error {
 	var v any
 	if err := n.Decode(&v); err != nil {

@@ -10,31 +10,31 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// Outcome is what became of an annotation or a field.
+// Outcome is the outcome of an annotation or a field.
 type Outcome string
 
 // The outcomes.
 const (
 	Translated    Outcome = "translated"     // requests are answered as before
-	Approximated  Outcome = "approximated"   // something differs, as the entry says
-	NotTranslated Outcome = "not translated" // nothing of it is in the output
+	Approximated  Outcome = "approximated"   // something differs, as the entry reports
+	NotTranslated Outcome = "not translated" // the output contains nothing of it
 )
 
 // Entry is one line of the report.
 type Entry struct {
 	manifest.Position
-	// Object is "Ingress namespace/name", or "all" for what holds for every Ingress.
+	// Object is "Ingress namespace/name", or "all" if it applies to every Ingress.
 	Object string
 	// Field is an annotation, or a path such as spec.rules[0].
 	Field   string
 	Outcome Outcome
-	// Message says what it became, or what differs.
+	// Message is what it became, or what differs.
 	Message string
-	// Remedy says what to do; empty where nothing must be done.
+	// Remedy is what to do; empty if nothing is necessary.
 	Remedy string
 }
 
-// String is "file:line: object: field: outcome: message; remedy".
+// String returns "file:line: object: field: outcome: message; remedy".
 func (e Entry) String() string {
 	var b strings.Builder
 	for _, part := range []string{e.Position.String(), e.Object, e.Field} {
@@ -52,10 +52,10 @@ func (e Entry) String() string {
 	return oneLine(b.String())
 }
 
-// Report is what became of everything in the input.
+// Report contains an entry for everything in the input.
 type Report []Entry
 
-// Count returns how many entries have an outcome.
+// Count returns the number of entries with an outcome.
 func (r Report) Count(o Outcome) int {
 	n := 0
 	for _, e := range r {
@@ -66,7 +66,7 @@ func (r Report) Count(o Outcome) int {
 	return n
 }
 
-// Write prints the entries and a summary: first those that need attention, and of these first what is said of single objects.
+// Write prints the entries and a summary: first those that need attention, and of these first those about single objects.
 func (r Report) Write(w io.Writer) error {
 	for _, o := range []Outcome{NotTranslated, Approximated, Translated} {
 		for _, all := range []bool{false, true} {
@@ -84,7 +84,7 @@ func (r Report) Write(w io.Writer) error {
 	return err
 }
 
-// sorted orders the entries by file, line, object and field, and leaves out repetitions.
+// sorted orders the entries by file, line, object and field, and removes duplicates.
 func (r Report) sorted() Report {
 	slices.SortStableFunc(r, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field),
@@ -93,14 +93,14 @@ func (r Report) sorted() Report {
 	return slices.Compact(r)
 }
 
-// The fields of entries that are left out where what they speak of is known.
+// The fields of entries that are omitted if the settings of the controller are known.
 const (
 	configEntry      = "ConfigMap of ingress-nginx"
 	argumentsEntry   = "arguments of ingress-nginx"
 	certificateEntry = "default certificate"
 )
 
-// everywhere is what differs for every Ingress. It is part of each report.
+// everywhere are the differences that apply to every Ingress. They are part of each report.
 var everywhere = Report{
 	{Object: "all", Field: "paths", Outcome: Approximated, Message: "nginx decodes all escapes and merges repeated slashes before it matches a path; Moongate decodes unreserved characters only, keeps %2F and repeated slashes, and forwards the path in that form, where nginx forwards what the client wrote. A request for //admin or /admin%2Fx is none for the path /admin, then, nor under what protects that, and goes where / leads",
 		Remedy: "check clients that send such paths; where a path is protected and a wider one leads to the same backend, protect that one, too, or have the backend refuse such paths"},

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// rewrite is how a location's path is matched and changed.
+// rewrite defines how a location's path is matched and changed.
 type rewrite struct {
 	matches  []object
-	regular  string   // the regular expression, where that is the only match
-	replace  any      // the path of a URLRewrite; nil is none
-	exact    any      // the one for an Exact match, where it differs
-	slash    string   // a path that nginx redirects with 301 to itself and a slash; "" is none
-	withheld bool     // the path that the backend should see cannot be expressed
-	prefix   string   // the PathPrefix that takes the place of a regular expression; "" where none does, or it is /
-	longer   bool     // the regular expression matches longer names, too
-	earlier  []string // prefixes that nginx tries before
+	regular  string   // the regular expression, if it is the only match
+	replace  any      // the path of a URLRewrite; nil if none
+	exact    any      // the one for an Exact match, if it differs
+	slash    string   // a path that nginx redirects with 301 to itself with a slash; "" if none
+	withheld bool     // the path for the backend cannot be expressed
+	prefix   string   // the PathPrefix that replaces a regular expression; "" if none does, or if it is /
+	longer   bool     // the regular expression matches longer names too
+	earlier  []string // prefixes that nginx tries first
 }
 
-// rewrites decides about all locations of a host together, since the order among them depends on the types of their matches.
+// rewrites decides about all locations of a host together, because their order depends on the types of their matches.
 func (c *converter) rewrites(s *server) map[*location]*rewrite {
 	out := map[*location]*rewrite{}
 	if !s.regex {
@@ -30,7 +30,8 @@ func (c *converter) rewrites(s *server) map[*location]*rewrite {
 		}
 		return out
 	}
-	// Behind a location of which a part of the path is replaced, which needs a prefix, all must be prefixes that match some of its paths.
+	// After a location of which a part of the path is replaced, which requires a prefix, all others that match some of its paths
+	// must be prefixes too.
 	parts := map[*location]*part{}
 	for _, l := range s.locations {
 		target := c.target(l)
@@ -52,7 +53,8 @@ func (c *converter) rewrites(s *server) map[*location]*rewrite {
 			prefixes = append(prefixes, rw.prefix)
 		}
 	}
-	// nginx tries longer paths first, and Moongate longer expressions. Some expressions need more characters beside the path than others, so these get some that mean nothing.
+	// nginx tries longer paths first, and Moongate longer expressions. Some expressions need more characters than their paths, so
+	// the others are padded with characters without meaning.
 	most := 0
 	for l, rw := range out {
 		most = max(most, len(rw.regular)-len(l.path))
@@ -65,7 +67,7 @@ func (c *converter) rewrites(s *server) map[*location]*rewrite {
 	return out
 }
 
-// beginning is the text with which all paths begin that an expression matches, but for case.
+// beginning returns the text with which all paths begin that an expression matches, disregarding case.
 func beginning(pattern string) string {
 	pattern = strings.TrimPrefix(pattern, "^")
 	if topLevelChoice(pattern) {
@@ -76,12 +78,12 @@ func beginning(pattern string) string {
 		return pattern
 	}
 	if n > 0 && strings.ContainsRune("*?{", rune(pattern[n])) {
-		n-- // the character before it may be missing
+		n-- // the character before it is optional
 	}
 	return pattern[:n]
 }
 
-// relaxed returns an expression that matches all that another matches and has neither lookarounds nor backreferences.
+// relaxed returns an expression without lookarounds and backreferences that matches everything that another one matches.
 func relaxed(pattern string) string {
 	var b strings.Builder
 	class := false
@@ -116,7 +118,7 @@ func relaxed(pattern string) string {
 
 var lookaround = regexp.MustCompile(`^\(\?<?[=!]`)
 
-// closing returns where the parenthesis ends with which an expression begins, or -1.
+// closing returns the index of the parenthesis that closes the one at the beginning of an expression, or -1.
 func closing(pattern string) int {
 	depth := 0
 	for i, ch := range outside(pattern) {
@@ -132,14 +134,15 @@ func closing(pattern string) int {
 	return -1
 }
 
-// overlap reports whether some path begins with both texts.
+// overlap reports whether one text is a prefix of the other.
 func overlap(a, b string) bool {
 	a, b = strings.ToLower(a), strings.ToLower(b)
 	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
 }
 
-// guards are matches for paths that nginx protects and the PathPrefix of a location does not match: those in other case, and longer names. Without them a wider
-// rule would serve these. They have no backends, since the part of the path that should be replaced is unknown.
+// guards returns matches for paths that nginx protects and the PathPrefix of a location does not match: those in other case, and
+// longer names. Without them a wider rule would serve these. They have no backends, because the part of the path to be replaced is
+// unknown.
 func (c *converter) guards(s *server, l *location, rw *rewrite) []object {
 	set := c.settingsOf(l.from)
 	protected := c.withheld(s, l) != "" || set.ranges || (len(set.auth) > 0 && !c.open(l))
@@ -172,7 +175,7 @@ func (c *converter) guards(s *server, l *location, rw *rewrite) []object {
 	return out
 }
 
-// plain is a location of a host without regular expressions.
+// plain returns the rewrite of a location of a host without regular expressions.
 func (c *converter) plain(s *server, l *location) *rewrite {
 	if impossible.MatchString(strings.TrimSuffix(l.path, "/") + "/") {
 		c.done(l.from, l.field, "left out: "+l.path+" has repeated slashes or dot segments, which no path has when nginx compares it")
@@ -194,7 +197,7 @@ func (c *converter) plain(s *server, l *location) *rewrite {
 
 var impossible = regexp.MustCompile(`//|/\.\.?/`)
 
-// escape percent-encodes what may not stand in a path of a match. Paths of Ingresses are compared decoded.
+// escape percent-encodes what is not allowed in a path of a match. Paths of Ingresses are compared decoded.
 func escape(path string) string {
 	var b strings.Builder
 	for i := range len(path) {
@@ -207,7 +210,8 @@ func escape(path string) string {
 	return b.String()
 }
 
-// search turns a regular expression that nginx searches for in a value into one that matches the whole value. False is that it is none of RE2.
+// search converts a regular expression that nginx searches for in a value to one that matches the whole value; ok is false if RE2
+// does not support it.
 func search(pattern string, fold bool) (string, bool) {
 	out := "(?s).*(?:" + pattern + ").*"
 	if fold {
@@ -220,7 +224,8 @@ func search(pattern string, fold bool) (string, bool) {
 	return out, err == nil
 }
 
-// encoded writes the characters of a pattern that stand in paths as escapes only in that form: nginx compares decoded paths. False is that one stands in a class.
+// encoded replaces the characters of a pattern that only occur as escapes in paths: nginx compares decoded paths. ok is false if one
+// is in a character class.
 func encoded(pattern string) (string, bool) {
 	var b strings.Builder
 	class, escaped := false, false
@@ -243,12 +248,12 @@ func encoded(pattern string) (string, bool) {
 		}
 	}
 	if escaped {
-		b.WriteByte('\\') // which is no pattern, as before
+		b.WriteByte('\\') // which is an invalid pattern, as before
 	}
 	return b.String(), true
 }
 
-// outside yields the bytes of a pattern that stand neither in a class nor behind a backslash, with the [ of each class.
+// outside yields the bytes of a pattern that are neither in a character class nor after a backslash, including the [ of each class.
 func outside(pattern string) iter.Seq2[int, byte] {
 	return func(yield func(int, byte) bool) {
 		class := false
@@ -288,13 +293,13 @@ func topLevelChoice(pattern string) bool {
 
 // part is a rewrite that replaces the beginning of a path and keeps the rest.
 type part struct {
-	prefix, replacement string // without slash at the end; "" is /
-	identity            bool   // nothing changes
-	differs             string // from nginx, in the report; "" is nothing but what holds for all prefixes
+	prefix, replacement string // without trailing slash; "" means /
+	identity            bool   // it changes nothing
+	differs             string // difference from nginx, for the report; "" if there is none besides that of all prefixes
 	bareSlash           bool   // the prefix itself becomes the replacement and a slash
 }
 
-// tails are the ends of paths whose rest is kept, with the reference to it in the target.
+// tails are the ends of paths whose rest is kept, and the reference to it in the target.
 var tails = []struct {
 	tail, target, differs string
 	bareSlash             bool
@@ -315,7 +320,7 @@ var tails = []struct {
 
 var identityPath = regexp.MustCompile(`^/\(([^()]*)\.\*\)\$?$`)
 
-// splitPath finds out whether a target keeps the rest of the path; nil is that it does not, or not in a way that is known.
+// splitPath determines whether a target keeps the rest of the path; it returns nil if not, or if that is not known.
 func splitPath(path, target string) *part {
 	path = strings.TrimPrefix(path, "^")
 	if target == "/$1" && identityPath.MatchString(path) && path != "/(.*)" {
@@ -345,14 +350,15 @@ func splitPath(path, target string) *part {
 
 const foldRemedy = "check clients that write paths in other case or without a slash behind the prefix"
 
-// expression is a location of a host with regular expressions. behind says that a location before it in precedence is a PathPrefix.
+// expression returns the rewrite of a location of a host with regular expressions. behind is set if a location that precedes it is a
+// PathPrefix.
 func (c *converter) expression(s *server, l *location, p *part, behind bool) *rewrite {
 	target := c.target(l)
 	where := l.field
 	regular := func() *rewrite {
 		path := l.path
 		if !l.exact && target == "" && !c.useRegex(l.from) && path != "/" && slices.ContainsFunc(s.locations, func(o *location) bool { return o.exact && o.path == l.path }) {
-			path = strings.TrimSuffix(path, "/") + "/" // the path itself is that of the Exact location
+			path = strings.TrimSuffix(path, "/") + "/" // the path itself belongs to the Exact location
 		}
 		pattern, ok := encoded(path)
 		re := ""
@@ -367,7 +373,7 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 				re = "(?i)" + regexp.QuoteMeta(escape(beginning(path))) + ".*"
 			}
 			c.not(l.from, where, "the path "+l.path+" is no regular expression of RE2; so that no wider path of the host serves what it is for, all paths that match "+re+" and no longer path of the host are answered 500", "write it without lookarounds and backreferences")
-			return &rewrite{regular: re, matches: []object{nil}, withheld: true} // rewrites fills the match in
+			return &rewrite{regular: re, matches: []object{nil}, withheld: true} // rewrites sets the match
 		}
 		if behind {
 			c.approx(l.from, where, "the regular expression "+l.path+" takes precedence over the prefixes of this host, in nginx over shorter paths only", "check paths that fit both")
@@ -454,7 +460,8 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 
 var reference = regexp.MustCompile(`\$\d`)
 
-// target returns what a location's path becomes, or "" where it stays. References to groups that the path does not have are empty, as in nginx.
+// target returns what a location's path is replaced with, or "" if it is not replaced. References to groups that the path does not
+// have are empty, as in nginx.
 func (c *converter) target(l *location) string {
 	target := c.rewriteTarget(l.from)
 	if target == l.path {

@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// snippetContext is where a snippet stands in nginx's configuration.
+// snippetContext is the block of a snippet in nginx's configuration.
 type snippetContext int
 
 const (
 	httpSnippet   snippetContext = iota // also in servers and locations
-	streamSnippet                       // of connections by TCP and UDP
+	streamSnippet                       // for TCP and UDP connections
 	mainSnippet
 )
 
-// harmlessDirectives neither refuse requests or connections nor lead them elsewhere. Of all others it is not known: that list has no end, since modules add to it.
+// harmlessDirectives neither reject requests or connections nor redirect them. All others may do so: a list of these would have no
+// end, because modules add directives.
 var harmlessDirectives = map[snippetContext][]string{
 	httpSnippet: strings.Fields(`absolute_redirect access_log add_header add_trailer aio brotli brotli_comp_level brotli_min_length brotli_static brotli_types charset charset_types chunked_transfer_encoding
 		client_body_buffer_size client_body_in_file_only client_body_temp_path client_body_timeout client_header_buffer_size client_header_timeout default_type directio error_log etag expires geo gzip gzip_buffers
@@ -32,10 +33,11 @@ var harmlessDirectives = map[snippetContext][]string{
 	mainSnippet: strings.Fields(`debug_points env error_log pcre_jit thread_pool timer_resolution worker_cpu_affinity worker_priority worker_processes worker_rlimit_core worker_rlimit_nofile worker_shutdown_timeout`),
 }
 
-// valueBlocks are the directives whose blocks have values, not directives.
+// valueBlocks are the directives whose blocks contain values, not directives.
 var valueBlocks = strings.Fields("map geo split_clients types")
 
-// mayRefuse reports whether a snippet may refuse requests or connections, or lead them past what does: unless each of its directives is known to do no such thing.
+// mayRefuse reports whether a snippet may reject or redirect requests or connections, or let them bypass what does. It returns false
+// only if each of its directives is known to be harmless.
 func mayRefuse(snippet string, context snippetContext) bool {
 	block := false
 	var first string // token of a directive
@@ -67,7 +69,8 @@ func mayRefuse(snippet string, context snippetContext) bool {
 	}
 }
 
-// nextToken returns the first token of nginx's configuration as nginx reads it, whether it was in quotes, and what follows. "" without quotes is that there is none.
+// nextToken returns the first token of nginx's configuration, whether it was in quotes, and the rest. "" without quotes means that
+// there is none.
 func nextToken(text string) (token string, quoted bool, rest string) {
 	for {
 		text = strings.TrimLeft(text, " \t\r\n")

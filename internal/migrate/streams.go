@@ -12,17 +12,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// stream is a port for TCP or UDP that leads to a Service.
+// stream is a port for TCP or UDP that is forwarded to a Service.
 type stream struct {
 	protocol           string // TCP or UDP
 	port               int
 	namespace, service string
 	servicePort        int
-	entry              Entry // that it was translated
+	entry              Entry // the entry if it is translated
 }
 
-// readStreams reads the ConfigMaps with ports for TCP and UDP that options or the controller's arguments name, and reports each of their keys. One that only looks like such a
-// ConfigMap opens nothing: whoever may write it in a namespace of their own could have the Services of others published.
+// readStreams reads the ConfigMaps with ports for TCP and UDP that options or the controller's arguments name, and reports each of
+// their keys. One that only has a typical name opens no port: a user who may write it in their own namespace could otherwise publish
+// the Services of others.
 func (c *converter) readStreams() (all []stream) {
 	given := slices.Clone(c.input.configMaps)
 	slices.SortStableFunc(given, func(a, b *configMap) int { return strings.Compare(a.String(), b.String()) })
@@ -44,7 +45,7 @@ func (c *converter) readStreams() (all []stream) {
 	return all
 }
 
-// unreadPorts reports the keys of a ConfigMap of which nothing says that ingress-nginx reads it.
+// unreadPorts reports the keys of a ConfigMap that ingress-nginx is not known to read.
 func (c *converter) unreadPorts(protocol string, m *configMap) {
 	for key := range m.Data {
 		c.report = append(c.report, Entry{Position: manifest.Position{File: m.at.File, Line: cmp.Or(m.lines[key], m.at.Line)}, Object: m.String(), Field: key, Outcome: NotTranslated,
@@ -53,12 +54,14 @@ func (c *converter) unreadPorts(protocol string, m *configMap) {
 	}
 }
 
-// ofStreams reports whether a ConfigMap is one of ports for a protocol, tcp or udp, as the chart and older manifests name it.
+// ofStreams reports whether a ConfigMap has the name of one with ports for a protocol, tcp or udp, in the chart or in older
+// manifests.
 func (m *configMap) ofStreams(protocol string) bool {
 	return m.Name == protocol+"-services" || (m.Labels["app.kubernetes.io/name"] == "ingress-nginx" && strings.HasSuffix(m.Name, "-"+protocol))
 }
 
-// streamsOf reads a ConfigMap, whose keys are ports and whose values are namespace/service:port, and PROXY where a PROXY header is expected, or sent.
+// streamsOf reads a ConfigMap whose keys are ports and whose values are namespace/service:port, followed by PROXY if a PROXY header
+// is expected or sent.
 func (c *converter) streamsOf(protocol string, m *configMap) (all []stream) {
 	keys := slices.SortedFunc(maps.Keys(m.Data), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
 	seen := map[int]string{}
@@ -83,7 +86,7 @@ func (c *converter) streamsOf(protocol string, m *configMap) (all []stream) {
 			e.Message, e.Remedy = "the port is that of key "+seen[port]+", too, and left out", "leave one of them out"
 		case c.global.streams != "":
 			e.Message, e.Remedy = "the port is left out, since "+c.global.streams, "see its entry"
-		case protocol == "TCP" && slices.ContainsFunc(parts[2:], func(p string) bool { return p != "" }): // nginx has none for UDP
+		case protocol == "TCP" && slices.ContainsFunc(parts[2:], func(p string) bool { return p != "" }): // nginx supports none for UDP
 			e.Message, e.Remedy = "the PROXY protocol of single ports is not translated, and the port is left out", "write a listener and a TCPRoute; for connections from clients set ports[].proxyProtocol and trustedProxies of GatewayParameters, for those to backends see docs/tasks/backend-traffic-policy.md"
 		case s.servicePort == 0:
 			e.Message, e.Remedy = "the number of port "+parts[1]+" of Service "+parts[0]+" is not known, and the port is left out", "give the Service as input too, or name the port by its number"
@@ -105,7 +108,8 @@ func (c *converter) streamsOf(protocol string, m *configMap) (all []stream) {
 	return all
 }
 
-// servicePort returns the number of a Service's port that is given by number or name; 0 is that it is not known. number reports whether a number was given.
+// servicePort returns the number of a Service's port that is given by number or name, 0 if it is not known. number reports whether a
+// number was given.
 func (c *converter) servicePort(service, port, protocol string) (n int, number bool) {
 	if n, err := strconv.Atoi(port); err == nil {
 		return n, true
@@ -120,13 +124,13 @@ func (c *converter) servicePort(service, port, protocol string) (n int, number b
 	return n, false
 }
 
-// reservedPorts are the arguments of ingress-nginx for ports of its own, which it takes for no others, and their defaults.
+// reservedPorts are the arguments of ingress-nginx for its own ports, which cannot be used otherwise, and their defaults.
 var reservedPorts = []struct {
 	argument string
 	port     int
 }{{"http-port", 80}, {"https-port", 443}, {"ssl-passthrough-proxy-port", 442}, {"healthz-port", 10254}, {"default-server-port", 8181}, {"profiler-port", 10245}, {"status-port", 10246}, {"stream-port", 10247}}
 
-// reserved returns the argument by which ingress-nginx has a port for itself; "" is that it has not.
+// reserved returns the argument because of which ingress-nginx itself uses a port; "" if it does not.
 func (c *converter) reserved(port int) string {
 	for _, r := range reservedPorts {
 		own, err := strconv.Atoi(c.controller.value(r.argument))
@@ -164,7 +168,7 @@ func (c *converter) port(name, namespace string, listener object) {
 	c.ports = append(c.ports, l)
 }
 
-// stream adds a route of connections.
+// stream adds an L4 route.
 func (c *converter) stream(kind, namespace, name, listener string, hosts []string, ref object, source string) {
 	parent := fields("name", c.options.Name)
 	if namespace != c.options.Namespace {
@@ -174,8 +178,8 @@ func (c *converter) stream(kind, namespace, name, listener string, hosts []strin
 		body: meta("gateway.networking.k8s.io/v1", kind, namespace, shorten(name), fields("parentRefs", []object{parent.with("sectionName", listener)}, "hostnames", hosts, "rules", []object{fields("backendRefs", []object{ref})}))})
 }
 
-// passthrough returns the location to whose backend connections with TLS for a host go as they are; nil is that TLS ends at the Gateway.
-// ingress-nginx asks the oldest Ingress of a host.
+// passthrough returns the location to whose backend TLS connections for a host are forwarded without being terminated; nil if the
+// Gateway terminates TLS. In ingress-nginx the oldest Ingress of a host decides.
 func (c *converter) passthrough(s *server) *location {
 	if !c.options.Passthrough || s.host == "" || !c.enabled(s.first, "ssl-passthrough") {
 		return nil
@@ -188,7 +192,8 @@ func (c *converter) passthrough(s *server) *location {
 	return nil
 }
 
-// passTLS makes a listener and a TLSRoute, by which connections for a host go to the backend of a location as they are.
+// passTLS makes a listener and a TLSRoute, by which connections for a host are forwarded to the backend of a location without TLS
+// being terminated.
 func (c *converter) passTLS(s *server, l *location) {
 	name := c.listenerName("tls", s.host)
 	r := &route{namespace: l.from.Namespace}

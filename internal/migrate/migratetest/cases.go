@@ -1,5 +1,6 @@
-// Package migratetest reads the cases of internal/migrate/testdata: Ingresses, the requests that are sent to nginx and to Moongate, and which of them are
-// answered differently because of which entry of the report. It exists so that golden files and traffic are of the same cases. Only tests may import it.
+// Package migratetest reads the cases of internal/migrate/testdata: Ingresses, the requests that are sent to nginx and to Moongate,
+// and which of them may be answered differently because of which entry of the report. It exists so that golden files and traffic
+// tests use the same cases. Only tests may import it.
 package migratetest
 
 import (
@@ -12,29 +13,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Case is some Ingresses and what is asked of them.
+// Case is a set of Ingresses and the requests to them.
 type Case struct {
-	Theme, Name string // the file without its ending, and the name in it
+	Theme, Name string // the file without its extension, and the name in it
 	Requests    []Request
-	Objects     []byte // Ingresses, and Services where ports have names, as YAML
+	Objects     []byte // Ingresses, and Services if ports have names, as YAML
 }
 
-// Request is one that both are sent.
+// Request is a request that is sent to both.
 type Request struct {
-	// Do is method and URL, such as "GET http://a.test/".
+	// Do is the method and the URL, such as "GET http://a.test/".
 	Do      string
 	Headers map[string]string
 	// Size is the length of the body in bytes.
 	Size int
-	// Times is how often it is sent, one after the other; the last answer counts. 0 is once.
+	// Times is how often it is sent, one after the other; the last response counts. 0 means once.
 	Times int
-	// Share has Times requests compared by how many of them which backend gets, instead of by the last.
+	// Share compares the shares of Times requests that backends get, instead of the last response.
 	Share bool
-	// Differs is the field of the report's entry because of which the answers differ; "" is that they are alike.
+	// Differs is the field of the report entry that explains why the responses differ; "" if they are equal.
 	Differs string
 }
 
-// UnmarshalYAML takes a text for Do.
+// UnmarshalYAML reads a plain string as Do.
 func (r *Request) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return n.Decode(&r.Do)
