@@ -18,16 +18,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// Ports that a proxy keeps for itself of those of its pod: no listener can have them.
+// Ports of its pod that a proxy itself uses: no listener can have them.
 const (
 	AdminPort  = 15900 // on loopback; the default of the proxy's --admin-address
 	HealthPort = 15901
 )
 
-// TokenAudience is whom the proxy's token is for; the controller takes no other.
+// TokenAudience is the audience of the proxy's token; the controller accepts no other.
 const TokenAudience = "moongate.dev/controller"
 
-// What the proxy's pod has where; docs/kubernetes.md names these for users.
+// Paths and names in the proxy's pod; docs/kubernetes.md documents them.
 const (
 	tokenDir, caDir, stateDir = "/var/run/moongate/token", "/var/run/moongate/ca", "/var/run/moongate/state"
 	tokenFile, caFile         = "token", "ca.crt"
@@ -38,11 +38,12 @@ const (
 const (
 	defaultShutdownDelay = 5 * time.Second
 	defaultDrainTimeout  = 30 * time.Second
-	// lastWords is what an ending proxy has beyond its drain before it is killed.
+	// lastWords is the time that a proxy gets after its drain timeout before it is killed.
 	lastWords = 5 * time.Second
 )
 
-// proxies is the workload that runs them. Nothing in it depends on the listeners, so that an edit of these restarts none.
+// proxies returns the workload that runs the proxies. Nothing in it depends on the listeners, so that an edit of these restarts no
+// proxy.
 func proxies(spec *translate.ProxySpec, s Settings) (Object, error) {
 	if spec.Parameters.DaemonSet {
 		return daemonSet(spec, s)
@@ -65,7 +66,7 @@ func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, erro
 			Template:             template(spec, s, classOnly),
 		},
 	}
-	if !scaledElsewhere(spec) { // otherwise the number is the autoscaler's
+	if !scaledElsewhere(spec) { // otherwise the autoscaler sets the number
 		d.Spec.Replicas = pointer[int32](1)
 		if r := spec.Parameters.Replicas; r != nil {
 			d.Spec.Replicas = r
@@ -83,7 +84,7 @@ func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, erro
 	return patched, nil
 }
 
-// daemonSet runs a proxy on each node.
+// daemonSet returns a DaemonSet that runs a proxy on each node.
 func daemonSet(spec *translate.ProxySpec, s Settings) (*appsv1.DaemonSet, error) {
 	classOnly := classOnlyOf(spec)
 	d := &appsv1.DaemonSet{
@@ -117,7 +118,7 @@ func template(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOn
 	return t
 }
 
-// restore gives back to a patched workload and its template what identifies them, which stays the controller's.
+// restore resets the names, labels and annotations that identify a patched workload and its template: a patch must not change them.
 func restore(spec *translate.ProxySpec, object *metav1.ObjectMeta, template *corev1.PodTemplateSpec, of *metav1.ObjectMeta, templateOf *corev1.PodTemplateSpec) {
 	object.Name, object.Namespace, object.OwnerReferences = of.Name, of.Namespace, of.OwnerReferences
 	keep := func(have *map[string]string, from map[string]string, keys ...string) {
@@ -145,8 +146,8 @@ func strategy(classOnly *v1alpha1.ClassOnly) appsv1.DeploymentStrategy {
 	}
 }
 
-// replacement is how many new proxies start before old ones end, and how many old ones may end before. In the network of a node there is no room
-// for two, so there one ends first.
+// replacement returns how many new proxies start before old ones end, and how many old ones may end before that. With hostNetwork a
+// node has no room for two, so there one ends first.
 func replacement(classOnly *v1alpha1.ClassOnly) (surge, unavailable intstr.IntOrString) {
 	if classOnly.HostNetwork {
 		return intstr.FromInt32(0), intstr.FromInt32(1)
@@ -182,11 +183,11 @@ func pod(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) c
 	}
 	if classOnly.HostNetwork {
 		p.HostNetwork, p.DNSPolicy = true, corev1.DNSClusterFirstWithHostNet
-		// A node's ports below 1024 take a capability, which Kubernetes gives in effect to root
-		// alone: a root that can do nothing else.
+		// Ports below 1024 of a node require a capability, which Kubernetes makes effective only for root: so it runs as root with
+		// no other capability.
 		p.SecurityContext.RunAsNonRoot, p.SecurityContext.RunAsUser = pointer(false), pointer[int64](0)
 	} else {
-		// A safe sysctl, of the pod's own network: ports below 1024 without a capability.
+		// A safe sysctl of the pod's own network: ports below 1024 without a capability.
 		p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	}
 	return p
@@ -230,13 +231,14 @@ func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassO
 		Args:      arguments(spec, s),
 		Env:       environment(resources, classOnly.Env),
 		Resources: resources,
-		// Of the listeners' ports none is here: they would restart the pods. In the network of a
-		// node this one keeps two proxies off the same node, where they could not both have it.
+		// The ports of listeners are not listed: they would restart the pods. With hostNetwork this port keeps two proxies off the
+		// same node, where both could not bind it.
 		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: HealthPort, Protocol: corev1.ProtocolTCP}},
-		// A proxy is ready once it has its configuration, which may be long before the next period begins. One that is ending gets no new connections as long as
-		// there are others. Where it is the last one of its node it must be ready to be sent any, until it stops accepting them (KEP-1669).
+		// A proxy is ready once it has its configuration, which may be long before the next period begins. A terminating proxy gets
+		// no new connections as long as there are others. If it is the last one of its node, it must be ready to get any, until it
+		// stops accepting them (KEP-1669).
 		ReadinessProbe: probe("/readyz?exclude=shutdown", 1, 3, 3),
-		// A proxy that is only slow must not be restarted: that would cost its connections.
+		// A proxy that is only slow must not be restarted: that would close its connections.
 		LivenessProbe: probe("/healthz", 10, 5, 6),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: pointer(false), ReadOnlyRootFilesystem: pointer(true), Capabilities: capabilities,
@@ -249,16 +251,17 @@ func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassO
 	}
 }
 
-// What a proxy requests unless parameters say otherwise. With autoscaling the request of CPU is what utilization is measured by: a small
-// one would start proxies for next to no load.
+// The requests of a proxy unless parameters set others. With autoscaling, utilization is measured relative to the CPU request: a
+// small one would start proxies for almost no load.
 var (
 	defaultCPU       = resource.MustParse("50m")
 	defaultScaledCPU = resource.MustParse("500m")
 	defaultMemory    = resource.MustParse("32Mi")
 )
 
-// resourcesOf are those of the parameters, with the default request of each resource that these neither request nor limit; Kubernetes makes a
-// limit alone a request. An autoscaler cannot tell the utilization of CPU without a request.
+// resourcesOf returns the resources of the parameters, with the default request of each resource that has neither a request nor a
+// limit; Kubernetes uses a limit without a request as the request. An autoscaler cannot determine the CPU utilization without a
+// request.
 func resourcesOf(spec *translate.ProxySpec) corev1.ResourceRequirements {
 	var r corev1.ResourceRequirements
 	if spec.Parameters.Resources != nil {
@@ -294,7 +297,7 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 	if logLevel == "" {
 		logLevel = "info"
 	}
-	if accessLog == "" || accessLog == "stdout" { // an earlier version's proxy knows json alone, which is the same
+	if accessLog == "" || accessLog == "stdout" { // proxies of an earlier version only know json, which is the same
 		accessLog = "json"
 	}
 	if c := spec.Parameters.ClassOnly; c != nil && accessLog != "off" {
@@ -313,7 +316,7 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 		"--shutdown-delay=" + orDefault(spec.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
 		"--drain-timeout=" + orDefault(spec.Parameters.DrainTimeout, defaultDrainTimeout).String(),
 	}
-	// Earlier versions' proxies do not know these, so that each is given only where somebody asks for it.
+	// Proxies of earlier versions do not know these flags, so each is only passed if it is set.
 	if s.LogFormat != "" {
 		arguments = append(arguments, "--log-format="+s.LogFormat)
 	}
@@ -326,7 +329,8 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 	return arguments
 }
 
-// accessLogArguments are flags for what is set. Lists are flags that are repeated, since names may have commas, as CSV has them.
+// accessLogArguments returns flags for the options that are set. For lists the flag is repeated, because names may contain commas,
+// as CSV fields.
 func accessLogArguments(o *v1alpha1.AccessLogOptions) (arguments []string) {
 	if o.Format != "" {
 		arguments = append(arguments, "--access-log-format="+literal(o.Format))
@@ -343,7 +347,7 @@ func accessLogArguments(o *v1alpha1.AccessLogOptions) (arguments []string) {
 	return arguments
 }
 
-// quoted is a text as a field of CSV, by which lists of flags are read.
+// quoted returns a text as a CSV field, the format of list flags.
 func quoted(text string) string {
 	if !strings.ContainsAny(text, ",\"\r\n") && strings.TrimSpace(text) == text {
 		return text
@@ -351,11 +355,12 @@ func quoted(text string) string {
 	return `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
 }
 
-// literal keeps Kubernetes from putting variables of the container in: $(NAME) would have users of a namespace read what the class has put there.
+// literal escapes a text for the arguments of a container: with $(NAME), users of a namespace could read environment variables that
+// the class sets.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// environment tells Go's collector of a limit of memory; of one of CPU it knows by itself.
-// It gets 90 % of it, since what is not on the heap counts too.
+// environment adds GOMEMLIMIT for a memory limit; Go itself respects a CPU limit. It is 90 % of the limit, because memory outside of
+// the heap counts too.
 func environment(resources corev1.ResourceRequirements, more []corev1.EnvVar) []corev1.EnvVar {
 	limit, limited := resources.Limits[corev1.ResourceMemory]
 	for _, v := range more {
@@ -368,7 +373,7 @@ func environment(resources corev1.ResourceRequirements, more []corev1.EnvVar) []
 }
 
 func volumes(configMap string) []corev1.Volume {
-	size := resource.MustParse("256Mi") // memory: far beyond any configuration, and yet a bound
+	size := resource.MustParse("256Mi") // memory: far more than any configuration needs, but a limit
 	return []corev1.Volume{
 		{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{

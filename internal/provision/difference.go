@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// encode is an object as it is applied: only fields that are set, in one spelling, with a
-// hash of all of them as an annotation.
+// encode returns an object in the form in which it is applied: only fields that are set, in one spelling, with a hash of all of them
+// as an annotation.
 func encode(object Object) (map[string]any, error) {
 	tree, err := treeOf(object)
 	if err != nil {
@@ -31,12 +31,12 @@ func encode(object Object) (map[string]any, error) {
 }
 
 func hashOf(tree any) (string, error) {
-	body, err := json.Marshal(tree) // sorted
+	body, err := json.Marshal(tree) // with sorted keys
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:8]), err
 }
 
-// treeOf is an object as its JSON, without what is null.
+// treeOf returns an object as JSON without null values.
 func treeOf(object Object) (map[string]any, error) {
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -67,8 +67,8 @@ func withoutNull(value any) any {
 	return value
 }
 
-// differences are the fields of wanted that are otherwise in have, by their paths, with both values. What only have
-// has is somebody else's, except elements of a list before the controller's.
+// differences returns the fields of wanted that differ in have, by their paths, with both values. Fields that only have contains
+// belong to other writers, except elements of a list before those of the controller.
 func differences(wanted, have any) map[string]string {
 	all := map[string]string{}
 	compare(all, "", wanted, have)

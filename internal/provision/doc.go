@@ -1,11 +1,10 @@
-// Package provision runs the proxies of Gateways in a cluster. Pure functions turn a
-// translate.ProxySpec into objects (Objects), a Provisioner applies them server-side, watches what
-// becomes of them and reports it as translate.Infrastructure. It exists so that translation
-// stays pure and the proxy knows nothing of Kubernetes.
+// Package provision runs the proxies of Gateways in a cluster. Pure functions turn a translate.ProxySpec into objects (Objects); a
+// Provisioner applies them server-side, watches their state and reports it as translate.Infrastructure. It exists so that
+// translation stays pure and the proxy does not depend on Kubernetes.
 //
 // It must not import source, deliver, proxy or cli.
 //
-// What it asks of the API server, in all namespaces:
+// The permissions that it needs, in all namespaces:
 //
 //	""           serviceaccounts, configmaps, services       get list watch create patch delete
 //	apps         deployments, daemonsets                      get list watch create patch delete
@@ -14,6 +13,6 @@
 //	""           pods, nodes (metadata)                       list watch
 //	gateway.networking.k8s.io  gateways/finalizers            update
 //
-// The last one is for ownerReferences with blockOwnerDeletion, which the admission plugin
-// OwnerReferencesPermissionEnforcement asks for.
+// The last one is for ownerReferences with blockOwnerDeletion, which the admission plugin OwnerReferencesPermissionEnforcement
+// requires.
 package provision

@@ -14,20 +14,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// maxAddresses is the length that the API server allows for status.addresses.
+// maxAddresses is the maximum length of status.addresses that the API server allows.
 const maxAddresses = 16
 
-// observed is what runs for one Gateway.
+// observed is the state of the objects of one Gateway.
 type observed struct {
 	services  []*corev1.Service // in the order of spec.addresses
 	workloads []workload
-	pods      []*corev1.Pod // those that are not ending, by name
-	class     string        // "" where it is not known
+	pods      []*corev1.Pod // those that have not ended, by name
+	class     string        // "" if not known
 	problem   problem       // why something cannot be applied
 }
 
-// observe sorts the objects of a Gateway. Those of another class than class are on their
-// way out and count no more; class "" is for not knowing it.
+// observe collects the objects of a Gateway. Objects of another class than class are about to be removed and do not count; class ""
+// means that it is not known.
 func observe(objects map[objectName]Object, class string, why problem) observed {
 	o := observed{class: class, problem: why}
 	for _, object := range objects {
@@ -57,7 +57,7 @@ func observe(objects map[objectName]Object, class string, why problem) observed 
 	return o
 }
 
-// infrastructure is what to report of what runs, and the names of the pods that are ready.
+// infrastructure returns the Infrastructure, and the names of the pods that are ready.
 func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 	if len(o.services)+len(o.workloads)+len(o.pods) == 0 && o.problem.failed == "" {
 		return nil, nil
@@ -107,7 +107,7 @@ func (o observed) lagging() string {
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ". ")
 }
 
-// whyNoRoom speaks of more proxies of a Deployment than there are nodes for; see Provisioner.allowUnplaced.
+// whyNoRoom reports that a Deployment has more proxies than there are nodes for; see Provisioner.allowUnplaced.
 func (o observed) whyNoRoom() string {
 	for _, w := range o.workloads {
 		if w.name.kind != kindDeployment || !w.template.Spec.HostNetwork || w.ready == 0 || len(o.workloads) > 1 {
@@ -136,8 +136,8 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.Conditio
 	return ""
 }
 
-// addresses are those of the Services, or of the nodes whose network the proxies use. An
-// address that was asked for and is not there has none in its place.
+// addresses returns the addresses of the Services, or of the nodes if the proxies use their network. A requested address that is not
+// assigned is not replaced by another.
 func (o observed) addresses() []gwv1.GatewayStatusAddress {
 	var all []gwv1.GatewayStatusAddress
 	add := func(kind gwv1.AddressType, value string, routability gwv1.GatewayAddressRoutabilityType) {
@@ -171,8 +171,8 @@ func (o observed) addresses() []gwv1.GatewayStatusAddress {
 	return all
 }
 
-// serviceAddresses are those at which a Service's ports are reached: of a load balancer, otherwise
-// in the cluster. A node's address is none: it has the ports under other numbers.
+// serviceAddresses returns the addresses at which a Service's ports are reached: those of a load balancer, or else those in the
+// cluster. Addresses of nodes do not count: they have the ports under other numbers.
 func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
 	var all []gwv1.GatewayStatusAddress
 	ip, hostname := gwv1.IPAddressType, gwv1.HostnameAddressType
@@ -193,8 +193,8 @@ func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
 	return all
 }
 
-// onNodes says that the proxies are reached at their nodes: they use these' network, and no
-// load balancer was asked for. Where no workload is known, as where DaemonSets may not be listed, the pods tell.
+// onNodes reports whether the proxies are reached at their nodes: they use the network of the nodes, and no load balancer was
+// requested. If no workload is known, for example because DaemonSets may not be listed, the pods decide.
 func (o observed) onNodes() bool {
 	host := slices.ContainsFunc(o.workloads, func(w workload) bool { return w.template.Spec.HostNetwork }) ||
 		len(o.workloads) == 0 && slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
@@ -202,7 +202,7 @@ func (o observed) onNodes() bool {
 		!slices.ContainsFunc(o.services, func(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeClusterIP })
 }
 
-// ports are those that every Service has; nil where none is needed, or there is none yet.
+// ports returns the ports that every Service has; nil if no Service is needed, or if there is none yet.
 func (o observed) ports() (all []translate.ProxyPort) {
 	if len(o.services) == 0 || o.onNodes() {
 		return nil
@@ -219,7 +219,7 @@ func (o observed) ports() (all []translate.ProxyPort) {
 	return all
 }
 
-// nodes are the addresses of nodes where a proxy is ready, sorted.
+// nodes returns the addresses of nodes with a ready proxy, sorted.
 func (o observed) nodes() []string {
 	var all []string
 	for _, pod := range o.pods {
@@ -237,8 +237,7 @@ func (o observed) nodes() []string {
 	return slices.Compact(all)
 }
 
-// whyNoAddress speaks of load balancers that gave no address at all. Of one that did not
-// give the address that was asked for, translation speaks.
+// whyNoAddress reports load balancers without any address. Translation reports those that did not get the requested address.
 func (o observed) whyNoAddress() string {
 	for _, svc := range o.services {
 		if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && requestOf(svc).value == "" && len(svc.Status.LoadBalancer.Ingress) == 0 {
@@ -249,8 +248,8 @@ func (o observed) whyNoAddress() string {
 	return ""
 }
 
-// whyNotReady is why no proxy serves. It says the same as long as the reason is the same,
-// however often something was tried: it becomes a condition's message.
+// whyNotReady returns why no proxy serves. The text does not depend on how often something was tried, because it becomes a
+// condition's message.
 func (o observed) whyNotReady() string {
 	for _, w := range o.workloads {
 		switch d := w.object.(type) {
@@ -274,7 +273,7 @@ func (o observed) whyNotReady() string {
 	for _, w := range o.workloads {
 		d, ok := w.object.(*appsv1.Deployment)
 		if !ok {
-			continue // a DaemonSet does not say; its events do
+			continue // a DaemonSet does not report it; its events do
 		}
 		for _, c := range d.Status.Conditions {
 			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
@@ -292,7 +291,7 @@ func (o observed) whyNotReady() string {
 	return "no proxy is ready yet, and nothing runs any; if this stays, see the log of the controller"
 }
 
-// unschedulable returns the condition that says that no node has room for a pod; nil where none says so.
+// unschedulable returns the condition that no node has room for a pod; nil if there is none.
 func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
 	for i, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -302,7 +301,7 @@ func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// whyPodNotReady is "" where the pod may only need its time.
+// whyPodNotReady returns "" if the pod may only need more time.
 func whyPodNotReady(pod *corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
 	if c := unschedulable(pod); c != nil {

@@ -37,7 +37,7 @@ const (
 	kindAutoscaler       = "HorizontalPodAutoscaler"
 )
 
-// resources are the kinds that are watched, by the name of the kind.
+// resources are the kinds that are watched, by name.
 var resources = map[string]struct {
 	version  schema.GroupVersion
 	resource string
@@ -53,11 +53,11 @@ var resources = map[string]struct {
 	kindAutoscaler:       {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
 }
 
-// ownSelector selects what a Provisioner made; another installation's has another annotation.
+// ownSelector selects objects that a Provisioner has made; those of another installation have another annotation.
 const ownSelector = labelManagedBy + "=" + managedBy + "," + labelName + "=" + proxyName
 
-// client speaks to the API server about resources. A clientset of every kind that there is
-// would cost the proxies memory, which are the same program.
+// client accesses the API server for resources. A clientset of all kinds would cost memory in the proxies, which are the same
+// program.
 type client struct {
 	byVersion map[schema.GroupVersion]*rest.RESTClient
 	metadata  *rest.RESTClient // of core objects
@@ -98,15 +98,15 @@ func newRESTClient(config *rest.Config, version schema.GroupVersion, codecs seri
 		of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	}
 	if of.QPS == 0 {
-		of.QPS = -1 // the server's own fairness is the limit
+		of.QPS = -1 // the server's own fairness limits it
 	}
 	return rest.RESTClientForConfigAndClient(of, transport)
 }
 
-// newObject makes an empty object of a kind of resources.
+// newObject returns an empty object of a kind of resources.
 func newObject(kind string) Object { return resources[kind].empty.DeepCopyObject().(Object) }
 
-// listWatch lists and watches one kind in a namespace, or in all for "", and reports to trouble how each attempt ended.
+// listWatch lists and watches one kind in a namespace, or in all for "", and reports the result of each attempt to trouble.
 func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.ListerWatcher {
 	r := resources[kind]
 	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -131,7 +131,7 @@ func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.Liste
 	}
 }
 
-// resume is resume.Check, whose failures are trouble but for those that have a reflector list anew.
+// resume is resume.Check; its failures are reported to trouble, except those that make a reflector list again.
 func (t *trouble) resume(ctx context.Context, o metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) error {
 	err := resume.Check(ctx, o, list)
 	if err != nil && !apierrors.IsResourceExpired(err) {
@@ -146,7 +146,7 @@ func (c *client) get(ctx context.Context, kind, namespace, name string) (Object,
 	return into, err
 }
 
-// autoscalers are all of a namespace, whoever made them.
+// autoscalers returns all of a namespace, including those of other writers.
 func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
 	r := resources[kindAutoscaler]
 	var list autoscalingv2.HorizontalPodAutoscalerList
@@ -154,7 +154,7 @@ func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscali
 	return list.Items, err
 }
 
-// services are all of a namespace, or of all for "", whoever made them.
+// services returns all of a namespace, or of all for "", including those of other writers.
 func (c *client) services(ctx context.Context, namespace string) ([]corev1.Service, error) {
 	r := resources[kindService]
 	var list corev1.ServiceList
@@ -162,7 +162,7 @@ func (c *client) services(ctx context.Context, namespace string) ([]corev1.Servi
 	return list.Items, err
 }
 
-// apply applies an object server-side and answers what it is then.
+// apply applies an object server-side and returns the result.
 func (c *client) apply(ctx context.Context, kind, namespace, name string, object map[string]any) (Object, error) {
 	r, into := resources[kind], newObject(kind)
 	body, err := json.Marshal(object)
@@ -176,12 +176,11 @@ func (c *client) apply(ctx context.Context, kind, namespace, name string, object
 	return into, err
 }
 
-// fieldManagerReplicas owns the number of replicas between our giving it up and the autoscaler's first word.
+// fieldManagerReplicas owns the number of replicas from when this controller releases it until the autoscaler first sets it.
 const fieldManagerReplicas = "moongate-autoscaling"
 
-// leaveReplicas makes the number of replicas of a Deployment somebody else's, as it is: a field
-// that its last owner gives up falls back to its default, which here would end proxies.
-// Where an autoscaler has set another number meanwhile, nothing needs to be done.
+// leaveReplicas transfers the number of replicas of a Deployment, unchanged, to another owner: a field without an owner falls back
+// to its default, which here would end proxies. If an autoscaler has changed the number in the meantime, there is nothing to do.
 func (c *client) leaveReplicas(ctx context.Context, d *appsv1.Deployment) error {
 	r := resources[kindDeployment]
 	body, err := json.Marshal(map[string]any{
@@ -200,7 +199,7 @@ func (c *client) leaveReplicas(ctx context.Context, d *appsv1.Deployment) error 
 	return err
 }
 
-// scale sets the number of replicas of exactly the Deployment that was seen.
+// scale sets the number of replicas of the given version of a Deployment; it fails if that has changed.
 func (c *client) scale(ctx context.Context, d *appsv1.Deployment, replicas int32) (Object, error) {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": d.UID, "resourceVersion": d.ResourceVersion}, "spec": map[string]any{"replicas": replicas},
@@ -214,7 +213,7 @@ func (c *client) scale(ctx context.Context, d *appsv1.Deployment, replicas int32
 	return into, err
 }
 
-// delete removes exactly the object that was seen, not one that took its name.
+// delete removes the given object, but not another one with the same name.
 func (c *client) delete(ctx context.Context, kind string, object Object) error {
 	r, uid, policy := resources[kind], object.GetUID(), metav1.DeletePropagationBackground
 	return c.byVersion[r.version].Delete().Namespace(object.GetNamespace()).Resource(r.resource).Name(object.GetName()).

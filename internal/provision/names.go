@@ -25,35 +25,37 @@ const (
 	managedBy      = "moongate"
 	proxyName      = "moongate-proxy"
 
-	// labelMerged is on what serves all Gateways of a class, in the place of the label with a Gateway's name.
+	// labelMerged is set instead of the label with a Gateway's name on objects that serve all Gateways of a class.
 	labelMerged = "moongate.dev/merged-gateways"
 
-	// annotationGateway has the full name of the Gateway, which a label's value may be too short for; of merged Gateways it is config.MergedName.
+	// annotationGateway is the full name of the Gateway, which may be too long for a label; for merged Gateways it is
+	// config.MergedName.
 	annotationGateway = "moongate.dev/gateway"
-	// annotationController has the controllerName under which the object was made.
+	// annotationController is the controllerName under which the object was made.
 	annotationController = "moongate.dev/controller"
-	// annotationApplied has a hash of what was applied, so that a controller that restarts writes nothing.
+	// annotationApplied is a hash of what was applied, so that a controller that restarts writes nothing.
 	annotationApplied = "moongate.dev/applied"
-	// annotationTemplate of a Deployment has a hash of spec.template as it was applied: what is there no longer is seen by it alone.
+	// annotationTemplate of a Deployment is a hash of spec.template as it was applied: only it shows which fields were removed
+	// since.
 	annotationTemplate = "moongate.dev/applied-template"
-	// annotationAddress says what a Service is asked for: position in spec.addresses, type, value, and routability Cluster.
+	// annotationAddress is what a Service requests: position in spec.addresses, type, value, and routability Cluster.
 	annotationAddress = "moongate.dev/address"
 )
 
-// fieldManager owns the fields that we apply.
+// fieldManager owns the fields that this controller applies.
 const fieldManager = "moongate"
 
-// maxName is the length of a Service's name and of a label's value.
+// maxName is the maximum length of a Service's name and of a label's value.
 const maxName = 63
 
-// label1035 is what the name of a Service must look like.
+// label1035 matches valid names of Services.
 var label1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 
-// Name is the name of the objects of a Gateway, and of the ServiceAccount of its proxies:
-// `<gateway>-<class>`, of merged Gateways `<class>-gateways`, or a readable beginning of it and a hash where that is no name of a Service.
+// Name returns the name of the objects of a Gateway, and of the ServiceAccount of its proxies: `<gateway>-<class>`, for merged
+// Gateways `<class>-gateways`, or, if that is not a valid name of a Service, the readable beginning of it and a hash.
 func Name(gateway, class string) string { return serviceName(gateway, class, 0) }
 
-// serviceName is the name of the Service at a place, counted from 0; only those after the first have a suffix.
+// serviceName returns the name of the Service at a place, counted from 0; the names after the first have a suffix.
 func serviceName(gateway, class string, place int) string {
 	full, suffix := gateway+"-"+class, ""
 	if class, merged := config.MergedClass(gateway); merged {
@@ -69,7 +71,7 @@ func serviceName(gateway, class string, place int) string {
 	if readable[0] >= '0' && readable[0] <= '9' {
 		readable = "g-" + readable
 	}
-	// The separator cannot be in a name: gateway a-b of class c is not gateway a of class b-c here.
+	// The separator cannot occur in a name: gateway a-b of class c and gateway a of class b-c get different hashes.
 	return shorten(readable, gateway+"/"+class, maxName-len(suffix)) + suffix
 }
 
@@ -107,7 +109,7 @@ func shorten(readable, identity string, limit int) string {
 	return strings.TrimRight(readable, "-.") + hash
 }
 
-// labelValue is a name as the value of a label.
+// labelValue returns a name as the value of a label.
 func labelValue(name string) string {
 	if len(name) <= maxName {
 		return name
@@ -133,13 +135,13 @@ func identityLabels(spec *translate.ProxySpec) map[string]string {
 	return labels
 }
 
-// isMerged reports whether a spec is of all Gateways of a class.
+// isMerged reports whether a spec is for all Gateways of a class.
 func isMerged(spec *translate.ProxySpec) bool {
 	_, merged := config.MergedClass(spec.Name)
 	return merged
 }
 
-// servedBy names for people what proxies serve whose ProxySpec has the name.
+// servedBy describes, in text, what the proxies of the ProxySpec with that name serve.
 func servedBy(namespace, name string) string {
 	if class, merged := config.MergedClass(name); merged {
 		return fmt.Sprintf("the Gateways of GatewayClass %s", class)
@@ -147,13 +149,14 @@ func servedBy(namespace, name string) string {
 	return fmt.Sprintf("Gateway %s/%s", namespace, name)
 }
 
-// The kinds that own what is made.
+// The kinds of owners of the objects.
 const (
 	kindGateway      = "Gateway"
 	kindGatewayClass = "GatewayClass"
 )
 
-// ownerOf is what owns the objects of a spec. A GatewayClass does not wait for them when it is deleted: that takes a permission on all classes.
+// ownerOf returns the owner of the objects of a spec. The deletion of a GatewayClass does not wait for its objects: that would
+// require a permission on all classes.
 func ownerOf(spec *translate.ProxySpec) metav1.OwnerReference {
 	owner := metav1.OwnerReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Name: spec.Name, UID: spec.UID, Controller: new(true), BlockOwnerDeletion: new(true)}
 	if isMerged(spec) {
@@ -162,8 +165,8 @@ func ownerOf(spec *translate.ProxySpec) metav1.OwnerReference {
 	return owner
 }
 
-// meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
-// first, so that it cannot take the place of what identifies the objects.
+// meta returns the metadata of an object of the Gateway. Labels and annotations of users come first, so that they cannot replace
+// those that identify the objects.
 func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
 	labels, annotations := labelsAndAnnotations(spec, s, kind)
 	return metav1.ObjectMeta{
@@ -172,8 +175,8 @@ func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, nam
 	}
 }
 
-// labelsAndAnnotations are those of an object of that kind; a pod has no other metadata from here, since its
-// Deployment owns it. Of the user's there are those that the class allows on the kind.
+// labelsAndAnnotations returns those of an object of that kind, including those of the user that the class allows on the kind. For a
+// pod nothing else is set here, because its Deployment owns it.
 func labelsAndAnnotations(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind) (labels, annotations map[string]string) {
 	labels, annotations = parameters.Metadata(spec.Parameters.ClassOnly, kind, spec.Labels, spec.Annotations)
 	maps.Copy(labels, identityLabels(spec))

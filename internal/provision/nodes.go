@@ -15,28 +15,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodes knows the zones of the cluster's nodes. It is a reflector's store, and safe for concurrent use. Nothing waits for it: where nodes may not be read
-// the zones of pods are not known, and that is all.
+// nodes contains the zones of the cluster's nodes. It is a reflector's store, and safe for concurrent use. Nothing waits for it: if
+// nodes may not be read, only the zones of pods are not known.
 type nodes struct {
-	// changed is called with the nodes whose zones are others now. It must not block.
+	// changed is called with the nodes whose zones have changed. It must not block.
 	changed func(names map[string]bool)
 
 	mu    sync.Mutex
-	zones map[string]string // by the name of the node; those without a zone are left out
+	zones map[string]string // by node; nodes without a zone are left out
 }
 
 func newNodes(changed func(map[string]bool)) *nodes {
 	return &nodes{changed: changed, zones: map[string]string{}}
 }
 
-// zone is "" where it is not known.
+// zone returns the zone of a node, "" if it is not known.
 func (n *nodes) zone(node string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.zones[node]
 }
 
-// set takes the zone of a node, "" for none.
+// set sets the zone of a node, "" for none.
 func (n *nodes) set(node, zone string) {
 	n.mu.Lock()
 	before := n.zones[node]
@@ -70,7 +70,7 @@ func (n *nodes) Delete(object any) error {
 	return nil
 }
 
-// Replace takes all nodes that there are: what happened while nothing was followed is in the difference.
+// Replace sets all nodes that exist. The difference contains what happened while nothing was watched.
 func (n *nodes) Replace(list []any, _ string) error {
 	now := make(map[string]string, len(list))
 	for _, object := range list {
@@ -98,7 +98,8 @@ func (n *nodes) Replace(list []any, _ string) error {
 	return nil
 }
 
-// listWatchNodes is listWatch for nodes. Of these, whose status is large and changes all the time, the API server sends the metadata alone.
+// listWatchNodes is listWatch for nodes. The API server sends only their metadata, because their status is large and changes all the
+// time.
 func (c *client) listWatchNodes(trouble *trouble) cache.ListerWatcher {
 	get := func(o *metav1.ListOptions, as string) *rest.Request {
 		as = ";as=" + as + ";g=meta.k8s.io;v=v1"
@@ -133,7 +134,7 @@ func (p *Provisioner) followNodes(ctx context.Context) {
 		mended:  "nodes are watched again", remedy: "allow the controller's ServiceAccount to list and watch nodes"}
 	reflector := cache.NewReflectorWithOptions(p.client.listWatchNodes(trouble), &metav1.PartialObjectMetadata{}, p.nodes, cache.ReflectorOptions{
 		Name: "provision Node", Logger: &klog.Logger{},
-		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 30 * time.Second}, // nobody waits for it
+		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 30 * time.Second}, // nothing waits for it
 	})
 	reflector.RunWithContext(ctx)
 }
@@ -145,7 +146,7 @@ func (p *Provisioner) nodesChanged(names map[string]bool) {
 	}
 }
 
-// on are the Gateways that have pods on any of these nodes.
+// on returns the Gateways with pods on any of these nodes.
 func (s *store) on(nodes map[string]bool) (all []gatewayName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +161,7 @@ func (s *store) on(nodes map[string]bool) (all []gatewayName) {
 	return all
 }
 
-// podZones are the zones of the pods among the objects of a Gateway whose nodes have one that is known, by the pods' names; nil where there is none.
+// podZones returns the zones of a Gateway's pods by name, as far as they are known; nil if none is.
 func (n *nodes) podZones(objects map[objectName]Object) (zones map[string]string) {
 	for _, object := range objects {
 		pod, is := object.(*corev1.Pod)

@@ -15,25 +15,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// Object is an object of Kubernetes.
+// Object is a Kubernetes object.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Settings are what all Gateways have in common.
+// Settings are common to all Gateways.
 type Settings struct {
-	ControllerName    string // of our GatewayClasses
-	Image             string // unless the spec's parameters name another
+	ControllerName    string // of the managed GatewayClasses
+	Image             string // unless the parameters name another
 	ControllerAddress string // host:port
 	LogFormat         string // "json", or "" for text
 	CAPEM             []byte
-	// Services are those that run for the Gateway; each keeps the address that it has, if that is still wanted.
+	// Services are the existing ones of the Gateway; each keeps its address, if it is still wanted.
 	Services []*corev1.Service
 }
 
-// Objects are what a ProxySpec needs, in the order in which to apply them: what pods refer to comes
-// before them. A spec without ports needs no Service, and ends none. The error is of the spec's parameters.
+// Objects returns the objects that a ProxySpec needs, in the order in which they must be applied: objects that pods refer to come
+// first. A spec without ports needs no Service, and removes none. The error is one in the parameters.
 func Objects(spec *translate.ProxySpec, s Settings) ([]Object, error) {
 	proxies, err := proxies(spec, s)
 	if err != nil {
@@ -59,10 +59,10 @@ func kind(apiVersion, kind string) metav1.TypeMeta {
 
 func pointer[T any](v T) *T { return &v }
 
-// several says that more than one proxy may run whose number is known.
+// several reports whether more than one proxy may run and the number is known.
 func several(spec *translate.ProxySpec) bool {
 	if spec.Parameters.DaemonSet {
-		return false // a node has one, whatever is done to keep several apart or a number of them in service
+		return false // each node has exactly one, so there is nothing to distribute or to limit
 	}
 	if a := spec.Parameters.Autoscaling; a != nil {
 		return a.MaxReplicas > 1
@@ -73,7 +73,7 @@ func several(spec *translate.ProxySpec) bool {
 	return spec.Parameters.Replicas != nil && *spec.Parameters.Replicas > 1
 }
 
-// serviceAccount is the identity of the proxies. It has no rights, and its pods no token for the API server.
+// serviceAccount returns the identity of the proxies. It has no permissions, and its pods have no token for the API server.
 func serviceAccount(spec *translate.ProxySpec, s Settings) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
 		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(spec, s, v1alpha1.MetadataServiceAccount, Name(spec.Name, spec.Class)),
@@ -81,7 +81,7 @@ func serviceAccount(spec *translate.ProxySpec, s Settings) *corev1.ServiceAccoun
 	}
 }
 
-// configMap has what the proxies trust. Its change reaches pods that run.
+// configMap returns the ConfigMap with the certificates that the proxies trust. Running pods see its changes.
 func configMap(spec *translate.ProxySpec, s Settings) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta: kind("v1", kindConfigMap), ObjectMeta: meta(spec, s, v1alpha1.MetadataConfigMap, Name(spec.Name, spec.Class)),
@@ -89,9 +89,9 @@ func configMap(spec *translate.ProxySpec, s Settings) *corev1.ConfigMap {
 	}
 }
 
-// disruptionBudget lets one proxy at a time be drained unless the parameters say otherwise, which leaves one that is ready where
-// there are several. A proxy that is not ready holds no drain up. There is none for a
-// single proxy: it could only forbid every drain.
+// disruptionBudget lets one proxy at a time be evicted unless the parameters set another number, so that a ready one remains if
+// there are several. A proxy that is not ready does not block an eviction. There is none for a single proxy: it could only block
+// every drain.
 func disruptionBudget(spec *translate.ProxySpec, s Settings) *policyv1.PodDisruptionBudget {
 	least, most := (*intstr.IntOrString)(nil), pointer(intstr.FromInt32(1))
 	if b := spec.Parameters.DisruptionBudget; b != nil {
@@ -102,7 +102,8 @@ func disruptionBudget(spec *translate.ProxySpec, s Settings) *policyv1.PodDisrup
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable:   least,
 			MaxUnavailable: most,
-			// Not the pods of a DaemonSet whose place the Deployment takes: where one is among them Kubernetes cannot count, and would let no node be drained.
+			// It excludes the pods of a DaemonSet that the Deployment replaces: with one of these Kubernetes cannot count, and would
+			// not let any node be drained.
 			Selector: &metav1.LabelSelector{
 				MatchLabels:      identityLabels(spec),
 				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: appsv1.DefaultDeploymentUniqueLabelKey, Operator: metav1.LabelSelectorOpExists}},
@@ -147,7 +148,7 @@ func scaledElsewhere(spec *translate.ProxySpec) bool {
 	return spec.Parameters.Autoscaling != nil || spec.Parameters.ExternalAutoscaler
 }
 
-// parameterError is a field of GatewayParameters that cannot be used.
+// parameterError returns the error of a field of GatewayParameters that cannot be used.
 func parameterError(spec *translate.ProxySpec, field string, err error) error {
 	return fmt.Errorf("GatewayParameters of GatewayClass %q: %s: %w; correct or remove it", spec.Class, field, err)
 }

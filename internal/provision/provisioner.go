@@ -22,41 +22,42 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// Options are what a Provisioner works with. All fields but Logger are required.
+// Options configure a Provisioner. All fields are required, except Logger and those of which nil is explained.
 type Options struct {
 	Config *rest.Config
-	// ControllerName is the controllerName of our GatewayClasses. Objects made under another one are
-	// left alone, so that two installations can share a cluster.
+	// ControllerName is the controllerName of the managed GatewayClasses. Objects made under another one are left alone, so that two
+	// installations can share a cluster.
 	ControllerName string
-	// Image of the proxies, unless GatewayParameters name another.
+	// Image is that of the proxies, unless GatewayParameters name another.
 	Image string
 	// ControllerAddress is the host:port of the stream that proxies connect to.
 	ControllerAddress string
-	// LogFormat is how proxies write their logs: "json", or "" for text.
+	// LogFormat is the format of the proxies' logs: "json", or "" for text.
 	LogFormat string
-	// CAPEM is what proxies trust; after a change call Refresh.
+	// CAPEM returns the certificates that proxies trust; after a change, call Refresh.
 	CAPEM func() []byte
-	// Report takes what runs for a Gateway whenever it changed: nil for nothing. readyPods are names,
-	// sorted. Calls do not overlap; the first comes after everything was listed. It is not called for a Gateway of which not everything could be.
+	// Report is called with what runs for a Gateway whenever it has changed: nil for nothing. readyPods are names, sorted. Calls do
+	// not overlap; the first comes after everything was listed. It is not called for a Gateway with objects that could not be
+	// listed.
 	Report func(namespace, name string, i *translate.Infrastructure, readyPods []string)
-	// Namespaces are those of the Gateways that there may be; nil is all.
+	// Namespaces are those that may contain managed Gateways; nil means all.
 	Namespaces []string
-	// Unread reports whether it is unknown what a Gateway without a ProxySpec is, because it, its class, or one of
-	// their kinds could not be read, or translation panics on it: what runs for it stays. Nil is never.
+	// Unread reports whether the state of a Gateway without a ProxySpec is unknown, because the Gateway, its class, or one of their
+	// kinds could not be read, or translation panics on it: what runs for it is kept. Nil means never.
 	Unread func(namespace, name string) bool
-	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
-	// takes them; nil is not called.
+	// Pods is called with the UIDs of a Gateway's pods, by name, whenever they have changed and before Report is called with them;
+	// may be nil.
 	Pods func(namespace, name string, uids map[string]string)
-	// Zones takes the zones of the nodes that the pods of a Gateway run on, by the pods' names, whenever they changed and before Pods takes the pods;
-	// those whose zone is not known are left out. Nil is not called.
+	// Zones is called with the zones of a Gateway's pods, by name, whenever they have changed and before Pods is called with the
+	// pods; pods whose zone is not known are left out. May be nil.
 	Zones func(namespace, name string, zones map[string]string)
-	// Problem takes why what runs for a Gateway cannot be made what it should be whenever that changed, "" once it can, before Report takes it; what may pass
-	// by itself is none. It must neither block nor call the Provisioner. Nil is not called.
+	// Problem is called whenever the reason has changed why a Gateway's objects cannot be applied, with "" once they can, before
+	// Report is called. Temporary failures are not reported. It must neither block nor call the Provisioner. May be nil.
 	Problem func(namespace, name, what string)
 	Logger  *slog.Logger // nil discards
 }
 
-// namespaces are those that are watched, each once; "" alone is all.
+// namespaces returns those that are watched, without duplicates; "" alone means all.
 func (o *Options) namespaces() []string {
 	if len(o.Namespaces) == 0 {
 		return []string{metav1.NamespaceAll}
@@ -64,21 +65,20 @@ func (o *Options) namespaces() []string {
 	return slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
 }
 
-// unreadRetry is how long until a Gateway that could not be read is looked at again.
+// unreadRetry is the interval of retries for a Gateway that could not be read.
 const unreadRetry = 10 * time.Second
 
-// grace is how long what runs outlives its ProxySpec: a GatewayClass that is replaced, or a ProxySpec that
-// a new leader has not been given, must not end what serves. What an owner that was
-// deleted leaves, Kubernetes removes at once.
+// grace is how long objects are kept without a ProxySpec: the replacement of a GatewayClass, or a new leader that does not have the
+// ProxySpec yet, must not stop what is served. Kubernetes itself removes the objects of a deleted owner at once.
 const grace = 30 * time.Second
 
-// skip is how long a kind or a namespace that cannot be listed, though others can, holds up Listed.
+// skip is how long Listed waits for a kind or a namespace that cannot be listed although others can.
 const skip = 30 * time.Second
 
-// workers bounds how many Gateways are applied at once.
+// workers is the number of Gateways that are applied concurrently.
 const workers = 4
 
-// Provisioner applies ProxySpecs and reports what becomes of them. It is safe for concurrent use.
+// Provisioner applies ProxySpecs and reports the result. It is safe for concurrent use.
 type Provisioner struct {
 	o      Options
 	client *client
@@ -86,58 +86,58 @@ type Provisioner struct {
 	nodes  *nodes
 	grace  time.Duration
 	skip   time.Duration // see the constant
-	// deadline is progressDeadline.
+	// deadline is progressDeadline, or shorter in tests.
 	deadline time.Duration
-	// settleTime is the constant.
+	// settleTime is the constant, or shorter in tests.
 	settleTime time.Duration
-	// mergeHandOver is the constant.
+	// mergeHandOver is the constant, or shorter in tests.
 	mergeHandOver time.Duration
 
 	nodePorts nodePorts
 
 	reports workqueue.TypedInterface[gatewayName]
-	// listed is closed once every kind was listed, ready once what was listed has been reported.
+	// listed is closed once every kind was listed, ready once everything that was listed has been reported.
 	listed, ready chan struct{}
 
 	mu       sync.Mutex
 	unlisted map[scope]*trouble // those that were never listed
-	skipped  map[scope]bool     // those of them that Listed does not wait for
-	read     map[string]bool    // kinds that were listed somewhere
-	// unknown are the namespaces with a kind that is gone on without, until what runs there was listed and reported.
+	skipped  map[scope]bool     // those of unlisted that Listed does not wait for
+	read     map[string]bool    // kinds that were listed in at least one namespace
+	// unknown are the namespaces with a skipped kind, until its objects there were listed and reported.
 	unknown map[string]bool
-	// work is the queue of Run; nil while nobody leads.
+	// work is the queue of Run; nil unless this controller is leader.
 	work workqueue.TypedRateLimitingInterface[gatewayName]
-	// specified says that a leader's first ProxySpecs came.
+	// specified is set once the first ProxySpecs of this leader were set.
 	specified bool
 	specs     map[gatewayName]*translate.ProxySpec
 	problems  map[gatewayName]problem
-	refused   map[gatewayName]string    // what Options.Problem was called with last
-	failures  map[gatewayName]string    // why the last try failed, as it was logged
-	errors    uint64                    // tries that failed, since New
-	absent    map[gatewayName]time.Time // since when there is no spec for what runs
-	handed    map[gatewayName]time.Time // when what takes its place was last seen not to be ready
-	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
+	refused   map[gatewayName]string    // the last argument of Options.Problem
+	failures  map[gatewayName]string    // why the last attempt failed, as logged
+	errors    uint64                    // failed attempts since New
+	absent    map[gatewayName]time.Time // since when there is no spec
+	handed    map[gatewayName]time.Time // when the proxies that replace them were last seen not to be ready
+	unread    map[gatewayName]bool      // Gateways that were logged as unreadable
 	objects   map[gatewayName]map[objectName]*history
 
-	handOvers map[gatewayName]handOver // to a workload of another kind
+	handOvers map[gatewayName]handOver // hand-overs to a workload of another kind
 
 	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
 
-	// rollouts is taken before mu and the store's lock.
+	// rollouts is locked before mu and the store's lock.
 	rollouts sync.Mutex
-	starting map[gatewayName]bool // rollouts that the store may not have yet
+	starting map[gatewayName]bool // rollouts that the store may not contain yet
 
-	reported map[gatewayName]report // of the one goroutine that reports
+	reported map[gatewayName]report // used only by the goroutine that reports
 }
 
 type report struct {
 	infrastructure *translate.Infrastructure
 	ready          []string
 	pods           map[string]string // UIDs of those that have not ended, by name
-	zones          map[string]string // of pods, by name; nil where none is known
+	zones          map[string]string // of pods, by name; nil if none is known
 }
 
-// New makes a Provisioner that knows no spec. The error is one of Options.Config.
+// New returns a Provisioner without specs. The error is one in Options.Config.
 func New(o Options) (*Provisioner, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -167,10 +167,11 @@ func New(o Options) (*Provisioner, error) {
 	return p, nil
 }
 
-// Listed is closed once Watch has seen and reported everything that runs, but for what cannot be listed for long and is not waited for.
+// Listed returns a channel that is closed once Watch has listed and reported everything that runs, except what cannot be listed for
+// long.
 func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 
-// forget drops what only a leader knows.
+// forget drops the state that only a leader needs.
 func (p *Provisioner) forget() {
 	p.work, p.specified = nil, false
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
@@ -206,7 +207,7 @@ func (p *Provisioner) synced(listed scope) {
 	}
 }
 
-// settle closes listed once there is nothing more to wait for. p.mu is held.
+// settle closes listed once there is nothing more to wait for. The caller must hold p.mu.
 func (p *Provisioner) settle() {
 	if len(p.unlisted) > len(p.skipped) {
 		return
@@ -218,7 +219,7 @@ func (p *Provisioner) settle() {
 	}
 }
 
-// incomplete reports whether a kind was never listed in a namespace, but for those that may be missing. p.mu is held.
+// incomplete reports whether a kind was never listed in a namespace, except optional kinds. The caller must hold p.mu.
 func (p *Provisioner) incomplete(namespace string) bool {
 	for s := range p.unlisted {
 		if s.namespace == namespace && !optional(s.kind) {
@@ -228,15 +229,15 @@ func (p *Provisioner) incomplete(namespace string) bool {
 	return false
 }
 
-// Unlisted reports whether what runs for the Gateways of a namespace is not known, because a kind cannot be listed there, or was not
-// reported yet: then it stays as it is, and nothing that is reported speaks of it.
+// Unlisted reports whether it is not known what runs for the Gateways of a namespace, because a kind cannot be listed there, or was
+// not reported yet: then it is kept, and not included in reports.
 func (p *Provisioner) Unlisted(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unknown[namespace]
 }
 
-// Waiting says which kinds Listed waits for, and why; sorted.
+// Waiting returns which kinds Listed waits for, and why; sorted.
 func (p *Provisioner) Waiting() (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,15 +251,15 @@ func (p *Provisioner) Waiting() (list []string) {
 	return list
 }
 
-// optional says that everything else can be done without knowing the objects of a kind: budgets and autoscalers that are there are then
-// unknown, not absent, and so are DaemonSets, which a role of an earlier version does not permit.
+// optional reports whether everything else can be done without listing the objects of a kind: existing budgets and autoscalers are
+// then unknown, not absent, and so are DaemonSets, which a role of an earlier version does not permit.
 func optional(kind string) bool { return minor(kind) || kind == kindDaemonSet }
 
-// minor says that a Gateway is served without what it is to have of a kind.
+// minor reports whether a Gateway can be served without the objects of a kind.
 func minor(kind string) bool { return kind == kindDisruptionBudget || kind == kindAutoscaler }
 
-// dispensable reports whether there is no need to wait for a scope that cannot be listed. A namespace whose Role is gone must not hold up
-// others: what runs there stays as it is. p.mu is held.
+// dispensable reports whether Listed need not wait for a scope that cannot be listed. A namespace without a Role must not delay
+// others: what runs there is kept. The caller must hold p.mu.
 func (p *Provisioner) dispensable(s scope, err error) bool {
 	if optional(s.kind) {
 		return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
@@ -266,7 +267,7 @@ func (p *Provisioner) dispensable(s scope, err error) bool {
 	return apierrors.IsForbidden(err) && s.namespace != metav1.NamespaceAll && p.read[s.kind]
 }
 
-// goOnWithout ends the wait for what cannot be listed for long, until all is known or ctx ends.
+// goOnWithout ends the wait for scopes that cannot be listed for long, until all are listed or ctx ends.
 func (p *Provisioner) goOnWithout(ctx context.Context) {
 	tick := time.NewTicker(max(p.skip/30, time.Millisecond))
 	defer tick.Stop()
@@ -296,18 +297,18 @@ func (p *Provisioner) goOnWithout(ctx context.Context) {
 	}
 }
 
-// Update takes ProxySpecs that changed; the newest of a Gateway wins. It never blocks. A leader calls it
-// after Run was started or shortly before, first with all there are, be it none: objects of
-// Gateways without a ProxySpec are removed, after a grace.
+// Update sets ProxySpecs that have changed; the newest of a Gateway wins. It never blocks. A leader calls it after Run was started
+// or shortly before, the first time with all that exist, even if there are none: objects of Gateways without a ProxySpec are removed
+// after a grace period.
 func (p *Provisioner) Update(changes []translate.ProxySpecChange) {
 	if p.take(changes) {
 		p.again()
 	}
 }
 
-// again looks at every Gateway that has anything.
+// again queues every Gateway that has objects or a spec.
 func (p *Provisioner) again() {
-	running := p.store.names() // before p.mu is taken: the store reports changes while it is locked
+	running := p.store.names() // before p.mu is locked, because the store calls changed while it is locked
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.work == nil {
@@ -321,7 +322,7 @@ func (p *Provisioner) again() {
 	}
 }
 
-// take answers whether these are the first specs.
+// take sets specs, and reports whether they are the first.
 func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -340,16 +341,16 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 			delete(p.absent, g)
 			delete(p.handed, g)
 		}
-		p.reports.Add(g) // which class counts may have changed
+		p.reports.Add(g) // the class that counts may have changed
 		if p.work != nil {
-			p.work.Forget(g) // what failed before says nothing of this spec
+			p.work.Forget(g) // earlier failures do not apply to this spec
 			p.work.Add(g)
 		}
 	}
 	return first
 }
 
-// Refresh applies every spec anew as far as it differs, as after a change of Options.CAPEM. It never blocks.
+// Refresh applies every spec again if it differs, for example after a change of Options.CAPEM. It never blocks.
 func (p *Provisioner) Refresh() { p.again() }
 
 // Gateway is the Gateway whose proxies run under a ServiceAccount; false for one without a ProxySpec. The ServiceAccount must be
@@ -380,7 +381,7 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 		}
 		return spec.Name, true
 	}
-	for _, spec := range p.specs { // it has been merged with others, and its own proxies have not ended yet
+	for _, spec := range p.specs { // it was merged with others, and its own proxies have not ended yet
 		if m := mergedIn(spec, g); m != nil && owner.UID == m.UID {
 			return m.Name, true
 		}
@@ -388,11 +389,11 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 	return "", false
 }
 
-// Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.
+// Watch watches what runs, and reports it, until ctx ends. Every replica calls it, once.
 func (p *Provisioner) Watch(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	silent := klog.NewContext(ctx, klog.Logger{}) // trouble says it, and once
+	silent := klog.NewContext(ctx, klog.Logger{}) // trouble logs it, once
 	for kind, r := range resources {
 		for _, namespace := range p.o.namespaces() {
 			p.mu.Lock()
@@ -416,7 +417,7 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, p.reports.ShutDown)
 	defer stop()
-	for _, g := range p.store.names() { // they are in the queue too, where nobody knows which is the last of them
+	for _, g := range p.store.names() { // they are in the queue too, which does not show which of them is the last
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -437,20 +438,20 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	}
 }
 
-// trouble logs that a kind cannot be listed or watched: when it begins, and when it is over.
+// trouble logs that a kind cannot be listed or watched: when that begins, and when it ends.
 type trouble struct {
 	log *slog.Logger
-	// failing and mended are what it says, and remedy what it adds to the first where the API server forbids it.
+	// failing and mended are the messages, and remedy is appended to the first if the API server forbids it.
 	failing, mended, remedy string
 
 	mu    sync.Mutex
 	began bool
-	// list and watch are the newest errors of either, nil without one: where only lists succeed nothing is followed.
+	// list and watch are the last errors of either, nil if none: if only lists succeed, nothing is watched.
 	list, watch error
-	since       time.Time // of errors of lists that are dispensed with alike
+	since       time.Time // of errors of lists that allow the scope to be skipped
 }
 
-// listed takes how a list ended.
+// listed records the result of a list.
 func (t *trouble) listed(ctx context.Context, err error) {
 	if ignored(ctx, err) {
 		return
@@ -464,9 +465,9 @@ func (t *trouble) listed(ctx context.Context, err error) {
 	t.say(err)
 }
 
-// watched takes whether a watch was established. One that was goes on from a list, or begins with one.
+// watched records whether a watch was established. A watch continues from a list, or begins with one.
 func (t *trouble) watched(ctx context.Context, err error) {
-	if ignored(ctx, err) || apierrors.IsInvalid(err) { // an older API server, which cannot begin with a list
+	if ignored(ctx, err) || apierrors.IsInvalid(err) { // an older API server, whose watches cannot begin with a list
 		return
 	}
 	t.mu.Lock()
@@ -477,12 +478,12 @@ func (t *trouble) watched(ctx context.Context, err error) {
 	t.say(err)
 }
 
-// ignored are ends of a replica, and what listing anew finds out.
+// ignored reports whether an error is the end of a replica, or is resolved by listing again.
 func ignored(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
 
-// say logs what is new. t.mu is held.
+// say logs a change. The caller must hold t.mu.
 func (t *trouble) say(err error) {
 	is := t.list != nil || t.watch != nil
 	switch {
@@ -498,7 +499,7 @@ func (t *trouble) say(err error) {
 	t.began = is
 }
 
-// lasts returns the error of lists that has lasted for so long; nil for none.
+// lasts returns the error of lists if it has lasted for that long; else nil.
 func (t *trouble) lasts(now time.Time, long time.Duration) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -519,7 +520,7 @@ func (t *trouble) why() string {
 	return "not listed yet"
 }
 
-// reportNamespace reports all Gateways of a namespace that was not known until now.
+// reportNamespace reports all Gateways of a namespace that was unknown until now.
 func (p *Provisioner) reportNamespace(namespace string) {
 	for _, g := range p.store.names() {
 		if g.namespace == namespace {
@@ -532,8 +533,8 @@ func (p *Provisioner) reportNamespace(namespace string) {
 	p.again()
 }
 
-// report reports one Gateway, if there is news. Of a namespace in which something could not be listed it reports the pods alone: what is
-// missing would look like what has gone.
+// report reports one Gateway if something has changed. In a namespace in which something could not be listed it reports only the
+// pods: objects that could not be listed would look as if they were gone.
 func (p *Provisioner) report(g gatewayName) {
 	p.mu.Lock()
 	class, problem, incomplete := "", p.problems[g], p.incomplete(g.namespace)
@@ -565,8 +566,8 @@ func (p *Provisioner) report(g gatewayName) {
 	}
 }
 
-// podUIDs are the UIDs of the pods that have not ended, by name; nil where there is none. Those of any class count, and those
-// that are about to end, which serve meanwhile.
+// podUIDs returns the UIDs of the pods that have not ended, by name; nil if there are none. Those of any class count, and those that
+// are terminating, which still serve.
 func podUIDs(objects map[objectName]Object) map[string]string {
 	var uids map[string]string
 	for _, object := range objects {
@@ -582,8 +583,8 @@ func podUIDs(objects map[objectName]Object) map[string]string {
 	return uids
 }
 
-// Run applies ProxySpecs until ctx ends, and forgets them then, so no Update of one leadership may come after its
-// end. The leader does it, while Watch runs.
+// Run applies ProxySpecs until ctx ends, and then forgets them, so Update must not be called after the end of a leadership. Only the
+// leader calls it, while Watch runs.
 func (p *Provisioner) Run(ctx context.Context) error {
 	defer func() {
 		p.mu.Lock()
@@ -632,7 +633,7 @@ func (p *Provisioner) workOn(ctx context.Context, work workqueue.TypedRateLimiti
 	}
 }
 
-// noteFailure logs why a Gateway cannot be provisioned: once for each reason that follows another.
+// noteFailure logs why a Gateway cannot be provisioned, once until the reason changes.
 func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -649,7 +650,8 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	}
 }
 
-// Failures returns how many tries to provision a Gateway have failed since New, and how many Gateways are not as they should be because of that.
+// Failures returns how many attempts to provision a Gateway have failed since New, and for how many Gateways the last attempt
+// failed.
 func (p *Provisioner) Failures() (errors uint64, failing int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,12 +21,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// history is what the leader remembers of one object.
+// history is what the leader remembers about one object.
 type history struct {
-	// settled is what stayed different right after the object was applied, as of differences: an admission
-	// webhook wants it so. Applying it again would change nothing.
+	// settled contains the fields, as returned by differences, that still differed right after the object was applied, for example
+	// because of an admission webhook. To apply it again would change nothing.
 	settled map[string]string
-	// last and pause slow down a fight with somebody who keeps changing our fields.
+	// last and pause limit how often a field is set again that another writer keeps changing.
 	last  time.Time
 	pause time.Duration
 }
@@ -35,19 +35,20 @@ const (
 	firstPause, longestPause = time.Second, 5 * time.Minute
 )
 
-// refusal is an error that a user can do something about; all others may pass by themselves.
+// refusal is an error that a user can resolve; all others may be temporary.
 type refusal struct{ error }
 
-// unscaled is an error that keeps a Deployment at another number of replicas than it should have.
+// unscaled is an error because of which a Deployment keeps a wrong number of replicas.
 type unscaled struct{ error }
 
 func (u unscaled) Unwrap() error { return u.error }
 
-// outcome is what keeps a ProxySpec from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
-// number of replicas. What is unassigned, an entry of spec.addresses goes without, and what is awaited is no failure.
+// outcome collects the errors of applying a ProxySpec. With minor errors the Gateway is served nevertheless, without a budget, an
+// autoscaler, or the right number of replicas. With unassigned ones an entry of spec.addresses has no address. awaited are not
+// failures.
 type outcome struct{ failed, minor, unassigned, awaited []error }
 
-// note takes what came of an object of a kind.
+// note adds the result for an object of a kind.
 func (o *outcome) note(kind string, err error) {
 	var replicas unscaled
 	switch {
@@ -59,15 +60,15 @@ func (o *outcome) note(kind string, err error) {
 	}
 }
 
-// problem is what is worth a user's attention of an outcome; "" for nothing.
+// problem is the part of an outcome that the user should see; "" for none.
 type problem struct{ failed, minor, unassigned string }
 
-// after is the problem of a new outcome. What may pass by itself, such as an API server that is away, leaves what was said before.
+// after returns the problem after a new outcome. Temporary errors, such as an API server that is unavailable, keep the earlier text.
 func (p problem) after(o outcome) problem {
 	return problem{attention(o.failed, p.failed), attention(slices.Concat(o.minor, o.awaited), p.minor), attention(o.unassigned, p.unassigned)}
 }
 
-// attention is what of errors is worth a user's attention, "" for nothing; before is what was.
+// attention returns the text of errors that the user should see, "" for none, or before if all errors may be temporary.
 func attention(errs []error, before string) string {
 	var r refusal
 	switch err := errors.Join(errs...); {
@@ -79,8 +80,7 @@ func attention(errs []error, before string) string {
 	return before
 }
 
-// reconcile makes one Gateway's objects what its ProxySpec says. again is when to look at it
-// the next time, 0 for when something changes.
+// reconcile applies the ProxySpec of one Gateway. again is when to call it again, 0 if only after a change.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	p.mu.Lock()
 	spec, specified, unknown := p.specs[g], p.specified, p.unknown[g.namespace]
@@ -96,7 +96,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress, LogFormat: p.o.LogFormat,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
-	if spec.Paused || unknown { // of what is not known nothing can be kept, such as the place of an address
+	if spec.Paused || unknown { // unknown objects could not be kept, for example the name of the Service with an address
 		p.setProblem(g, spec, outcome{})
 		return 0, p.renewTrust(ctx, spec, settings, running)
 	}
@@ -105,7 +105,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		came := outcome{failed: []error{refusal{err}}}
 		p.tellProblem(g, spec, came)
 		p.setProblem(g, spec, came)
-		return 0, nil // another spec is what helps
+		return 0, nil // only another spec helps
 	}
 	var came outcome
 	for _, object := range objects {
@@ -116,7 +116,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		later, err := p.apply(ctx, g, spec, object)
 		var r refusal
 		if svc, ok := object.(*corev1.Service); ok && requestOf(svc).cluster && errors.As(err, &r) {
-			came.unassigned = append(came.unassigned, err) // the entry of spec.addresses is not satisfied, and others are
+			came.unassigned = append(came.unassigned, err) // that entry of spec.addresses has no address, but others may
 		} else {
 			came.note(nameOf(object).kind, err)
 		}
@@ -140,8 +140,8 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	return again, errors.Join(slices.Concat(came.failed, came.minor, came.unassigned)...)
 }
 
-// renewTrust gives proxies that stay as they are, because their Gateway's ProxySpec is held or is of another class now, the certificates by which they know
-// the controller. Nothing else is changed, and nothing is made that has gone.
+// renewTrust updates the certificates by which proxies verify the controller, for proxies that are kept unchanged because their
+// Gateway's ProxySpec is paused or has another class now. It changes nothing else, and creates nothing.
 func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec, s Settings, running map[objectName]Object) error {
 	var failed []error
 	for _, n := range inOrder(running) {
@@ -150,7 +150,7 @@ func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec,
 			continue
 		}
 		wanted := configMap(spec, s)
-		wanted.Name, wanted.UID = live.Name, live.UID // with the UID the API server makes no new one
+		wanted.Name, wanted.UID = live.Name, live.UID // with a UID the API server does not create an object
 		wanted.Labels[gwv1.GatewayClassNameLabelKey] = live.Labels[gwv1.GatewayClassNameLabelKey]
 		tree, err := encode(wanted)
 		if err != nil {
@@ -158,7 +158,7 @@ func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec,
 		}
 		after, err := p.client.apply(ctx, n.kind, live.Namespace, n.name, tree)
 		switch {
-		case apierrors.IsConflict(err): // it has gone
+		case apierrors.IsConflict(err): // it is gone
 		case err != nil:
 			failed = append(failed, explain(n, live.Namespace, err))
 		default:
@@ -178,7 +178,7 @@ func servicesOf(objects map[objectName]Object) []*corev1.Service {
 	return all
 }
 
-// setProblem keeps what is worth a user's attention, unless the spec is no longer the Gateway's.
+// setProblem records the problem of an outcome, unless the Gateway has another spec now.
 func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,8 +194,8 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 	p.reports.Add(g)
 }
 
-// tellProblem calls Options.Problem where what keeps a spec from being carried out is other than before. It is called before setProblem, so that the status does
-// not say it yet.
+// tellProblem calls Options.Problem if the problem has changed. It must be called before setProblem, so that the status does not
+// show the problem earlier.
 func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	before := p.refused[g]
@@ -212,8 +212,7 @@ func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came
 	}
 }
 
-// apply makes one object what it should be; if it is, nothing is written. later is when to
-// try again in a fight with another writer.
+// apply applies one object unless it is up to date. later is when to try again if another writer keeps changing it.
 func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.ProxySpec, object Object) (later time.Duration, err error) {
 	n := nameOf(object)
 	wanted, err := encode(object)
@@ -228,7 +227,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		return 0, err
 	}
 	h := p.history(g, n)
-	// handOver says that the number of replicas is not the controller's, but maybe was.
+	// handOver is set if the number of replicas is not, or no longer, owned by this controller.
 	handOver := scaledElsewhere(spec)
 	var kept error // why the number of replicas is not applied
 	if live != nil {
@@ -250,7 +249,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 			scaled, err := p.scaledByOthers(ctx, spec, d)
 			switch _, replicas := differs["spec.replicas"]; {
 			case apierrors.IsForbidden(err):
-				// Whether there is one is unknown: everything but the number of replicas is applied.
+				// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
 				scaled = true
 				if replicas {
 					kept = unscaled{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
@@ -262,7 +261,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				delete(wanted["spec"].(map[string]any), "replicas")
 				delete(differs, "spec.replicas")
 				if len(differs) == 0 {
-					return scaledPoll, kept // that it has gone is not reported
+					return scaledPoll, kept // this controller is not notified when the autoscaler is deleted
 				}
 				later, handOver = scaledPoll, true
 			}
@@ -317,7 +316,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	return later, cmp.Or(err, kept)
 }
 
-// thisOne names the owner of what a spec needs, in a message about it.
+// thisOne names the owner of a spec's objects for a message.
 func thisOne(spec *translate.ProxySpec) string { return "this " + ownerOf(spec).Kind }
 
 // readyBeforeMerge returns how many proxies serve in whose place come those of Gateways that are about to be merged, or are merged no more. Of those of merged
@@ -357,11 +356,12 @@ func replicasFor(ready int32, spec *translate.ProxySpec) int32 {
 	return ready
 }
 
-// nodePortLook is how often the Services of the cluster are read at most to find who has a node port: Gateways that wait for one try again and again.
+// nodePortLook is the minimum interval between lists of the cluster's Services to find the user of a node port: Gateways that wait
+// for one try again and again.
 const nodePortLook = 2 * time.Second
 
-// nodePortHeld returns that another Service has a port at nodes that is fixed for a Service, where the API server refused it for such a port; nil
-// where none is known. The API server does not say whose the port is.
+// nodePortHeld returns an error that names another Service that uses a node port fixed for this Service, if the API server rejected
+// it because of such a port; nil if none is found. The API server does not report which Service uses the port.
 func (p *Provisioner) nodePortHeld(ctx context.Context, g gatewayName, object Object, refused error) error {
 	svc, ok := object.(*corev1.Service)
 	if !ok || !apierrors.IsInvalid(refused) || !strings.Contains(refused.Error(), "nodePort") {
@@ -371,7 +371,7 @@ func (p *Provisioner) nodePortHeld(ctx context.Context, g gatewayName, object Ob
 		for _, namespace := range p.o.namespaces() {
 			services, err := p.client.services(ctx, namespace)
 			if err != nil {
-				continue // what the API server said is said
+				continue // then only the error of the API server is reported
 			}
 			all = append(all, services...)
 		}
@@ -386,15 +386,15 @@ func (p *Provisioner) nodePortHeld(ctx context.Context, g gatewayName, object Ob
 	return held
 }
 
-// scaledPoll is how often to look whether an autoscaler of somebody else is still there.
+// scaledPoll is the interval of checks whether an autoscaler of another writer still exists.
 const scaledPoll = time.Minute
 
-// scaledByOthers reports whether an autoscaler of somebody else decides on the number of replicas. To change that back
-// would be a fight without an end, and each time end proxies that are needed.
+// scaledByOthers reports whether an autoscaler of another writer sets the number of replicas. To set the number again would be an
+// endless conflict, and each time would end proxies that are needed.
 func (p *Provisioner) scaledByOthers(ctx context.Context, spec *translate.ProxySpec, d *appsv1.Deployment) (bool, error) {
 	list, err := p.client.autoscalers(ctx, d.Namespace)
 	if apierrors.IsNotFound(err) {
-		return false, nil // the cluster serves none
+		return false, nil // the cluster does not have this API
 	}
 	if err != nil {
 		return false, fmt.Errorf("HorizontalPodAutoscalers of namespace %s: %w", d.Namespace, err)
@@ -406,8 +406,8 @@ func (p *Provisioner) scaledByOthers(ctx context.Context, spec *translate.ProxyS
 	}), nil
 }
 
-// find is an object as it is, nil where there is none. Somebody else's is not among what is
-// watched, and must not be taken over.
+// find returns the present object, nil if there is none. Objects of other writers are not watched, so it asks the API server; they
+// must not be taken over.
 func (p *Provisioner) find(ctx context.Context, namespace string, n objectName) (Object, error) {
 	if live := p.store.find(namespace, n); live != nil {
 		return live, nil
@@ -422,7 +422,7 @@ func (p *Provisioner) find(ctx context.Context, namespace string, n objectName) 
 	return live, nil
 }
 
-// nameOf is the name of an object of Objects.
+// nameOf returns the name of an object returned by Objects.
 func nameOf(object Object) objectName {
 	return objectName{object.GetObjectKind().GroupVersionKind().Kind, object.GetName()}
 }
@@ -432,7 +432,7 @@ func differsFrom(wanted map[string]any, live Object) (map[string]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	// A decoded object does not say what it is, and was asked for as what is wanted.
+	// A decoded object does not contain its kind, but was read as the kind of wanted.
 	tree["apiVersion"], tree["kind"] = wanted["apiVersion"], wanted["kind"]
 	return differences(wanted, tree), nil
 }
@@ -441,7 +441,7 @@ func appliedHash(tree map[string]any, annotation string) string {
 	return tree["metadata"].(map[string]any)["annotations"].(map[string]any)[annotation].(string) // encode sets it
 }
 
-// history is what is remembered of an object. Only the worker that has its Gateway uses it.
+// history returns the history of an object. Only the worker that handles its Gateway uses it.
 func (p *Provisioner) history(g gatewayName, n objectName) *history {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -454,8 +454,8 @@ func (p *Provisioner) history(g gatewayName, n objectName) *history {
 	return p.objects[g][n]
 }
 
-// wait is how long not to change a field back that was just changed back. Each time it gets
-// longer, until nobody changed it for a while.
+// wait returns how long to wait before a field is set again that another writer has changed. The time grows with each call, until
+// there was no change for a while.
 func (h *history) wait(now time.Time) time.Duration {
 	if rest := h.last.Add(h.pause).Sub(now); rest > 0 {
 		return rest
@@ -467,8 +467,8 @@ func (h *history) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// controlledBy reports whether an object is the Gateway's: of this one, or of one of its name that is no
-// more, if the object is known to have been made for it.
+// controlledBy reports whether an object belongs to the Gateway: to the present one, or to an earlier one with the same name, if the
+// object is known to have been made for it.
 func controlledBy(object Object, spec *translate.ProxySpec) bool {
 	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == spec.UID || owner.Kind != ownerOf(spec).Kind) {
 		return owner.UID == spec.UID
@@ -477,7 +477,7 @@ func controlledBy(object Object, spec *translate.ProxySpec) bool {
 		object.GetAnnotations()[annotationGateway] == spec.Name
 }
 
-// explain makes a refusal of what the API server will not do, whoever asks how often.
+// explain turns an error of the API server into a refusal if trying again would not help.
 func explain(n objectName, namespace string, err error) error {
 	object := n.kind + " " + namespace + "/" + n.name
 	switch {
@@ -491,7 +491,7 @@ func explain(n objectName, namespace string, err error) error {
 	return fmt.Errorf("%s: %w", object, err)
 }
 
-// message is what the API server says, without whatever is said anew each time.
+// message returns the message of the API server, without parts that differ each time.
 func message(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -554,12 +554,12 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 	}
 }
 
-// inOrder are the names of objects in the same order each time: of several errors the first one is what is said.
+// inOrder returns the names of objects in a fixed order: only the first of several errors is reported.
 func inOrder(objects map[objectName]Object) []objectName {
 	return slices.SortedFunc(maps.Keys(objects), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) })
 }
 
-// awaitedPoll is how often to look at a workload that waits for another one: that a pod has gone is not reported.
+// awaitedPoll is the interval of checks of a workload that waits for another one: the end of a pod triggers none.
 const awaitedPoll = 10 * time.Second
 
 // awaits reports whether a workload stays until the one that takes its place is ready, or whether that is over. Where none of its proxies is ready nothing would
@@ -594,7 +594,7 @@ func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, obj
 			return false, true
 		}
 		if err != nil {
-			came.minor = append(came.minor, err) // it is served
+			came.minor = append(came.minor, err) // the Gateway is served
 		}
 		if !ofClass {
 			p.endHandOver(g) // the next proxy stays until one of the others has the place of this one
@@ -613,7 +613,7 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, b
 		return false, nil
 	}
 	if it.wanted < nodes || p.superseded(gatewayName{spec.Namespace, spec.Name}, spec) {
-		return true, nil // a proxy is ending, or something else is wanted
+		return true, nil // a proxy is terminating, or the spec has changed
 	}
 	if scaled, err := p.scaledByOthers(ctx, spec, d); scaled && err == nil {
 		return false, nil
@@ -630,8 +630,8 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, b
 	return true, nil
 }
 
-// superseded reports whether a Gateway has another ProxySpec by now than the one that is being carried out, nil for none. To remove objects takes a
-// while, and the other one may want them; the Gateway is in the queue again.
+// superseded reports whether a Gateway has another ProxySpec now than spec. To remove objects takes a while, and the new spec may
+// need them; the Gateway is queued again.
 func (p *Provisioner) superseded(g gatewayName, spec *translate.ProxySpec) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -644,18 +644,18 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	}
 	p.o.Logger.Info("removing what a Gateway no longer needs", "namespace", object.GetNamespace(), "object", n.String())
 	err := p.client.delete(ctx, n.kind, object)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one of its name
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or is another object with the same name
 		return nil
 	}
 	if err != nil {
 		return explain(n, object.GetNamespace(), err)
 	}
-	p.store.remove(n.kind, object.GetNamespace(), n.name, object.GetResourceVersion()) // what is ending takes nobody's place, though its removal is not reported yet
+	p.store.remove(n.kind, object.GetNamespace(), n.name, object.GetResourceVersion()) // an object that is being deleted must not count as serving, although its deletion is not reported yet
 	return nil
 }
 
-// mergeHandOver bounds how long what runs for a Gateway that is to be merged with others, or for those that are to be merged no more or elsewhere, waits for all of what takes its place, and
-// handOverLook is how often it is looked at.
+// mergeHandOver is the maximum time for which the proxies of a Gateway that becomes merged, or of Gateways that are no longer merged
+// or are merged elsewhere, wait for all proxies that replace them; handOverLook is the interval of checks.
 const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
 
 // handsOver reports whether other proxies are to take the place of those of g, and not all of them are available and can be reached yet. held says that there is no end to
@@ -684,7 +684,7 @@ func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	return true, own != nil && own.Ready
 }
 
-// mergedIn is a Gateway among those that a spec is of; nil where it is not.
+// mergedIn returns a Gateway among the merged ones of a spec; nil if it is not among them.
 func mergedIn(spec *translate.ProxySpec, g gatewayName) *translate.MergedGateway {
 	i := slices.IndexFunc(spec.Merged, func(m translate.MergedGateway) bool { return m.Namespace == g.namespace && m.Name == g.name })
 	if i < 0 {
@@ -727,7 +727,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	if handsOver, held := p.handsOver(g); handsOver && (held || time.Since(since) < p.mergeHandOver) {
 		p.mu.Lock()
 		p.handed[g] = time.Now()
-		if held { // the time begins once something has begun
+		if held { // the time begins once a replacement was started
 			p.absent[g] = p.handed[g]
 		}
 		p.mu.Unlock()

@@ -10,18 +10,19 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// How many Gateways may have their proxies replaced at a time: a new version of the controller, or parameters of a class, concern
-// all Gateways, whose new proxies would start on the same nodes at once.
+// How many Gateways may have their proxies replaced at a time: a new version of the controller, or parameters of a class, affect all
+// Gateways, whose new proxies would start on the same nodes at once.
 const (
 	rolloutsAtLeast = 5
-	rolloutsPercent = 5 // of the Gateways that run, where that is more
+	rolloutsPercent = 5 // of the Gateways that run, if that is more
 )
 
-// rolloutRetry is how long, at most, a Gateway waits for its turn without looking; the end of another rollout wakes it earlier.
+// rolloutRetry is the maximum time after which a Gateway that waits for its turn checks again; the end of another rollout makes it
+// check earlier.
 const rolloutRetry = 30 * time.Second
 
-// restarts reports whether a change replaces proxies that serve: template, the hash of the pods' template, is another one, or somebody
-// changed a field of that. Where none serves nobody is disturbed, and the change may be what helps.
+// restarts reports whether a change replaces proxies that serve: template, the hash of the pods' template, has changed, or another
+// writer has changed one of its fields. If no proxy serves, the change interrupts nothing, and may resolve the problem.
 func restarts(w workload, template string, differs map[string]string) bool {
 	if w.ready == 0 {
 		return false
@@ -37,8 +38,8 @@ func restarts(w workload, template string, differs map[string]string) bool {
 	return false
 }
 
-// rollingOutOf reports whether a workload is replacing its pods. One that does not come forward within its progress deadline counts no more:
-// its old pods serve, and it must not hold up all others. s.mu is held.
+// rollingOutOf reports whether a workload is replacing its pods. One that makes no progress within its progress deadline does not
+// count: its old pods serve, and it must not delay all others. The caller must hold s.mu.
 func (s *store) rollingOutOf(object Object, now time.Time) bool {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -49,22 +50,23 @@ func (s *store) rollingOutOf(object Object, now time.Time) bool {
 	return false
 }
 
-// progressDeadline is how long a DaemonSet may have done nothing to replace its pods, or a workload nothing to take the place of another one: Kubernetes has this for Deployments alone, 10 minutes by default.
+// progressDeadline is how long a DaemonSet may make no progress in replacing its pods, or a workload in replacing another one:
+// Kubernetes has such a deadline for Deployments only, 10 minutes by default.
 const progressDeadline = 10 * time.Minute
 
-// progress is how far a DaemonSet has come with replacing its pods, and since when.
+// progress is how far a DaemonSet has replaced its pods, and since when.
 type progress struct {
 	generation int64
 	updated    int32
 	since      time.Time
 }
 
-// daemonSetRollingOut is rollingOut for a DaemonSet. s.mu is held.
+// daemonSetRollingOut is rollingOut for a DaemonSet. The caller must hold s.mu.
 func (s *store) daemonSetRollingOut(d *appsv1.DaemonSet, now time.Time) bool {
 	n := objectName{kindDaemonSet, d.Namespace + "/" + d.Name}
 	p, known := s.progress[n]
 	begun := d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled >= d.Status.DesiredNumberScheduled
-	// A proxy that is missing though none is to be replaced is that of a node that is not ready, or was drained.
+	// A proxy that is missing although none is being replaced belongs to a node that is not ready, or was drained.
 	if begun && (d.Status.NumberUnavailable == 0 || !known || p.generation != d.Generation || now.Sub(p.since) >= progressDeadline) {
 		delete(s.progress, n)
 		return false
@@ -89,7 +91,7 @@ func rollingOut(d *appsv1.Deployment) bool {
 	return false
 }
 
-// rollingOut is the Gateways with a workload that is replacing its pods, and the number of all that have anything.
+// rollingOut returns the Gateways with a workload that is replacing its pods, and the number of all Gateways with objects.
 func (s *store) rollingOut() (rolling map[gatewayName]bool, gateways int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +107,8 @@ func (s *store) rollingOut() (rolling map[gatewayName]bool, gateways int) {
 	return rolling, len(s.gateways)
 }
 
-// beginRollout reports whether it is a Gateway's turn to have its proxies replaced. If so end is to be called once the store has
-// the changed workload; otherwise the Gateway is looked at again when another one is done.
+// beginRollout reports whether a Gateway may have its proxies replaced now. If so, end must be called once the store contains the
+// changed workload; otherwise the Gateway is queued again when another rollout has ended.
 func (p *Provisioner) beginRollout(g gatewayName) (end func(), ok bool) {
 	p.rollouts.Lock()
 	defer p.rollouts.Unlock()
@@ -129,7 +131,7 @@ func (p *Provisioner) beginRollout(g gatewayName) (end func(), ok bool) {
 	}, true
 }
 
-// wakeWaiting lets one Gateway that waits for its turn look again. p.mu is held.
+// wakeWaiting queues one Gateway that waits for its turn. The caller must hold p.mu.
 func (p *Provisioner) wakeWaiting() {
 	for g := range p.waiting {
 		delete(p.waiting, g)
@@ -138,9 +140,9 @@ func (p *Provisioner) wakeWaiting() {
 	}
 }
 
-// allowUnplaced returns wanted, which is what is to be applied of object, with a higher maxUnavailable where proxies with hostNetwork cannot be scheduled because every node has one already. Such
-// proxies count as unavailable, so with the usual maxUnavailable of 1 an update would never begin. Their number is added when an update begins, or when one has made no progress for long, and it
-// stays until the update is over.
+// allowUnplaced returns wanted, the form in which object is applied, with a higher maxUnavailable if proxies with hostNetwork cannot
+// be scheduled because every node has one already. These count as unavailable, so with the usual maxUnavailable of 1 an update would
+// never begin. Their number is added when an update begins, or when one has made no progress for long, until the update has ended.
 func (p *Provisioner) allowUnplaced(g gatewayName, object Object, wanted map[string]any, live Object) (map[string]any, error) {
 	d, ok := object.(*appsv1.Deployment)
 	now, there := live.(*appsv1.Deployment)
@@ -148,7 +150,7 @@ func (p *Provisioner) allowUnplaced(g gatewayName, object Object, wanted map[str
 		return wanted, nil
 	}
 	most := d.Spec.Strategy.RollingUpdate.MaxUnavailable
-	if most == nil || *most != intstr.FromInt32(1) { // a patch of the class has another one
+	if most == nil || *most != intstr.FromInt32(1) { // a patch of the class sets another one
 		return wanted, nil
 	}
 	allowed := int32(1)

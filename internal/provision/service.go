@@ -19,15 +19,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// request is what a Service is asked for.
+// request is the address that a Service requests.
 type request struct {
 	position int    // in spec.addresses
-	kind     string // an address type; "" for whatever comes
+	kind     string // an address type; "" for any
 	value    string // "" for any of the type
-	cluster  bool   // an address within the cluster, whatever the parameters say
+	cluster  bool   // an address within the cluster, regardless of the parameters
 }
 
-// String is the value of annotationAddress.
+// String returns the value of annotationAddress.
 func (r request) String() string {
 	text := fmt.Sprintf("%d/%s/%s", r.position, r.kind, r.value)
 	if r.cluster {
@@ -36,7 +36,7 @@ func (r request) String() string {
 	return text
 }
 
-// requestOf reads annotationAddress. What is not there or makes no sense asks for nothing special.
+// requestOf reads annotationAddress. If it is absent or invalid, nothing special is requested.
 func requestOf(service *corev1.Service) request {
 	position, rest, _ := strings.Cut(service.Annotations[annotationAddress], "/")
 	kind, rest, _ := strings.Cut(rest, "/")
@@ -48,7 +48,7 @@ func requestOf(service *corev1.Service) request {
 	return request{at, kind, value, routability == string(gwv1.GatewayAddressRoutabilityCluster)}
 }
 
-// requests are what a spec's Services are asked for, one each.
+// requests returns the requests of a spec's Services, one for each.
 func requests(spec *translate.ProxySpec) []request {
 	var all []request
 	for i, a := range spec.Addresses {
@@ -58,7 +58,7 @@ func requests(spec *translate.ProxySpec) []request {
 		}
 		value := a.Value
 		if ip, err := netip.ParseAddr(value); err == nil {
-			value = ip.String() // one spelling, to compare with
+			value = ip.String() // in canonical form, for comparison
 		}
 		all = append(all, request{i, string(kind), value, a.Routability == gwv1.GatewayAddressRoutabilityCluster})
 	}
@@ -68,7 +68,8 @@ func requests(spec *translate.ProxySpec) []request {
 	return all
 }
 
-// services are the Services of a spec; none without ports, as Kubernetes wants one at least, and none where no address may be asked for.
+// services returns the Services of a spec; none without ports, because Kubernetes requires at least one, and none if no address may
+// be requested.
 func services(spec *translate.ProxySpec, s Settings) []*corev1.Service {
 	if len(spec.Ports) == 0 || spec.Unaddressed {
 		return nil
@@ -99,7 +100,7 @@ func service(spec *translate.ProxySpec, s Settings, name string, r request) *cor
 	if c := spec.Parameters.ClassOnly; c != nil {
 		maps.Copy(svc.Labels, c.ServiceLabels)
 		maps.Copy(svc.Labels, identityLabels(spec))
-		maps.Copy(svc.Annotations, c.ServiceAnnotations) // of which parameters.Check lets none be the controller's
+		maps.Copy(svc.Annotations, c.ServiceAnnotations) // parameters.Check rejects annotations of the controller
 	}
 	svc.Annotations[annotationAddress] = r.String()
 	balanced := svc.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -119,8 +120,8 @@ func service(spec *translate.ProxySpec, s Settings, name string, r request) *cor
 	return svc
 }
 
-// serviceType is LoadBalancer unless the request or the parameters say otherwise. In the network of their
-// nodes proxies are reached without one.
+// serviceType returns LoadBalancer unless the request or the parameters require another type. With hostNetwork, proxies are reached
+// without one.
 func serviceType(spec *translate.ProxySpec, r request) corev1.ServiceType {
 	p := spec.Parameters
 	switch {
@@ -146,9 +147,9 @@ func servicePorts(spec *translate.ProxySpec) []corev1.ServicePort {
 	return ports
 }
 
-// setNodePorts fixes ports at nodes as parameters say. The Service that has one keeps it, since the API server gives it to no other as long as
-// that is there; what none has is for the first Service that can have any. One that a Service has which is about to go, or to have none, is
-// left out until then: the cluster chooses another meanwhile.
+// setNodePorts sets the node ports that parameters fix. A Service that has one keeps it, because the API server gives it to no other
+// as long as that one exists; others go to the first Service that can have them. A port of a Service that is about to be removed, or
+// to have none, is left out until then: the cluster assigns another in the meantime.
 func setNodePorts(wanted, existing []*corev1.Service, fixed []v1alpha1.NodePort) {
 	for _, f := range fixed {
 		holder := ""
@@ -175,26 +176,27 @@ func setNodePort(ports []corev1.ServicePort, f v1alpha1.NodePort) {
 	}
 }
 
-// holdsNodePort reports whether a Service has a port of the nodes, of whatever protocol: the API server gives a number to one Service alone.
+// holdsNodePort reports whether a Service has a node port, of any protocol: the API server gives a number to one Service only.
 func holdsNodePort(svc *corev1.Service, number int32) bool {
 	return svc.Spec.HealthCheckNodePort == number || slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == number })
 }
 
-// nodePorts finds who has a node port.
+// nodePorts finds the Services that use node ports.
 type nodePorts struct {
 	mu       sync.Mutex
 	services []corev1.Service // those with node ports
 	read     time.Time
 }
 
-// portHeld is that a Service cannot have a node port because another one has it.
+// portHeld is the error that a Service cannot have a node port because another one uses it.
 type portHeld struct {
 	svc    *corev1.Service
 	port   corev1.ServicePort
 	holder *corev1.Service
 }
 
-// heldBy returns which of the node ports that are fixed for a Service another one has; nil where none is known. list reads all Services.
+// heldBy returns which of the node ports that are fixed for a Service another one uses; nil if none is known. list returns all
+// Services.
 func (n *nodePorts) heldBy(svc *corev1.Service, list func() []corev1.Service) *portHeld {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,7 +216,7 @@ func (n *nodePorts) heldBy(svc *corev1.Service, list func() []corev1.Service) *p
 	return nil
 }
 
-// Error names the other Service where it is in the same namespace: who may make Gateways in one may not know what there is in others.
+// Error names the other Service if it is in the same namespace: users of one namespace must not learn what exists in others.
 func (h *portHeld) Error() string {
 	holder, remedy := "a Service of another namespace", "set another one in service.nodePorts"
 	if h.holder.Namespace == h.svc.Namespace {
@@ -227,9 +229,9 @@ func (h *portHeld) Error() string {
 	return fmt.Sprintf("node port %d for port %d of Service %s/%s is taken by %s; %s", h.port.NodePort, h.port.Port, h.svc.Namespace, h.svc.Name, holder, remedy)
 }
 
-// placeServices chooses the name of the Service for each request. A Service that has the
-// address that a request names serves it, so that an edit of spec.addresses moves no address from
-// one Service to another, and an address that came by chance can be written down and kept.
+// placeServices selects the name of the Service for each request. A Service with the address that a request names is used for it, so
+// that an edit of spec.addresses moves no address from one Service to another, and an automatically assigned address can be added to
+// the spec and kept.
 func placeServices(spec *translate.ProxySpec, wanted []request, existing []*corev1.Service) []string {
 	names := make([]string, len(wanted))
 	used := map[string]bool{}
@@ -248,7 +250,7 @@ func placeServices(spec *translate.ProxySpec, wanted []request, existing []*core
 			claim(i, func(svc *corev1.Service) bool { return hasAddress(svc, r.value) })
 		}
 	}
-	for i, r := range wanted { // what only was asked for the same
+	for i, r := range wanted { // those that have requested the same
 		if r.value == "" {
 			claim(i, func(svc *corev1.Service) bool { return requestOf(svc).value == "" })
 		}
@@ -266,11 +268,11 @@ func placeServices(spec *translate.ProxySpec, wanted []request, existing []*core
 	return names
 }
 
-// places bounds the suffix of a Service's name: twice the length of spec.addresses, since
-// each Service that goes may still be there when the one in its place comes.
+// places limits the suffix of a Service's name: twice the length of spec.addresses, because a Service that is removed may still
+// exist when its replacement is created.
 const places = 32
 
-// placeOf is the place that the name of a Service is of; places for none.
+// placeOf returns the place in the name of a Service; places if it has none.
 func placeOf(spec *translate.ProxySpec, name string) int {
 	for place := range places {
 		if serviceName(spec.Name, spec.Class, place) == name {
@@ -280,7 +282,7 @@ func placeOf(spec *translate.ProxySpec, name string) int {
 	return places
 }
 
-// hasAddress says that a Service has an address, or was asked for it.
+// hasAddress reports whether a Service has an address, or requests it.
 func hasAddress(svc *corev1.Service, address string) bool {
 	if requestOf(svc).value == address || svc.Spec.LoadBalancerIP == address {
 		return true
@@ -293,14 +295,14 @@ func hasAddress(svc *corev1.Service, address string) bool {
 	})
 }
 
-// sameScope says that a Service serves a request for an address within the cluster, or one that is not, as the request is. To edit one into
-// the other would keep what was reached from outside while the cluster has not given up the load balancer.
+// sameScope reports whether a Service and a request are both for an address within the cluster, or both not. If one were changed to
+// the other, it would remain reachable from outside until the load balancer is released.
 func sameScope(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
 	return requestOf(svc).cluster == r.cluster || svc.Spec.Type == serviceType(spec, r)
 }
 
-// canBecome says that a Service of another address can be edited into the one of a
-// request. The address within the cluster cannot be edited.
+// canBecome reports whether a Service with another address can be changed to the one of a request. The address within the cluster
+// cannot be changed.
 func canBecome(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
 	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(spec, r) == corev1.ServiceTypeLoadBalancer
 }

@@ -18,27 +18,26 @@ type gatewayName struct{ namespace, name string }
 
 func (g gatewayName) String() string { return g.namespace + "/" + g.name }
 
-// objectName is an object within the namespace of its Gateway.
+// objectName identifies an object within the namespace of its Gateway.
 type objectName struct{ kind, name string }
 
 func (n objectName) String() string { return n.kind + " " + n.name }
 
-// store holds what runs, by Gateway. It is safe for concurrent use; the objects in it are
-// never changed. It keeps the newest version that it has seen of each object, so that what
-// a write answered is not undone by an event from before it.
+// store contains the objects that exist, by Gateway. It is safe for concurrent use; the objects in it are never changed. It keeps
+// the newest version of each object, so that an older event does not replace the result of a write.
 type store struct {
-	controller string // objects of others are not held
-	// changed is called with a Gateway whose objects changed, with the kind. It must not block.
+	controller string // objects of other controllers are not stored
+	// changed is called with a Gateway whose objects have changed, and the kind. It must not block.
 	changed func(gatewayName, string)
-	// synced is called when a kind was listed, each time.
+	// synced is called each time a kind was listed.
 	synced func(scope)
-	// split says that each namespace has a watch of its own; otherwise one has all.
+	// split is set if each namespace has its own watch; otherwise one watch covers all.
 	split bool
 
 	mu       sync.Mutex
 	gateways map[gatewayName]map[objectName]Object
-	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
-	progress map[objectName]progress               // of DaemonSets, whose names have their namespaces, while they replace their pods
+	owners   map[string]map[objectName]gatewayName // by namespace: the Gateway of an object
+	progress map[objectName]progress               // of DaemonSets that replace their pods; their names include their namespaces
 	latest   map[scope]string                      // the version up to which the watch has reported everything
 	former   map[accountName][]formerAccount       // the last few of each name, the newest last
 	purged   time.Time                             // when former was last
@@ -98,10 +97,10 @@ func (s *store) succeeds(account Object, uid string) bool {
 	})
 }
 
-// scope is what one watch is about: a kind in a namespace, or in all for "".
+// scope is the scope of one watch: a kind in a namespace, or in all for "".
 type scope struct{ kind, namespace string }
 
-// watchOf is the watch that reports an object.
+// watchOf returns the scope of the watch that reports an object.
 func (s *store) watchOf(kind string, object Object) scope {
 	if s.split {
 		return scope{kind, object.GetNamespace()}
@@ -117,21 +116,21 @@ func newStore(controller string) *store {
 	}
 }
 
-// of is all that a Gateway has.
+// of returns all objects of a Gateway.
 func (s *store) of(g gatewayName) map[objectName]Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.gateways[g])
 }
 
-// find is an object of any Gateway; nil where there is none.
+// find returns an object of any Gateway; nil if there is none.
 func (s *store) find(namespace string, n objectName) Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.gateways[s.owners[namespace][n]][n]
 }
 
-// names are the Gateways that have anything.
+// names returns the Gateways with objects.
 func (s *store) names() []gatewayName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +141,8 @@ func (s *store) names() []gatewayName {
 	return all
 }
 
-// written takes what a write answered. Of an object that is gone again already the
-// watch will not speak a second time, so what is older than the watch is left to it.
+// written records the result of a write. The watch will not report again that an object is gone, so a result that is older than the
+// watch is ignored.
 func (s *store) written(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +151,7 @@ func (s *store) written(kind string, object Object) {
 	}
 }
 
-// noteVersion notes the version of an event.
+// noteVersion records the version of an event.
 func (s *store) noteVersion(by scope, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,15 +160,15 @@ func (s *store) noteVersion(by scope, version string) {
 	}
 }
 
-// put takes an object as it is now.
+// put records the present version of an object.
 func (s *store) put(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.record(kind, object, "")
 }
 
-// record takes an object in. What is held in a later version stays, unless that is no later than known, the version up to which
-// the object is known to be the newest; "" for its own.
+// record records an object. A later version in the store is kept, unless it is not later than known, the version up to which the
+// object is known to be the newest; "" stands for its own.
 func (s *store) record(kind string, object Object, known string) {
 	object = strip(object)
 	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
@@ -203,14 +202,14 @@ func (s *store) record(kind string, object Object, known string) {
 	s.changed(g, kind)
 }
 
-// foreign says that something else than a Gateway or a GatewayClass controls an object, whatever its labels are: who makes
-// objects after a Service or a Deployment copies these. Pods are of a ReplicaSet.
+// foreign reports whether something other than a Gateway or a GatewayClass controls an object, whatever its labels: labels of a
+// Service or a Deployment are copied to objects that are made for it. Pods are controlled by a ReplicaSet.
 func foreign(kind string, object Object) bool {
 	owner := metav1.GetControllerOf(object)
 	return kind != kindPod && owner != nil && owner.Kind != kindGateway && owner.Kind != kindGatewayClass
 }
 
-// remove forgets an object that was gone at a version, unless a later one was seen.
+// remove removes an object that was gone at a version, unless a later version is stored.
 func (s *store) remove(kind, namespace, name, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +237,8 @@ func (s *store) drop(g gatewayName, n objectName) {
 	s.changed(g, n.kind)
 }
 
-// replace takes a list of one watch as it was at a version. A list that is older than what the watch has reported means that the API
-// server's data were restored from a backup: nothing held counts any more.
+// replace replaces the objects of one watch by a list at a version. A list that is older than what the watch has reported means that
+// the API server's data was restored from a backup: then nothing in the store counts any longer.
 func (s *store) replace(by scope, objects []Object, version string) {
 	type place struct{ namespace, name string }
 	s.mu.Lock()
@@ -274,14 +273,14 @@ func (s *store) replace(by scope, objects []Object, version string) {
 // latestVersion is later than every version.
 var latestVersion = strconv.FormatUint(math.MaxUint64, 10)
 
-// newer says that version a is after b. Versions of one kind are numbers that grow.
+// newer reports whether version a is after b. Versions of one kind are growing numbers.
 func newer(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
 	return errX == nil && errY == nil && x > y
 }
 
-// strip drops what nobody here reads. Of pods, which are many, little is left.
+// strip removes what is not used. Of pods, of which there are many, little remains.
 func strip(object Object) Object {
 	object.SetManagedFields(nil)
 	pod, ok := object.(*corev1.Pod)
@@ -305,11 +304,11 @@ func strip(object Object) Object {
 	return slim
 }
 
-// kindStore takes what a reflector saw of one kind.
+// kindStore receives what a reflector reads of one kind.
 type kindStore struct {
 	store     *store
 	kind      string
-	namespace string // that is watched; "" is all
+	namespace string // that is watched; "" means all
 }
 
 func (k kindStore) Add(object any) error { return k.Update(object) }

@@ -10,17 +10,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// workload is what a Deployment and a DaemonSet have in common.
+// workload contains what Deployments and DaemonSets have in common.
 type workload struct {
 	object   Object
 	name     objectName
 	template *corev1.PodTemplateSpec
-	// wanted is how many proxies there are to be, negative where nobody knows yet, ready how many are ready, and available how many have been for as long as
-	// minReadySeconds asks for.
+	// wanted is the number of proxies that should run, negative if not known yet, ready how many are ready, and available how many
+	// have been for minReadySeconds.
 	wanted, ready, available int32
 }
 
-// workloadOf returns the workload that an object is; false for other objects.
+// workloadOf returns an object as a workload; ok is false for other kinds.
 func workloadOf(object Object) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -50,10 +50,10 @@ func (w workload) serves() bool {
 func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpec) bool {
 	wanted := w.wanted
 	if r := spec.Parameters.Replicas; r != nil && wanted >= 0 {
-		wanted = max(wanted, *r) // it may have been asked for just now
+		wanted = max(wanted, *r) // it may just have been changed
 	}
 	if a := spec.Parameters.Autoscaling; a != nil && a.MinReplicas != nil && wanted >= 0 {
-		wanted = max(wanted, *a.MinReplicas) // the autoscaler will see to it
+		wanted = max(wanted, *a.MinReplicas) // the autoscaler will set it
 	}
 	switch {
 	case wanted < 0, w.name.kind == kindDaemonSet && wanted == 0: // on no node, there would be nothing
@@ -64,12 +64,12 @@ func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpe
 	return w.available >= wanted
 }
 
-// shareNodes reports whether two workloads run in the network of their nodes, of which each has room for a proxy of one of both.
+// shareNodes reports whether two workloads use hostNetwork, so that a node has room for a proxy of only one of them.
 func shareNodes(a, b workload) bool {
 	return a.template.Spec.HostNetwork && b.template.Spec.HostNetwork
 }
 
-// handOver is how far a workload has come that takes the place of another one, and since when.
+// handOver is how far a workload has replaced another one, and since when.
 type handOver struct {
 	by        objectName
 	available int32
@@ -78,11 +78,12 @@ type handOver struct {
 	addressed time.Time // since when the addresses are there, too; of a change of the class alone
 }
 
-// settleTime is how long a workload must have taken the place of another one before that goes. What sends connections to the proxies, the controllers and kube-proxies of
-// EndpointSlices or a load balancer, learns of the new ones a while after they are ready, and would be left with none for as long.
+// settleTime is how long a workload must have replaced another one before that is removed. The components that send connections to
+// proxies (controllers of EndpointSlices and kube-proxies, or a load balancer) learn of the new ones some time after they are ready,
+// and would have none in the meantime.
 const settleTime = 10 * time.Second
 
-// settled reports whether by has taken the place of another workload for settleTime; replaces tells whether it has now.
+// settled reports whether by has replaced another workload for settleTime; replaces is the present state.
 func (p *Provisioner) settled(g gatewayName, by workload, replaces bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +126,9 @@ func (p *Provisioner) handOverTo(g gatewayName, by workload) handOver {
 	return h
 }
 
-// overdue reports whether a workload has not come forward within the progress deadline, and serves as well as the one whose place it takes. Only a node that is not
-// ready, or has no room, keeps it from being ready everywhere then, and there may be one at any time.
+// overdue reports whether a workload has made no progress within the progress deadline, and serves as well as the one that it
+// replaces. Then only a node that is not ready, or has no room, keeps it from being ready everywhere, and there may always be such a
+// node.
 func (p *Provisioner) overdue(g gatewayName, by, it workload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +143,7 @@ func (p *Provisioner) endHandOver(g gatewayName) {
 	delete(p.handOvers, g)
 }
 
-// withoutEnding is a workload without those proxies that are ready, but have begun to end: a DaemonSet counts them, a Deployment does not.
+// withoutEnding returns a workload without the ready proxies that are terminating: a DaemonSet counts them, a Deployment does not.
 func (w workload) withoutEnding(pods []*corev1.Pod) workload {
 	if w.name.kind != kindDaemonSet {
 		return w
@@ -168,7 +170,7 @@ func (w workload) podsOf(running map[objectName]Object) (pods []*corev1.Pod) {
 	return pods
 }
 
-// nodesOf is on how many nodes pods are.
+// nodesOf returns the number of nodes of pods.
 func nodesOf(pods []*corev1.Pod) int32 {
 	nodes := map[string]bool{}
 	for _, pod := range pods {
@@ -187,11 +189,11 @@ func superseding(object Object, running map[objectName]Object, wanted []Object) 
 		return by, it, false
 	}
 	i := slices.IndexFunc(wanted, func(o Object) bool { _, is := workloadOf(o); return is })
-	by, _ = workloadOf(wanted[i]) // Objects has one
+	by, _ = workloadOf(wanted[i]) // Objects always returns one
 	if live, known := running[by.name]; known {
 		by, _ = workloadOf(live)
 	} else {
-		by.wanted = -1 // it was made a moment ago
+		by.wanted = -1 // it was just created
 	}
 	return by, it, by.name != it.name
 }

@@ -1,5 +1,4 @@
-// Command standin stands in for the proxy where only provisioning is tested: it
-// is ready, serves nothing, and ends when it is told.
+// Command standin replaces the proxy in tests of provisioning: it is ready, serves nothing, and ends on a signal.
 package main
 
 import (
