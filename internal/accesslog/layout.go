@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The formats that have a name; any other is a template.
+// The named formats; any other text is a template.
 const (
 	JSON     = "json"
 	Combined = "combined"
@@ -15,7 +15,7 @@ const (
 // combined is the Combined Log Format of Apache and nginx.
 const combined = `{client_ip} - - [{common_time}] "{method} {path} {protocol}" {response_code} {bytes_sent} "{request_header.referer}" "{user_agent}"`
 
-// What Options may have at most. A line with all of it fits into a buffer of the log, which a test of observe checks.
+// Maximums of Options. A line with all of them fits into a buffer of the log, which a test of observe checks.
 const (
 	MaxFormat     = 1024
 	MaxMembers    = 64
@@ -26,24 +26,24 @@ const (
 	MaxOneIn      = 1_000_000
 )
 
-// all stands for every member that is in lines by default.
+// all stands for every member that lines contain by default.
 const all = "all"
 
-// credentials are headers whose values let their reader pass for somebody else.
+// credentials are headers whose values allow a reader of the log to impersonate someone.
 var credentials = []string{"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token", "x-forwarded-access-token", "x-amz-security-token"}
 
-// urls are headers with a URL, or the target of one.
+// urls are headers that contain a URL, or the target of one.
 var urls = []string{
 	"referer", "location", "content-location", "destination", "link", "refresh", "x-original-uri", "x-original-url", "x-forwarded-uri", "x-forwarded-url", "x-rewrite-url",
 	"x-envoy-original-path", "x-auth-request-redirect", "hx-current-url", "hx-location", "hx-push-url", "hx-redirect", "hx-replace-url",
 }
 
-// Options say what lines have. The zero value is JSON with every member, of every request.
+// Options configure the content of lines. The zero value is JSON with every member, for every request.
 type Options struct {
-	Format  string   // JSON, Combined, or a template such as "{start_time} {path}"; "" is JSON
-	Members []string // keys of members; nil is those that are there by default
-	Redact  []string // names of query parameters whose values are not logged; "*" is all
-	OneIn   int      // one request of so many has a line; 0 and 1 is every request
+	Format  string   // JSON, Combined, or a template such as "{start_time} {path}"; "" means JSON
+	Members []string // keys of members; nil means the default members
+	Redact  []string // names of query parameters whose values are not logged; "*" means all
+	OneIn   int      // one request in this many is logged; 0 and 1 mean every request
 }
 
 // Option is a field of Options.
@@ -60,38 +60,39 @@ const (
 // Problem is what is wrong with Options.
 type Problem struct {
 	Option Option
-	Index  int // of an element of a list; -1 for all of the option
+	Index  int // index in a list; -1 if the problem concerns the whole option
 	Text   string
 	Remedy string
 }
 
-// Layout is what a line is made of. It is not modified once it is made.
+// Layout is the compiled form of Options. It is immutable.
 type Layout struct {
-	Text  bool // else JSON
+	Text  bool // text, else JSON
 	Parts []Part
-	Tail  string // what follows the last part of a text
-	// RequestHeaders and ResponseHeaders are names in lower case. The values that a record has are in this order, those of requests first.
+	Tail  string // text after the last part, for text lines
+	// RequestHeaders and ResponseHeaders are names in lower case. Record.Headers contains their values in this order, those of
+	// requests first.
 	RequestHeaders, ResponseHeaders []string
-	// Redact are the names of query parameters; RedactAll is that all are.
+	// Redact are the names of redacted query parameters; RedactAll means all.
 	Redact    []string
 	RedactAll bool
-	// Bound is how many bytes a line has at most besides its values.
+	// Bound is the maximum length of a line in bytes, without its values.
 	Bound int
 }
 
-// Part is a member with what stands before it.
+// Part is a member and the text before it.
 type Part struct {
 	Literal string // in JSON the key with quotes and colon
 	Member  Member
-	Header  int // which of the record's values of headers it is
-	// URL is that the header has a URL, in which query parameters are redacted.
+	Header  int // index in the record's values of headers
+	// URL is set if the header contains a URL, in which query parameters are redacted.
 	URL bool
 }
 
 // Redacts reports whether parameters are redacted.
 func (l *Layout) Redacts() bool { return l.RedactAll || len(l.Redact) > 0 }
 
-// Compile returns what lines are made of, nil for JSON with every member and nothing redacted, or what is wrong with the options.
+// Compile compiles options. It returns nil for JSON with every member and nothing redacted, or the problems of invalid options.
 func Compile(o Options) (*Layout, []Problem) {
 	c := compiler{layout: &Layout{}}
 	c.redact(o.Redact)
@@ -123,7 +124,7 @@ func Compile(o Options) (*Layout, []Problem) {
 		if p := &l.Parts[i]; p.Member == ResponseHeader {
 			p.Header += len(l.RequestHeaders)
 		}
-		l.Bound += len(l.Parts[i].Literal) + 8 // null, quotes, a comma
+		l.Bound += len(l.Parts[i].Literal) + 8 // for null, quotes and a comma
 	}
 	l.Bound += len(l.Tail) + 8
 	return l, nil
@@ -174,7 +175,7 @@ func (c *compiler) members(keys []string) {
 	}
 }
 
-// template reads a text with members in braces; {{ and }} are braces.
+// template parses a text with members in braces; {{ and }} are literal braces.
 func (c *compiler) template(text string) {
 	if len(text) > MaxFormat {
 		c.problem(OptionFormat, -1, "shorten it", "it has %d bytes, and %d at most are allowed", len(text), MaxFormat)
@@ -216,7 +217,7 @@ func (c *compiler) template(text string) {
 	}
 }
 
-// first reports whether a member is not there yet.
+// first reports whether a member occurs for the first time.
 func (c *compiler) first(option Option, index int, key string) bool {
 	if slices.Contains(c.seen, key) {
 		c.problem(option, index, "name it once", "%q is named twice", key)
@@ -272,7 +273,7 @@ func (c *compiler) part(option Option, index int, key, literal string) bool {
 	return true
 }
 
-// Keys are the keys of all members.
+// Keys returns the keys of all members.
 func Keys() []string {
 	keys := make([]string, len(Members))
 	for i, d := range Members {

@@ -1,12 +1,12 @@
-// Package accesslog says what a line of the access log has: the names of its members, its formats, and what is redacted in it. It exists apart
-// from observe, which writes the lines, so that translation judges GatewayParameters by the same rules as the proxy reads its flags.
+// Package accesslog defines the content of an access log line: the names of its members, its formats, and redaction. It is separate
+// from observe, which writes the lines, so that translation validates GatewayParameters by the same rules as the proxy its flags.
 //
 // It must never import any other package of Moongate.
 package accesslog
 
 import "strconv"
 
-// Bounds of the values in a line, in bytes before escaping.
+// Maximum lengths of the values in a line, in bytes before escaping.
 const (
 	MaxMethod    = 32
 	MaxHost      = 512
@@ -56,34 +56,34 @@ const (
 
 	ClientIP
 	CommonTime
-	// RequestHeader and ResponseHeader are of a header that is named.
+	// RequestHeader and ResponseHeader stand for a header with a name.
 	RequestHeader
 	ResponseHeader
 )
 
-// The keys of headers begin with these.
+// The prefixes of the keys of headers.
 const (
 	requestHeaderPrefix  = "request_header."
 	responseHeaderPrefix = "response_header."
 )
 
-// Presence is where a member stands unless members are chosen.
+// Presence defines which lines contain a member by default.
 type Presence uint8
 
 // The values of Presence.
 const (
 	Always   Presence = iota // in every line
-	Optional                 // in lines where there is something to say
-	Chosen                   // nowhere but where it is chosen
+	Optional                 // only in lines in which it has a value
+	Chosen                   // only if it is selected
 )
 
-// Description is what a member is called and what it means.
+// Description is the key and the meaning of a member.
 type Description struct {
 	Key, Text string
 	Presence  Presence
 }
 
-// Members describes all members, in their order; a Member is an index of it.
+// Members describes all members, in order; a Member is an index into it.
 var Members = [...]Description{
 	StartTime:        {"start_time", "when the first byte of the request arrived; RFC 3339 in UTC with milliseconds", Always},
 	Method:           {"method", "request method, at most " + strconv.Itoa(MaxMethod) + " bytes", Always},

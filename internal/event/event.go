@@ -1,6 +1,7 @@
-// Package event writes Events of the API group events.k8s.io, which say of an object what a person should look at. It exists because the recorders of client-go
-// have no bound on what waits: here there is one queue of a fixed length and one goroutine, whoever records never waits, and what does not fit is counted and
-// dropped. An Event is a hint beside the status, which has the truth.
+// Package event writes Events of the API group events.k8s.io, which report on an object what a user should look at. It exists
+// because the recorders of client-go have no limit on pending Events: here there is one queue of fixed length and one goroutine.
+// Recording never blocks, and what does not fit is counted and dropped. An Event is a hint in addition to the status, which is
+// authoritative.
 //
 // It imports no other package of Moongate.
 package event
@@ -24,24 +25,24 @@ import (
 )
 
 const (
-	// queueLength is how many Events may wait.
+	// queueLength is the maximum number of pending Events.
 	queueLength = 1024
-	// queueShare is how many of these may be of one namespace, so that a tenant with many objects leaves room for others.
+	// queueShare is the maximum number of these of one namespace, so that a tenant with many objects leaves room for others.
 	queueShare = queueLength / 4
-	// rate and burst bound the writes of all Events a second.
+	// rate and burst limit the writes of all Events per second.
 	rate, burst = 10, 100
-	// objectBurst is how many Events one object may have at once, and objectInterval how long it is until it may have one more.
+	// objectBurst is how many Events one object may have at once, and objectInterval the time until it may have one more.
 	objectBurst    = 25
 	objectInterval = time.Minute
-	// seriesInterval is how long after the last of its kind an Event goes on as a series.
+	// seriesInterval is the maximum time between two equal Events that are counted as a series.
 	seriesInterval = 6 * time.Minute
-	// maxKnown bounds the objects and the series that are remembered.
+	// maxKnown is the maximum number of objects and of series that are remembered.
 	maxKnown = 4096
-	// flush is how long what waits is still written at the end.
+	// flush is how long pending Events are still written at the end.
 	flush = 2 * time.Second
-	// timeout bounds one write.
+	// timeout limits one write.
 	timeout = 10 * time.Second
-	// What the API server allows, in bytes.
+	// Maximum lengths that the API server allows, in bytes.
 	maxNote, maxWord = 1024, 128
 )
 
@@ -52,19 +53,19 @@ const (
 	reasonFailed = "failed"
 )
 
-// Event is what has become of an object of a namespace.
+// Event is an event about a namespaced object.
 type Event struct {
 	Regarding corev1.ObjectReference
 	Warning   bool
-	Reason    string // why, as a word
-	Action    string // what the controller did, as a word
-	Note      string // for people
+	Reason    string // in one word
+	Action    string // what the controller did, in one word
+	Note      string // in text
 }
 
 // Options of a Recorder. Client, Controller and Instance are required.
 type Options struct {
 	Client client.EventsV1Interface
-	// Controller is a qualified name, and Instance tells replicas apart.
+	// Controller is a qualified name, and Instance identifies the replica.
 	Controller, Instance string
 	Logger               *slog.Logger // nil discards
 }
@@ -74,26 +75,26 @@ type Recorder struct {
 	o     Options
 	queue chan recorded
 
-	// Of Run alone.
+	// Used only by Run.
 	limit   flowcontrol.RateLimiter
 	objects map[object]*pace
 	series  map[Event]*series
-	failure string // the API server's reason that was logged
-	lines   pace   // of the log
+	failure string // the last logged reason of the API server
+	lines   pace   // limits the lines in the log
 
 	mu      sync.Mutex
-	waiting map[string]int // Events in the queue, by namespace
+	waiting map[string]int // number of queued Events by namespace
 	written uint64
 	dropped map[string]uint64
 }
 
-// recorded is an Event, and when it was recorded.
+// recorded is an Event and the time at which it was recorded.
 type recorded struct {
 	Event
 	at time.Time
 }
 
-// object is what an Event regards, one of the name that comes later not included.
+// object identifies the object of an Event; a later object of the same name is another one.
 type object struct {
 	kind, namespace, name string
 	uid                   types.UID
@@ -106,7 +107,7 @@ type series struct {
 	last  time.Time
 }
 
-// New makes a Recorder that writes nothing before Run.
+// New returns a Recorder, which writes nothing until Run is called.
 func New(o Options) *Recorder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -117,9 +118,10 @@ func New(o Options) *Recorder {
 	}
 }
 
-// Record has an Event written. It never blocks.
+// Record queues an Event. It never blocks.
 func (r *Recorder) Record(e Event) {
-	// Here, so that what is cut off is not kept while the Event waits and is remembered: a condition's message may have 32 KiB.
+	// It is cut here, so that the rest is not kept in memory while the Event is queued or remembered: a condition's message may have
+	// 32 KiB.
 	e.Reason, e.Action, e.Note = cut(e.Reason, maxWord), cut(e.Action, maxWord), cut(e.Note, maxNote)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +136,7 @@ func (r *Recorder) Record(e Event) {
 	r.dropped[reasonQueue]++
 }
 
-// taken notes that an Event of a namespace has left the queue.
+// taken records that an Event of a namespace was removed from the queue.
 func (r *Recorder) taken(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +145,7 @@ func (r *Recorder) taken(namespace string) {
 	}
 }
 
-// Stats returns how many Events were written, repetitions included, and how many were not, by the reason.
+// Stats returns how many Events were written, repetitions included, and how many were dropped, by reason.
 func (r *Recorder) Stats() (written uint64, dropped map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +158,7 @@ func (r *Recorder) drop(reason string) {
 	r.dropped[reason]++
 }
 
-// Run writes what is recorded until ctx ends, and then for a short while what waits: nobody else would. The error is always nil.
+// Run writes recorded Events until ctx ends, and for a short while afterwards those that are pending. The error is always nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -177,7 +179,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// write writes one Event, as one more of a series where it was written a short while ago.
+// write writes one Event, or increments its series if it was written a short while ago.
 func (r *Recorder) write(ctx context.Context, e recorded) {
 	r.taken(e.Regarding.Namespace)
 	if ctx.Err() != nil {
@@ -186,7 +188,7 @@ func (r *Recorder) write(ctx context.Context, e recorded) {
 	}
 	r.forget(e.at)
 	key := e.Event
-	key.Regarding.ResourceVersion = "" // the object may have changed meanwhile
+	key.Regarding.ResourceVersion = "" // the object may have changed in the meantime
 	known := r.series[key]
 	if known != nil {
 		known.count++
@@ -206,7 +208,7 @@ func (r *Recorder) write(ctx context.Context, e recorded) {
 	if known != nil {
 		err = r.repeat(ctx, e.Regarding.Namespace, known)
 	}
-	if known == nil || apierrors.IsNotFound(err) { // it has outlived its time
+	if known == nil || apierrors.IsNotFound(err) { // the API server has deleted it after its lifetime
 		var name string
 		if name, err = r.create(ctx, e); err == nil {
 			r.series[key] = &series{name: name, count: 1, last: e.at}
@@ -241,8 +243,8 @@ func (r *Recorder) repeat(ctx context.Context, namespace string, s *series) erro
 	return err
 }
 
-// note counts what came of a write, and logs a failure once for each reason that follows another. What fails by turns with what does not, as where one namespace has
-// no quota for Events, has as many lines as an object may have Events.
+// note counts the result of a write, and logs a failure once until the reason changes. If failures and successes alternate, for
+// example because one namespace has no quota for Events, the number of lines is limited to that of an object's Events.
 func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 	if err == nil {
 		r.failure = ""
@@ -252,7 +254,7 @@ func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 		return
 	}
 	r.drop(reasonFailed)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) { // it ends with its namespace, or that is gone
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) { // it is deleted with its namespace, or that is gone
 		return
 	}
 	failure := "reason " + string(apierrors.ReasonForError(err)) // never empty
@@ -270,7 +272,7 @@ func (r *Recorder) note(ctx context.Context, e recorded, err error) {
 	r.o.Logger.Warn("an Event cannot be written", "object", e.Regarding.Kind+" "+e.Regarding.Namespace+"/"+e.Regarding.Name, "event", e.Reason, "error", err, "remedy", remedy)
 }
 
-// forget ends series that are over, and what is remembered of objects beyond the bound.
+// forget removes series that have ended, and remembered objects beyond the limit.
 func (r *Recorder) forget(now time.Time) {
 	maps.DeleteFunc(r.series, func(_ Event, s *series) bool { return now.Sub(s.last) > seriesInterval })
 	if len(r.series) >= maxKnown {
@@ -292,12 +294,12 @@ func (r *Recorder) paceOf(ref corev1.ObjectReference) *pace {
 	return r.objects[o]
 }
 
-// pace bounds the Events of one object, and the lines of the log; the zero value has the whole burst.
+// pace limits the Events of one object, and the lines in the log; the zero value has the whole burst.
 type pace struct {
-	full time.Time // when the whole burst is there again
+	full time.Time // when the whole burst is available again
 }
 
-// take spends one Event, and reports false where there is none.
+// take uses one Event of the burst; it returns false if there is none left.
 func (p *pace) take(now time.Time) bool {
 	if p.full.Before(now) {
 		p.full = now
@@ -309,7 +311,7 @@ func (p *pace) take(now time.Time) bool {
 	return true
 }
 
-// cut returns what fits of a text, without the rest in memory; it may split a character, which goes then.
+// cut returns a copy of the beginning of a text, so that the rest is not kept in memory; a character that would be split is removed.
 func cut(text string, most int) string {
 	if len(text) > most {
 		text = strings.Clone(text[:most])

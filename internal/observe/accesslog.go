@@ -19,77 +19,76 @@ import (
 )
 
 const (
-	// A log buffer holds the longest possible line (maxLine) at least once.
+	// A log buffer has room for at least one line of the maximum length (maxLine).
 	logBufferBytes = 128 << 10
-	// All buffers together bound the memory of the log to 4 MiB.
+	// Together the buffers limit the memory of the log to 4 MiB.
 	logBuffers = 32
-	// A line waits at most this long before it is written.
+	// The maximum time before a line is written.
 	logFlushInterval = 50 * time.Millisecond
-	// So often at most it is looked whether the file is still the one at its path.
+	// The minimum interval of checks whether the file at the path is still the open one.
 	logFileCheck = time.Second
-	// A failure to write is logged this often at most.
+	// The minimum interval of log messages about failed writes.
 	logWarnInterval = time.Minute
-	// Close waits this long for an export that it has broken off.
+	// How long Close waits for an export that it has aborted.
 	logCancelTime = time.Second
 )
 
-// AccessLog writes one line for each request from a goroutine of its own. A request
-// never waits for it: where memory for lines is used up, the line is dropped and
-// counted. Lines are whole but not strictly in order. A nil *AccessLog logs nothing.
+// AccessLog writes one line for each request in a separate goroutine. A request never waits for it: if the memory for lines is used
+// up, the line is dropped and counted. Lines are whole, but not strictly in order. A nil *AccessLog logs nothing.
 type AccessLog struct {
-	path   string            // "" where the log is no file
-	layout *accesslog.Layout // nil is JSON with every member
-	oneIn  uint32            // of so many requests one has a line; 0 is each
-	errors failureBudget     // those that failed and have a line in any case, while oneIn is not 0
+	path   string            // "" if the log is not a file
+	layout *accesslog.Layout // nil means JSON with every member
+	oneIn  uint32            // one request in this many is logged; 0 means each
+	errors failureBudget     // failed requests that are always logged, used only if oneIn is not 0
 
 	shards []logShard
-	full   chan []byte // buffers to write; has room for all there are
-	free   chan []byte // empty buffers; has room for all there are
+	full   chan []byte // buffers to be written; has room for all
+	free   chan []byte // empty buffers; has room for all
 	made   atomic.Int32
 	wake   chan struct{}
-	// pressed has a value when a line has found no buffer.
+	// pressed has a value if there was no buffer for a line.
 	pressed chan struct{}
 
 	closed    atomic.Bool
 	stop      chan struct{}
 	abandoned atomic.Bool        // Close has given up: nothing more is written
-	cancel    context.CancelFunc // breaks off an export that is under way
+	cancel    context.CancelFunc // aborts an active export
 	done      chan struct{}
 	dropped   [dropReasons]atomic.Uint64
 	failed    atomic.Uint64
 	lastErr   atomic.Pointer[error]
 	logger    atomic.Pointer[slog.Logger]
 
-	reopen  sync.Mutex // Reopen and Close exclude each other
+	reopen  sync.Mutex // serializes Reopen and Close
 	pending atomic.Pointer[os.File]
 
-	// Only the writer goroutine touches what follows.
+	// Used only by the writer goroutine:
 	out     io.Writer
-	file    *os.File // what out is, where it is ours to close
+	file    *os.File // out, if the AccessLog must close it
 	broken  bool     // the last write ended within a line
 	checked time.Time
 	warned  time.Time
 }
 
-// DropReason says why a line was not written.
+// DropReason is why a line was not written.
 type DropReason uint8
 
-// The reasons; their words are the label reason of moongate_access_log_dropped_total.
+// The reasons; their words are the values of the label reason of moongate_access_log_dropped_total.
 const (
 	DropBufferFull   DropReason = iota // the memory for lines was used up
 	DropWriteFailed                    // a write failed
-	DropRejected                       // the collector refused the line
-	DropUnavailable                    // the collector could not be reached, or could not take it
-	DropShuttingDown                   // the process ended first
+	DropRejected                       // the collector rejected the line
+	DropUnavailable                    // the collector could not be reached, or could not accept it
+	DropShuttingDown                   // the process ended before
 	dropReasons
 )
 
-// String is the word of the metric.
+// String returns the label value.
 func (r DropReason) String() string {
 	return [dropReasons]string{"buffer_full", "write_failed", "rejected", "unavailable", "shutting_down"}[r]
 }
 
-// dropError is an error of a write that says what its lines are counted as.
+// dropError is an error of a write, with the reason by which its lines are counted.
 type dropError struct {
 	reason DropReason
 	err    error
@@ -98,7 +97,7 @@ type dropError struct {
 func (e *dropError) Error() string { return e.err.Error() }
 func (e *dropError) Unwrap() error { return e.err }
 
-// logShard is what requests write to; padded so that two shards share no cache line.
+// logShard is a buffer that requests write to; padded so that two shards do not share a cache line.
 type logShard struct {
 	mu    sync.Mutex
 	buf   []byte // nil until a line is written
@@ -106,9 +105,9 @@ type logShard struct {
 	_     [128 - 64]byte
 }
 
-// OpenAccessLog opens what --access-log says: "json" and "stdout" are stdout, "off" is a nil AccessLog that
-// logs nothing, an http or https URL is a collector of OTLP, everything else is the path of a file that is appended to, created with mode 0640. The options must be ones that
-// accesslog.Compile accepts.
+// OpenAccessLog opens the destination of --access-log: "json" and "stdout" are stdout, "off" is a nil AccessLog that logs nothing,
+// an http or https URL is an OTLP collector, and everything else is the path of a file that is appended to, created with mode 0640.
+// The options must be valid for accesslog.Compile.
 func OpenAccessLog(destination string, stdout io.Writer, o accesslog.Options) (*AccessLog, error) {
 	layout, problems := accesslog.Compile(o)
 	if len(problems) > 0 {
@@ -137,7 +136,7 @@ func OpenAccessLog(destination string, stdout io.Writer, o accesslog.Options) (*
 }
 
 func openLogFile(path string) (*os.File, error) {
-	// A named pipe that nobody reads is an error then, instead of a wait that nothing ends.
+	// A named pipe without a reader then results in an error instead of waiting forever.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
 	if errors.Is(err, syscall.ENXIO) {
 		return nil, fmt.Errorf("--access-log: nobody reads the pipe: %w; start its reader first", err)
@@ -176,7 +175,8 @@ func newAccessLog(path string, out io.Writer, file *os.File, layout *accesslog.L
 	return l
 }
 
-// Headers are the names, in lower case, of the headers whose values Record.Headers is to have, first of requests, then of responses.
+// Headers returns the names, in lower case, of the headers whose values Record.Headers must contain, first of requests, then of
+// responses.
 func (l *AccessLog) Headers() (request, response []string) {
 	if l == nil || l.layout == nil {
 		return nil, nil
@@ -184,8 +184,9 @@ func (l *AccessLog) Headers() (request, response []string) {
 	return l.layout.RequestHeaders, l.layout.ResponseHeaders
 }
 
-// sampled reports whether a request has a line: one of oneIn, and beside these each that failed by no fault of its client, within the budget. Many failures can be
-// caused by clients at will, such as with a gRPC deadline of a nanosecond, so that without a budget anybody could have each request logged.
+// sampled reports whether a request is logged: one in oneIn, and in addition each that failed without a fault of its client, within
+// the budget. Clients can cause many failures, for example with a gRPC deadline of a nanosecond, so without a budget any client
+// could have all its requests logged.
 func (l *AccessLog) sampled(r *Record) bool {
 	return rand.Uint32N(l.oneIn) == 0 || hasFailed(r) && l.errors.take(r.end()/int64(time.Second))
 }
@@ -193,7 +194,7 @@ func (l *AccessLog) sampled(r *Record) bool {
 func hasFailed(r *Record) bool {
 	switch r.Reason.Source() {
 	case SourceClient:
-		return false // whatever the status is, such as 501 and 505
+		return false // regardless of the status, such as 501 and 505
 	case SourceUpstream, SourceInternal:
 		return true
 	}
@@ -201,17 +202,17 @@ func hasFailed(r *Record) bool {
 }
 
 const (
-	// maxFailureLines is how many requests that failed have a line in any case, in a second.
+	// maxFailureLines is how many failed requests are logged in a second in any case.
 	maxFailureLines = 100
-	// clockSetBack is by how many seconds a request must seem to have ended before others that it is the clock that was set back.
+	// clockSetBack is by how many seconds a request must seem to have ended before others for the clock to be considered set back.
 	clockSetBack = 600
 )
 
-// failureBudget counts them: the second in the upper half, the lines in it in the lower one.
+// failureBudget counts these: the second in the upper half, the lines in it in the lower half.
 type failureBudget struct{ state atomic.Uint64 }
 
-// take reports whether the second has room for another line. Requests that end out of order do not begin a second anew, unless the clock was set back: until it
-// has caught up there would be no room.
+// take reports whether there is room for another line in the second. Requests that end out of order do not go back to an earlier
+// second, unless the clock was set back: until it has caught up there would be no room.
 func (f *failureBudget) take(second int64) bool {
 	for {
 		old := f.state.Load()
@@ -245,7 +246,7 @@ func (l *AccessLog) write(r *Record) {
 
 func (l *AccessLog) drop(reason DropReason, lines int) { l.dropped[reason].Add(uint64(lines)) }
 
-// lockShard prefers the shard of the hint and takes another one where that is busy.
+// lockShard locks the shard of the hint, or another one if that is busy.
 func (l *AccessLog) lockShard(hint uint32) *logShard {
 	mask := uint32(len(l.shards) - 1)
 	for i := range mask + 1 {
@@ -254,11 +255,11 @@ func (l *AccessLog) lockShard(hint uint32) *logShard {
 		}
 	}
 	s := &l.shards[hint&mask]
-	s.mu.Lock() // held for the encoding of a line at most
+	s.mu.Lock() // held at most for the encoding of one line
 	return s
 }
 
-// append is called with the shard's lock held; false means that the line is dropped, and why.
+// append appends a line; the caller must hold the shard's lock. If it returns false, the line is dropped for the returned reason.
 func (l *AccessLog) append(s *logShard, r *Record, need int) (DropReason, bool) {
 	if l.closed.Load() {
 		return DropShuttingDown, false
@@ -281,7 +282,7 @@ func (l *AccessLog) append(s *logShard, r *Record, need int) (DropReason, bool) 
 	return 0, true
 }
 
-// buffer returns an empty buffer, or nil where all are waiting to be written.
+// buffer returns an empty buffer, or nil if all are waiting to be written.
 func (l *AccessLog) buffer() []byte {
 	select {
 	case b := <-l.free:
@@ -299,7 +300,7 @@ func (l *AccessLog) buffer() []byte {
 	return make([]byte, 0, logBufferBytes)
 }
 
-// usedUp reports whether there is no buffer for another line.
+// usedUp reports whether there is no empty buffer.
 func (l *AccessLog) usedUp() bool { return l.made.Load() >= logBuffers && len(l.free) == 0 }
 
 func (l *AccessLog) poke() {
@@ -309,7 +310,7 @@ func (l *AccessLog) poke() {
 	}
 }
 
-// run is the writer. It sleeps while there is nothing to write.
+// run is the writer goroutine. It sleeps while there is nothing to write.
 func (l *AccessLog) run() {
 	defer close(l.done)
 	timer := time.NewTimer(time.Hour)
@@ -341,7 +342,7 @@ func (l *AccessLog) run() {
 	}
 }
 
-// flush writes all that is buffered.
+// flush writes everything in the buffers.
 func (l *AccessLog) flush() {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -368,7 +369,7 @@ func (l *AccessLog) drain() {
 	}
 }
 
-// emit writes a buffer and gives it back.
+// emit writes a buffer and makes it available again.
 func (l *AccessLog) emit(b []byte) {
 	defer func() { l.free <- b[:0] }()
 	if l.abandoned.Load() {
@@ -395,7 +396,7 @@ func (l *AccessLog) emit(b []byte) {
 
 func countLines(b []byte) int { return bytes.Count(b, []byte{'\n'}) }
 
-// switchFile takes over a file that Reopen opened.
+// switchFile starts to use a file that Reopen has opened.
 func (l *AccessLog) switchFile() {
 	if f := l.pending.Swap(nil); f != nil {
 		l.note(l.file.Close())
@@ -403,8 +404,8 @@ func (l *AccessLog) switchFile() {
 	}
 }
 
-// followFile opens the file anew where it was renamed or removed, so that who rotates it need not send a signal, which nobody can where the proxy
-// is a container. Where that fails the old file stays in use, and the failure is counted.
+// followFile opens the file again if it was renamed or removed, so that log rotation works without a signal, which cannot be sent to
+// a proxy in a container. If that fails, the old file stays in use, and the failure is counted.
 func (l *AccessLog) followFile() {
 	if l.file == nil || time.Since(l.checked) < logFileCheck {
 		return
@@ -428,12 +429,12 @@ func (l *AccessLog) followFile() {
 	l.out, l.file, l.broken = f, f, false
 }
 
-// note counts a failure, and logs now and then why. The writer calls it.
+// note counts a failure, and logs the reason at intervals. Only the writer calls it.
 func (l *AccessLog) note(err error) {
 	if err == nil {
 		return
 	}
-	l.lastErr.Store(&err) // first, so that whoever sees the count finds it
+	l.lastErr.Store(&err) // before the count, so that a reader of the count finds it
 	l.failed.Add(1)
 	if logger := l.logger.Load(); logger != nil && (l.warned.IsZero() || time.Since(l.warned) >= logWarnInterval) {
 		l.warned = time.Now()
@@ -441,16 +442,15 @@ func (l *AccessLog) note(err error) {
 	}
 }
 
-// SetLogger sets where failures of writes are logged, once a minute at most.
+// SetLogger sets the logger for failed writes, at most one message a minute.
 func (l *AccessLog) SetLogger(logger *slog.Logger) {
 	if l != nil {
 		l.logger.Store(logger)
 	}
 }
 
-// Reopen opens the file by its path again, for log rotation (SIGHUP). Lines logged
-// after it returned go to the new file. It does nothing where the log is no file.
-// On error the old file stays in use.
+// Reopen opens the file by its path again, for log rotation (SIGHUP). Lines that are logged after it has returned go to the new
+// file. It does nothing if the log is not a file. On error the old file stays in use.
 func (l *AccessLog) Reopen() error {
 	if l == nil || l.path == "" {
 		return nil
@@ -465,14 +465,14 @@ func (l *AccessLog) Reopen() error {
 		return err
 	}
 	if old := l.pending.Swap(f); old != nil {
-		old.Close() // never written to
+		old.Close() // it was never written to
 	}
 	l.poke()
 	return nil
 }
 
-// Close writes what is buffered and ends the writer. It gives up after timeout: what is not
-// written by then is dropped and counted, as are lines of requests that finish after Close. A second Close does nothing.
+// Close writes what is buffered and stops the writer. It gives up after timeout: what is not written by then is dropped and counted,
+// and so are lines of requests that finish after Close. A second Close does nothing.
 func (l *AccessLog) Close(timeout time.Duration) error {
 	if l == nil {
 		return nil
@@ -506,7 +506,7 @@ func (l *AccessLog) Close(timeout time.Duration) error {
 	return fmt.Errorf("access log: not everything could be written within %v: %d lines were dropped%s", timeout, l.dropped[DropShuttingDown].Load()-before, pending)
 }
 
-// abandon drops all lines but those that the writer has in hand.
+// abandon drops all lines except those that the writer is writing.
 func (l *AccessLog) abandon() {
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -526,7 +526,7 @@ func (l *AccessLog) abandon() {
 	}
 }
 
-// Dropped is the number of lines that were not written since the start.
+// Dropped returns the number of lines that were not written since the start.
 func (l *AccessLog) Dropped() (n uint64) {
 	for reason := range dropReasons {
 		n += l.DroppedBy(reason)
@@ -534,7 +534,7 @@ func (l *AccessLog) Dropped() (n uint64) {
 	return n
 }
 
-// DroppedBy is the number of lines that were not written for a reason.
+// DroppedBy returns the number of lines that were not written for a reason.
 func (l *AccessLog) DroppedBy(reason DropReason) uint64 {
 	if l == nil {
 		return 0
@@ -542,7 +542,7 @@ func (l *AccessLog) DroppedBy(reason DropReason) uint64 {
 	return l.dropped[reason].Load()
 }
 
-// WriteErrors is the number of failed writes since the start.
+// WriteErrors returns the number of failed writes since the start.
 func (l *AccessLog) WriteErrors() uint64 {
 	if l == nil {
 		return 0
@@ -550,7 +550,7 @@ func (l *AccessLog) WriteErrors() uint64 {
 	return l.failed.Load()
 }
 
-// LastError is the last failure to write, nil where there was none.
+// LastError returns the last error of a write, nil if there was none.
 func (l *AccessLog) LastError() error {
 	if l == nil {
 		return nil

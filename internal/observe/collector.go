@@ -9,8 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// collector turns the counters into series at each scrape. Series of requests and of backends
-// appear with the first request, so that 5,000 idle routes cost a scrape nothing.
+// collector converts the counters to series at each scrape. Series of requests and of backends appear with the first request, so
+// that 5,000 idle routes cost a scrape nothing.
 type collector struct{ m *Metrics }
 
 var (
@@ -21,16 +21,17 @@ var (
 	backendLabels  = []string{"backend"}
 )
 
-// described are the metrics of this package in the order of the code, for docs/metrics.md. Nobody may modify it after initialization.
+// described are the metrics of this package in the order of the code, for docs/metrics.md. It must not be modified after
+// initialization.
 var described []metricText
 
-// metricText is what is said of a metric.
+// metricText describes a metric.
 type metricText struct {
 	name, help string
 	labels     []string
 }
 
-// describe notes a metric, and returns its whole name.
+// describe records a metric, and returns its full name.
 func describe(name, help string, labels ...string) string {
 	name = "moongate_" + name
 	described = append(described, metricText{name, help, labels})
@@ -127,14 +128,14 @@ var allDescs = []*prometheus.Desc{
 	descLogDropped, descLogErrors, descProcessLogDropped, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range allDescs {
 		out <- d
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	s := c.m.snapshot()
 	e := emitter{out}
@@ -186,7 +187,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		e.counter(descLogDropped, c.m.log.DroppedBy(reason), reason.String())
 	}
 	e.counter(descLogErrors, c.m.log.WriteErrors())
-	for _, reason := range []DropReason{DropBufferFull, DropWriteFailed} { // nobody sees one of the end
+	for _, reason := range []DropReason{DropBufferFull, DropWriteFailed} { // those at shutdown are never scraped
 		e.counter(descProcessLogDropped, c.m.processLog.DroppedBy(reason), reason.String())
 	}
 	e.gauge(descGeneration, float64(s.generation))
@@ -208,7 +209,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 
 type emitter struct{ out chan<- prometheus.Metric }
 
-// rateLimits has the limits by their names, and those beyond bound as one: the same at each scrape.
+// rateLimits returns the limits by name, and adds up those beyond bound; the selection is the same at each scrape.
 func (e emitter) rateLimits(report func(func(RateLimitStats)), bound int) {
 	sums := make(map[string]*RateLimitStats)
 	report(func(l RateLimitStats) {
@@ -249,7 +250,7 @@ func (s *RateLimitStats) add(l RateLimitStats) {
 	s.Shadowed += l.Shadowed
 }
 
-// redises adds up servers of one address: listeners may have different settings for it.
+// redises adds up servers with the same address: listeners may have different settings for it.
 func (e emitter) redises(report func(func(RedisStats))) {
 	all := map[string]*RedisStats{}
 	report(func(r RedisStats) {
@@ -347,7 +348,7 @@ func (e emitter) connections(s *snapshot, others *socketSeries) {
 	}
 }
 
-// addTo returns to with the numbers of from added; either may be nil, and to is the caller's.
+// addTo adds the numbers of from to those of to and returns the result; either may be nil, and to may be modified.
 func addTo[N int | uint64](to, from map[string]N) map[string]N {
 	if to == nil {
 		return maps.Clone(from)
@@ -358,8 +359,7 @@ func addTo[N int | uint64](to, from map[string]N) map[string]N {
 	return to
 }
 
-// upstreams adds up what is reported twice or beyond the bound: a series given twice would
-// fail the whole scrape.
+// upstreams adds up what is reported twice or beyond the bound: a duplicate series would fail the whole scrape.
 func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 	sums := make(map[string]*UpstreamStats)
 	report(func(u UpstreamStats) {
@@ -412,7 +412,7 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		e.counter(descUpRetries, u.Retries, backend)
 		for reason, n := range map[string]uint64{ReasonOverloaded.String(): u.MirrorsRefused, "failed": u.MirrorsFailed,
 			ReasonLoopDetected.String(): u.MirrorsLooped} {
-			if n > 0 { // most backends are no mirrors
+			if n > 0 { // most backends are not used by mirrors
 				e.counter(descMirrorsDropped, n, backend, reason)
 			}
 		}
@@ -447,7 +447,7 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 	}
 }
 
-// oneIf is 1 for true, else 0.
+// oneIf returns 1 for true, else 0.
 func oneIf(b bool) float64 {
 	if b {
 		return 1

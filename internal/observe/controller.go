@@ -4,41 +4,43 @@ import (
 	"time"
 )
 
-// ControllerStats is what a replica of the controller knows of its work.
+// ControllerStats is the state of a replica of the controller.
 type ControllerStats struct {
 	Leading bool
-	Held    int // statuses that wait until proxies serve what they speak of
-	// ReadAway and WriteAway are for how long the API server has not answered who reads objects, and who writes statuses; 0 while it does.
+	Held    int // statuses that are held back until proxies serve what they report
+	// ReadAway and WriteAway are for how long the API server has not answered reads of objects, and writes of statuses; 0 while it
+	// does.
 	ReadAway, WriteAway time.Duration
-	// StatusWrites are the statuses that were written, by kind, and StatusFailures those that could not be.
+	// StatusWrites counts the statuses that were written, by kind, and StatusFailures those that could not be.
 	StatusWrites   map[string]uint64
 	StatusFailures map[StatusFailure]uint64
-	// Reconciled are the parts that make objects of the cluster what they should be, by name.
+	// Reconciled are the parts of the controller that reconcile objects of the cluster, by name.
 	Reconciled map[string]ReconcileStats
-	// EventsWritten and EventsDropped count Events, the latter by why they were not written.
+	// EventsWritten and EventsDropped count Events, the latter by reason.
 	EventsWritten uint64
 	EventsDropped map[string]uint64
-	// Conditions counts objects by their conditions; nil while the replica does not lead.
+	// Conditions counts objects by their conditions; nil unless the replica is leader.
 	Conditions map[ObjectCondition]int
 }
 
 // StatusFailure is a kind of object, and why its status could not be written.
 type StatusFailure struct{ Kind, Reason string }
 
-// ReconcileStats is how one part does.
+// ReconcileStats is the state of one part.
 type ReconcileStats struct {
-	Errors  uint64 // tries that failed
-	Failing int    // objects that are not as they should be because of that
+	Errors  uint64 // failed attempts
+	Failing int    // objects that are not up to date because of failures
 }
 
 // ObjectCondition is a kind of object, and the type and status of a condition.
 type ObjectCondition struct{ Kind, Type, Status string }
 
-// SetController says where the state of this replica of the controller comes from, at each scrape.
+// SetController sets the function that reports the state of this replica of the controller; it is called at each scrape and must be
+// safe for concurrent use.
 func (m *Metrics) SetController(report func() ControllerStats) { m.controller.Store(&report) }
 
-// SetSourceProblems gives the function that counts, by kind, objects that cannot be used as they are; it is called at each scrape and must be safe for
-// concurrent use.
+// SetSourceProblems sets the function that counts, by kind, objects that cannot be used; it is called at each scrape and must be
+// safe for concurrent use.
 func (m *Metrics) SetSourceProblems(report func() map[string]int) { m.sourceProblems.Store(&report) }
 
 func (e emitter) controller(s ControllerStats) {

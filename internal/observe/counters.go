@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// An endpoint may answer with any of 900 codes; only so many combinations of code and reason
-// are counted exactly for a backend, the others under code="other".
+// An endpoint may answer with any of 900 codes; at most this many combinations of code and reason are counted separately for a
+// backend, the others under code="other".
 const maxOutcomes = 32
 
 const (
@@ -22,10 +22,10 @@ type outcome struct {
 	reason Reason
 	n      atomic.Uint64
 	cores  spread[coreCount]
-	_      [24]byte // an outcome fills a cache line, which it shares with no other
+	_      [24]byte // an outcome fills a cache line of its own
 }
 
-// coreCount is a core's part of an outcome.
+// coreCount is the part of an outcome that one core counts.
 type coreCount struct {
 	n atomic.Uint64
 	_ [120]byte
@@ -55,8 +55,8 @@ func (o *outcome) codeLabel() string {
 	return strconv.Itoa(int(o.code))
 }
 
-// outcomes counts requests by code and reason. Few combinations ever occur, so they
-// are a list that is searched from the front and grows when a new one does.
+// outcomes counts requests by code and reason. Few combinations occur, so they are a list that is searched from the front and grows
+// with each new one.
 type outcomes struct {
 	seen atomic.Pointer[[]*outcome] // never changed once published
 	grow sync.Mutex
@@ -122,7 +122,7 @@ func (o *outcomes) list() []*outcome {
 // durationBounds are the upper bounds of the request duration histogram in nanoseconds.
 var durationBounds = [...]int64{500e3, 1e6, 2500e3, 5e6, 10e6, 25e6, 50e6, 100e6, 250e6, 500e6, 1e9, 2500e6, 5e9, 10e9, 30e9}
 
-// traffic counts what is not told apart by rule.
+// traffic counts what is not separated by rule.
 type traffic struct {
 	cores spread[coreTally]
 	tally
@@ -137,7 +137,7 @@ type tally struct {
 	buckets       [len(durationBounds) + 1]atomic.Uint64
 }
 
-// coreTally is a core's part of it.
+// coreTally is the part of a tally that one core counts.
 type coreTally struct {
 	tally
 	_ [256 - unsafe.Sizeof(tally{})]byte
@@ -160,7 +160,7 @@ func (t *traffic) add(r *Record) {
 	t.tally.add(r)
 }
 
-// add adds all but the bucket.
+// add adds everything except the bucket.
 func (t *tally) add(r *Record) {
 	t.durationNano.Add(uint64(max(r.DurationNano, 0)))
 	if r.BytesReceived > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
-// headerBytes is how long the values of headers are together.
+// headerBytes returns the total length of the values of headers.
 func headerBytes(r *Record) (n int) {
 	if r.Headers == nil {
 		return 0
@@ -20,7 +20,7 @@ func headerBytes(r *Record) (n int) {
 	return n
 }
 
-// appendLaidOut is appendLine for lines that are not the default.
+// appendLaidOut is appendLine for lines with a layout.
 func appendLaidOut(b []byte, r *Record, y *accesslog.Layout, clock *secondCache) []byte {
 	if y.Text {
 		for i := range y.Parts {
@@ -48,8 +48,8 @@ func appendLaidOut(b []byte, r *Record, y *accesslog.Layout, clock *secondCache)
 	return append(b, '}', '\n')
 }
 
-// unquote makes of the JSON value at b[start:] what stands in a text: without quotes, and - where there is none. Escapes stay, so that no value ends a quoted one,
-// nor the line.
+// unquote converts the JSON value at b[start:] to the form for text lines: without quotes, and - instead of null. Escapes are kept,
+// so that no value ends a quoted string or the line.
 func unquote(b []byte, start int) []byte {
 	v := b[start:]
 	if string(v) == "null" || string(v) == `""` {
@@ -62,7 +62,7 @@ func unquote(b []byte, start int) []byte {
 	return b
 }
 
-// isSilent reports whether a member is left out of JSON, because there is nothing to say.
+// isSilent reports whether an optional member has no value and is left out of JSON.
 func isSilent(r *Record, m accesslog.Member) bool {
 	switch m {
 	case accesslog.InjectedDelay:
@@ -142,7 +142,7 @@ func appendMember(b []byte, r *Record, y *accesslog.Layout, p *accesslog.Part, c
 	return appendOptional(b, r, p.Member)
 }
 
-// appendOptional is appendMember for members about which there is something to say.
+// appendOptional is appendMember for optional members.
 func appendOptional(b []byte, r *Record, m accesslog.Member) []byte {
 	switch m {
 	case accesslog.InjectedDelay:
@@ -165,7 +165,7 @@ func appendOptional(b []byte, r *Record, m accesslog.Member) []byte {
 	return append(b, "null"...)
 }
 
-// appendAddress prints an address as JSON, without its port where that is 0.
+// appendAddress appends an address as JSON, without its port if that is 0.
 func appendAddress(b []byte, a netip.AddrPort) []byte {
 	switch {
 	case !a.IsValid():
@@ -176,7 +176,7 @@ func appendAddress(b []byte, a netip.AddrPort) []byte {
 	return append(a.AppendTo(append(b, '"')), '"')
 }
 
-// appendName prints one of the names that a record is counted by.
+// appendName appends one of the names by which a record is counted.
 func (s *RuleStats) appendName(b []byte, m accesslog.Member, backend int) []byte {
 	if s == nil {
 		return append(b, "null"...)
@@ -198,8 +198,9 @@ func (s *RuleStats) appendName(b []byte, m accesslog.Member, backend int) []byte
 	return s.appendLabel(b, l.Backends[backend-1])
 }
 
-// appendRedacted is appendText for a target or URL: the value of each parameter that is redacted is a *, in its query and in its fragment, where OAuth has tokens. What parts
-// parameters differs between backends. Names are looked for behind all that does for any of them, and a value that is redacted goes on to what does for all.
+// appendRedacted is appendText for a target or URL: the value of each redacted parameter is replaced by *, in the query and in the
+// fragment, where OAuth puts tokens. Backends differ in what separates parameters. A name may begin after any separator of any
+// backend, and a redacted value ends at a separator of all backends.
 func appendRedacted(b, s []byte, limit int, y *accesslog.Layout) []byte {
 	if s == nil {
 		return append(b, "null"...)
@@ -234,14 +235,14 @@ func appendRedacted(b, s []byte, limit int, y *accesslog.Layout) []byte {
 			s = s[len(parameter):]
 		}
 		if at >= 0 {
-			at = 0 // the delimiter
+			at = 0 // the separator
 		}
 	}
 	b = appendEscaped(b, s)
 	return append(b, '"')
 }
 
-// redacts reports whether the value of the parameter with that name, as it stands in a query, is redacted.
+// redacts reports whether the value of a parameter is redacted; name is as it is encoded in a query.
 func redacts(y *accesslog.Layout, name []byte) bool {
 	if y.RedactAll {
 		return true
@@ -254,7 +255,7 @@ func redacts(y *accesslog.Layout, name []byte) bool {
 	return false
 }
 
-// isParameter compares a name in a query with one that is not encoded. Case does not matter, because backends differ in whether it does.
+// isParameter compares an encoded name in a query with a name. It ignores case, because some backends do.
 func isParameter(encoded []byte, name string) bool {
 	n := 0
 	for i := 0; i < len(encoded); i++ {

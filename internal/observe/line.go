@@ -12,17 +12,17 @@ import (
 const (
 	maxLabel = 512
 
-	// What a line has besides its values: keys, numbers, times, addresses.
+	// Length of a line without its values: keys, numbers, times, addresses.
 	maxFixed = 1024
-	// The longest escape, of one byte, is \u00XX.
+	// The longest escape of one byte is \u00XX.
 	maxEscape = 6
-	// The longest line by default.
+	// Maximum length of a default line.
 	maxLine = maxFixed + maxEscape*(accesslog.MaxMethod+accesslog.MaxHost+accesslog.MaxTarget+accesslog.MaxUserAgent+accesslog.MaxRequestID+accesslog.MaxCause+5*maxLabel)
-	// The longest of all.
+	// Maximum length of any line.
 	maxLaidOut = maxLine + accesslog.MaxHeaders*(maxEscape*accesslog.MaxHeader+accesslog.MaxHeaderName+32) + accesslog.MaxFormat + accesslog.MaxMembers*8
 )
 
-// lineBound is at least the length of the record's line.
+// lineBound returns an upper bound of the length of the record's line.
 func lineBound(r *Record) int {
 	n := min(len(r.Method), accesslog.MaxMethod) + min(len(r.Host), accesslog.MaxHost) + min(len(r.Target), accesslog.MaxTarget) +
 		min(len(r.UserAgent), accesslog.MaxUserAgent) + min(len(r.RequestID), accesslog.MaxRequestID) + min(len(r.Cause), accesslog.MaxCause)
@@ -115,7 +115,7 @@ func appendUpstream(b []byte, r *Record) []byte {
 	return append(b, '}', '\n')
 }
 
-// appendMillis prints nanoseconds as milliseconds with three decimals.
+// appendMillis appends nanoseconds as milliseconds with three decimals.
 func appendMillis(b []byte, nanos int64) []byte {
 	micros := max(nanos, 0) / 1000
 	b = strconv.AppendInt(b, micros/1000, 10)
@@ -123,7 +123,7 @@ func appendMillis(b []byte, nanos int64) []byte {
 	return append(b, '.', byte('0'+f/100), byte('0'+f/10%10), byte('0'+f%10))
 }
 
-// secondCache keeps the printed form of the last second, which is most often the one asked for.
+// secondCache caches the printed form of the last second, which is usually needed again.
 type secondCache struct {
 	second int64
 	text   [20]byte // "2006-01-02T15:04:05."
@@ -143,7 +143,7 @@ func (c *secondCache) append(b []byte, unixNano int64) []byte {
 	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
-// appendWord prints a text of ours, which needs no escaping; "" is null.
+// appendWord appends a word that needs no escaping; "" becomes null.
 func appendWord(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
@@ -153,7 +153,7 @@ func appendWord(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendText prints at most limit bytes of s as a JSON string; nil is null.
+// appendText appends at most limit bytes of s as a JSON string; nil becomes null.
 func appendText(b, s []byte, limit int) []byte {
 	if s == nil {
 		return append(b, "null"...)
@@ -177,7 +177,7 @@ func cut(s []byte, limit int) []byte {
 		end--
 	}
 	if !utf8.RuneStart(s[end]) {
-		end = limit // no character at all, so nothing to keep whole
+		end = limit // not a valid character, so there is nothing to keep whole
 	}
 	return s[:end]
 }
@@ -187,8 +187,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plainPrefix is the length of the part of s that stands in JSON as it is, at least up
-// to the last multiple of eight bytes before the first byte that does not.
+// plainPrefix returns the length of the prefix of s that needs no escaping in JSON, at least up to the last multiple of eight bytes
+// before the first byte that does.
 func plainPrefix(s []byte) int {
 	n := 0
 	for ; len(s)-n >= 8; n += 8 {
@@ -210,8 +210,8 @@ func isPlain(c byte) bool { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\
 
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped prints s for a JSON string. Control characters, those from U+0080 to U+009F
-// included, and what isLayout reports are escaped, so that a line is safe to show on a terminal.
+// appendEscaped appends s for a JSON string. Control characters, including those from U+0080 to U+009F, and those that isLayout
+// reports are escaped, so that a line can safely be shown on a terminal.
 func appendEscaped(b, s []byte) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -241,7 +241,8 @@ func appendEscaped(b, s []byte) []byte {
 	return b
 }
 
-// isLayout reports whether a character ends a line for some readers, or changes the direction in which the rest of the line is shown.
+// isLayout reports whether some readers end a line at a character, or whether it changes the direction in which the rest of the line
+// is shown.
 func isLayout(r rune) bool {
 	return r == 0x61c || r >= 0x200e && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

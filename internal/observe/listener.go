@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 )
 
-// maxListeners bounds the listeners, and separately the sockets, that are exported one by one.
+// maxListeners is the maximum number of listeners, and separately of sockets, that are exported separately.
 const maxListeners = 4096
 
 // ListenerLabels name a listener.
@@ -17,7 +17,7 @@ type ListenerLabels struct {
 // ListenerStats is the handle of one listener.
 type ListenerStats struct {
 	metrics  *Metrics
-	entry    *listenerEntry // nil where there is no room
+	entry    *listenerEntry // nil if there is no room
 	unrouted *RuleStats
 	released atomic.Bool
 }
@@ -26,7 +26,7 @@ type listenerEntry = tableEntry[ListenerLabels, listenerSeries]
 
 type listenerSeries struct{ up atomic.Bool }
 
-// Listener returns the handle of a listener; it is to be released once.
+// Listener returns the handle of a listener; it must be released once.
 func (m *Metrics) Listener(l ListenerLabels) *ListenerStats {
 	l.Gateway, l.Listener = validLabel(l.Gateway), validLabel(l.Listener)
 	s := &ListenerStats{metrics: m, unrouted: m.Rule(RuleLabels{Gateway: l.Gateway, Listener: l.Listener})}
@@ -36,18 +36,17 @@ func (m *Metrics) Listener(l ListenerLabels) *ListenerStats {
 	return s
 }
 
-// Unrouted counts requests that reached the listener but no rule; released with the listener.
+// Unrouted returns the handle that counts requests that reached the listener but no rule; it is released with the listener.
 func (s *ListenerStats) Unrouted() *RuleStats { return s.unrouted }
 
-// SetUp says whether all addresses of the listener are bound (moongate_listener_up). On nil it does nothing.
+// SetUp sets whether all addresses of the listener are bound (moongate_listener_up). It does nothing if s is nil.
 func (s *ListenerStats) SetUp(up bool) {
 	if s != nil && s.entry != nil {
 		s.entry.value.up.Store(up)
 	}
 }
 
-// Release gives the handle back; moongate_listener_up of the listener ends at once. Releasing nil
-// or twice does nothing.
+// Release releases the handle; moongate_listener_up of the listener ends at once. Releasing nil or twice does nothing.
 func (s *ListenerStats) Release() {
 	if s == nil || s.released.Swap(true) {
 		return
@@ -61,9 +60,9 @@ func (s *ListenerStats) Release() {
 	s.metrics.listeners.release(s.entry, s.metrics.now())
 }
 
-// SocketLabels name a bound port, which several listeners may share.
+// SocketLabels identify a bound port, which several listeners may share.
 type SocketLabels struct {
-	Gateway string // owner "<namespace>/<name>"; "" where several Gateways share it
+	Gateway string // owner "<namespace>/<name>"; "" if several Gateways share it
 	Address string // bound IP address; "" for all
 	Port    uint16
 }
@@ -71,7 +70,7 @@ type SocketLabels struct {
 // SocketStats is the handle of one bound port.
 type SocketStats struct {
 	metrics  *Metrics
-	entry    *socketEntry // nil where it is folded
+	entry    *socketEntry // nil if it is folded
 	series   *socketSeries
 	unrouted *RuleStats
 	released atomic.Bool
@@ -85,7 +84,7 @@ type socketSeries struct {
 	refused [limitCount]atomic.Uint64
 }
 
-// ConnectionLimit is a limit that a connection was refused for, which is the reason overloaded.
+// ConnectionLimit is a limit because of which a connection was refused with the reason overloaded.
 type ConnectionLimit uint8
 
 // The limits.
@@ -97,12 +96,12 @@ const (
 	limitCount
 )
 
-// String is the value of the label limit.
+// String returns the value of the label limit.
 func (l ConnectionLimit) String() string {
 	return [limitCount]string{"connections_per_client", "connections", "memory", "connections_per_port"}[l]
 }
 
-// Socket returns the handle of a bound port; it is to be released once.
+// Socket returns the handle of a bound port; it must be released once.
 func (m *Metrics) Socket(l SocketLabels) *SocketStats {
 	l.Gateway, l.Address = validLabel(l.Gateway), validLabel(l.Address)
 	s := &SocketStats{metrics: m, unrouted: m.Rule(RuleLabels{Gateway: l.Gateway})}
@@ -116,7 +115,7 @@ func (m *Metrics) Socket(l SocketLabels) *SocketStats {
 	return s
 }
 
-// ConnectionOpened counts an accepted connection; ConnectionClosed must follow once.
+// ConnectionOpened counts an accepted connection; ConnectionClosed must be called once afterwards.
 func (s *SocketStats) ConnectionOpened() {
 	s.series.open.Add(1)
 	s.series.total.Add(1)
@@ -125,16 +124,16 @@ func (s *SocketStats) ConnectionOpened() {
 // ConnectionClosed counts the end of a connection, also after Release.
 func (s *SocketStats) ConnectionClosed() { s.series.open.Add(-1) }
 
-// ConnectionRefused counts a connection that was closed as soon as it was accepted. ConnectionOpened is not called for it.
+// ConnectionRefused counts a connection that was closed right after it was accepted. ConnectionOpened must not be called for it.
 func (s *SocketStats) ConnectionRefused(l ConnectionLimit) { s.series.refused[l].Add(1) }
 
-// Connections is the number of connections that are open.
+// Connections returns the number of open connections.
 func (s *SocketStats) Connections() int64 { return s.series.open.Load() }
 
-// Unrouted counts requests that could not be given to a listener; released with the socket.
+// Unrouted returns the handle that counts requests without a listener; it is released with the socket.
 func (s *SocketStats) Unrouted() *RuleStats { return s.unrouted }
 
-// Release gives the handle back. Releasing nil or twice does nothing.
+// Release releases the handle. Releasing nil or twice does nothing.
 func (s *SocketStats) Release() {
 	if s == nil || s.released.Swap(true) {
 		return

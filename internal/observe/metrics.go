@@ -15,26 +15,26 @@ import (
 const (
 	defaultMaxRules = 20000
 	defaultGrace    = 5 * time.Minute
-	// maxCertificates bounds the certificates whose expiry is exported.
+	// maxCertificates is the maximum number of certificates whose expiry is exported.
 	maxCertificates = 20000
 )
 
-// MetricsOptions configures NewMetrics; the zero value is good for production.
+// MetricsOptions configures NewMetrics; the zero value is suitable for production.
 type MetricsOptions struct {
-	Version  string // for moongate_build_info; "" is "devel"
+	Version  string // for moongate_build_info; "" means "devel"
 	Revision string // commit; may be ""
-	// MaxRules bounds how many rules of all listeners are exported one by one; 0 is 20000.
+	// MaxRules is the maximum number of rules of all listeners that are exported separately; 0 means 20000.
 	MaxRules int
-	// Grace is how long the series of a released handle stay exported; 0 is 5 minutes,
-	// enough for the last scrape to see the last requests.
+	// Grace is how long the series of a released handle are still exported; 0 means 5 minutes, enough for the last scrape to include
+	// the last requests.
 	Grace time.Duration
-	// AccessLog is where the counts of dropped lines come from; may be nil.
+	// AccessLog provides the counts of dropped lines; may be nil.
 	AccessLog *AccessLog
-	// ProcessLog is the same for the log of the process.
+	// ProcessLog provides those of the log of the process; may be nil.
 	ProcessLog *ProcessLog
 }
 
-// Metrics holds everything that is counted. Methods are safe for concurrent use.
+// Metrics contains everything that is counted. Methods are safe for concurrent use.
 type Metrics struct {
 	registry     *prometheus.Registry
 	log          *AccessLog
@@ -53,12 +53,12 @@ type Metrics struct {
 
 	scarce atomic.Bool // see SetMemoryScarce
 
-	mu           sync.Mutex // guards what follows; never held while a scrape is written
+	mu           sync.Mutex // guards the fields below; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
 	routes       map[routeKey]*routeSeries
-	others       map[routeKey]*ruleSeries // what rules without room are added up in
+	others       map[routeKey]*ruleSeries // sums of rules for which there is no room
 	stats        *table[statKey, statSeries]
-	otherStats   statSeries // what StatNames without room are added up in
+	otherStats   statSeries // sum of StatNames for which there is no room
 	folded       int        // handles that share counters in others
 	listeners    *table[ListenerLabels, listenerSeries]
 	sockets      *table[SocketLabels, socketSeries]
@@ -75,7 +75,7 @@ type Metrics struct {
 	translateDuration prometheus.Histogram
 }
 
-// NewMetrics makes an empty set with its own registry.
+// NewMetrics returns an empty set with its own registry.
 func NewMetrics(o MetricsOptions) *Metrics {
 	if o.MaxRules <= 0 {
 		o.MaxRules = defaultMaxRules
@@ -135,7 +135,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	return m
 }
 
-// Names and texts of the metrics that are registered beside collector.
+// Names and help texts of the metrics that are not in collector.
 var (
 	helpApplyDuration     = "Time taken to apply a generation of the configuration."
 	nameApplyDuration     = describe("config_apply_duration_seconds", helpApplyDuration)
@@ -149,16 +149,16 @@ var (
 	nameBuild             = describe("build_info", helpBuild, "version", "revision", "go_version")
 )
 
-// Gatherer is what /metrics serves.
+// Gatherer returns the metrics for /metrics.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Registerer is for collectors of other packages; names begin with moongate_.
+// Registerer is for collectors of other packages; names must begin with moongate_.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
-// Unattributed is the handle for what belongs to no listener. Not to be released.
+// Unattributed returns the handle for requests that belong to no listener. It must not be released.
 func (m *Metrics) Unattributed() *RuleStats { return m.unattributed }
 
-// UpstreamStats is the state of the pool of one backend.
+// UpstreamStats is the state of the connection pool of one backend.
 type UpstreamStats struct {
 	Backend           string // config.Backend.key
 	Endpoints         int
@@ -169,23 +169,24 @@ type UpstreamStats struct {
 	ConnectErrors     uint64 // attempts that failed
 	RequestsWaiting   int    // requests that wait for a connection
 	RequestsRefused   uint64 // requests refused because too many waited
-	Retries           uint64 // attempts of requests beyond their first
-	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
-	MirrorsFailed     uint64 // copies of requests that failed
-	SpansSent         uint64 // spans of requests that the backend has taken as a collector
-	SpansDropped      uint64 // those that it has not
-	MirrorsLooped     uint64 // copies not made of requests that had passed a proxy of Moongate before, or claimed it
-	SessionsBegun     uint64 // requests of persistent sessions that began with them
-	SessionsKept      uint64 // and those that the endpoint of their session has answered
-	SessionsMoved     uint64 // and those that another one has, because it was not there
+	Retries           uint64 // attempts of requests after the first
+	MirrorsRefused    uint64 // mirrored requests dropped because too many, or too much data of one, were waiting
+	MirrorsFailed     uint64 // mirrored requests that failed
+	SpansSent         uint64 // spans that the backend, a collector, has accepted
+	SpansDropped      uint64 // spans that it has not accepted
+	MirrorsLooped     uint64 // requests not mirrored because they had passed a Moongate proxy before, or claimed so
+	SessionsBegun     uint64 // requests that began a persistent session
+	SessionsKept      uint64 // requests that the endpoint of their session has answered
+	SessionsMoved     uint64 // requests that another endpoint has answered, because that of the session was not available
 	// BreakerLimits are the limits of its circuit breaker.
 	BreakerLimits []BreakerLimitStats
-	// Unhealthy are the endpoints that are not healthy by how they do; nil where all have always been, and no policy looks after their health.
+	// Unhealthy is the number of unhealthy endpoints by reason; nil if all have always been healthy, and no policy configures health
+	// checks.
 	Unhealthy    map[string]int
-	Ejections    map[string]uint64 // of endpoints by their reasons; nil for none
-	ChecksPassed uint64            // health checks of endpoints that have succeeded
-	ChecksFailed uint64            // and that have failed
-	// CheckEventsDropped are lines of the log of health checks that found no room.
+	Ejections    map[string]uint64 // of endpoints by reason; nil if none
+	ChecksPassed uint64            // successful health checks of endpoints
+	ChecksFailed uint64            // failed health checks of endpoints
+	// CheckEventsDropped is the number of lines dropped from the log of health checks.
 	CheckEventsDropped uint64
 }
 
@@ -210,14 +211,14 @@ func addBreakerLimits(sum, more []BreakerLimitStats) []BreakerLimitStats {
 	return sum
 }
 
-// unused says that no request has ever needed the backend, nor a copy or span of one.
+// unused reports whether no request, mirrored request or span has ever needed the backend.
 func (u *UpstreamStats) unused() bool {
 	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.ChecksPassed+u.ChecksFailed == 0 &&
 		u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 && u.SpansSent+u.SpansDropped == 0 && len(u.BreakerLimits) == 0
 }
 
-// SetUpstreams gives the function that reports every backend's pool; it is called at each
-// scrape and must be safe for concurrent use. Backends that were never used have no series. Backends beyond the bound are added up.
+// SetUpstreams sets the function that reports every backend's pool; it is called at each scrape and must be safe for concurrent use.
+// Backends that were never used have no series. Backends beyond the limit are added up.
 func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstreams.Store(&report) }
 
 // RateLimitStats is what a rate limit of a policy has counted.
@@ -228,38 +229,41 @@ type RateLimitStats struct {
 	OverLimit, Shadowed uint64
 }
 
-// SetRateLimits gives the function that reports every rate limit in force; it is called at each scrape and must be safe for concurrent use.
+// SetRateLimits sets the function that reports every rate limit in force; it is called at each scrape and must be safe for
+// concurrent use.
 func (m *Metrics) SetRateLimits(report func(emit func(RateLimitStats))) { m.rateLimits.Store(&report) }
 
 // CompressionStats is what the gateway has compressed with one encoding.
 type CompressionStats struct {
 	Encoding  string // as in Content-Encoding
 	Responses uint64
-	Refused   uint64 // responses that did not get the encoding, because as many encoders were in use as there may be
-	In, Out   uint64 // bytes of bodies before and after, of responses that have ended
+	Refused   uint64 // responses that were not compressed because too many encoders were in use
+	In, Out   uint64 // bytes of bodies before and after compression, of responses that have ended
 }
 
-// SetCompression gives the function that reports every encoding; it is called at each scrape and must be safe for concurrent use. Without responses an encoding has no series.
+// SetCompression sets the function that reports every encoding; it is called at each scrape and must be safe for concurrent use. An
+// encoding without responses has no series.
 func (m *Metrics) SetCompression(report func(emit func(CompressionStats))) {
 	m.compression.Store(&report)
 }
 
-// RedisStats is the state of a Redis that global rate limits count in.
+// RedisStats is the state of a Redis server for global rate limits.
 type RedisStats struct {
 	Address   string // host:port
 	Up        bool
-	Undecided uint64 // requests for which it gave no answer
-	Uncharged uint64 // response costs that it has not got
+	Undecided uint64 // requests for which it did not answer
+	Uncharged uint64 // response costs that did not reach it
 }
 
-// SetRedises gives the function that reports every Redis in use; it is called at each scrape and must be safe for concurrent use.
+// SetRedises sets the function that reports every Redis server in use; it is called at each scrape and must be safe for concurrent
+// use.
 func (m *Metrics) SetRedises(report func(emit func(RedisStats))) { m.redises.Store(&report) }
 
-// SetUnreadKinds gives the function that returns the kinds of objects that cannot be read; it is called at each scrape and
-// must be safe for concurrent use.
+// SetUnreadKinds sets the function that returns the kinds of objects that cannot be read; it is called at each scrape and must be
+// safe for concurrent use.
 func (m *Metrics) SetUnreadKinds(report func() []string) { m.unreadKinds.Store(&report) }
 
-// SetMemoryScarce says whether connections and requests are refused because memory is scarce.
+// SetMemoryScarce sets whether connections and requests are refused because memory is scarce.
 func (m *Metrics) SetMemoryScarce(scarce bool) { m.scarce.Store(scarce) }
 
 // ConfigApply is one generation that the proxy applied or refused.
@@ -267,7 +271,7 @@ type ConfigApply struct {
 	Generation uint64
 	Duration   time.Duration
 	At         time.Time
-	Err        error // nil is success
+	Err        error // nil means success
 }
 
 // ConfigApplied records one applied or refused generation.
@@ -299,23 +303,24 @@ func (m *Metrics) SetCertificate(key string, notAfter time.Time) {
 	}
 }
 
-// RemoveCertificate ends the series of a certificate.
+// RemoveCertificate removes the series of a certificate.
 func (m *Metrics) RemoveCertificate(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.certificates, validLabel(key))
 }
 
-// GatewayProxies counts the proxies of a Gateway, as the controller that leads knows them.
+// GatewayProxies counts the proxies of a Gateway, as known by the leader.
 type GatewayProxies struct {
 	Gateway          string // "<namespace>/<name>"
 	Current, Lagging int
 }
 
-// SetProxies says where the numbers of proxies come from, at each scrape.
+// SetProxies sets the function that reports the proxies of Gateways; it is called at each scrape and must be safe for concurrent
+// use.
 func (m *Metrics) SetProxies(report func(emit func(GatewayProxies))) { m.proxies.Store(&report) }
 
-// Translated adds up how often translate functions ran, by name, and how long it took.
+// Translated adds how often translate functions ran, by name, and how long they took.
 func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {
 	m.translateDuration.Observe(d.Seconds())
 	m.mu.Lock()
@@ -325,7 +330,7 @@ func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {
 	}
 }
 
-// snapshot is what a scrape writes after it has let go of the lock.
+// snapshot is what a scrape writes after it has released the lock.
 type snapshot struct {
 	rules        []ruleSnapshot
 	routes       []*routeSeries

@@ -27,29 +27,30 @@ import (
 )
 
 const (
-	// otlpTimeout bounds one attempt to export a batch.
+	// otlpTimeout limits one attempt to export a batch.
 	otlpTimeout = 10 * time.Second
-	// A batch is given up once this has passed since its first attempt.
+	// A batch is dropped after this time since its first attempt.
 	otlpRetryTime = time.Minute
 	// Between attempts the pause doubles from otlpMinBackoff to otlpMaxBackoff.
 	otlpMinBackoff = 500 * time.Millisecond
 	otlpMaxBackoff = 10 * time.Second
-	// otlpMaxDelay bounds what a Retry-After may ask for, so that a wrong date does not end the log.
+	// otlpMaxDelay limits the delay in a Retry-After, so that a wrong date does not stop the log.
 	otlpMaxDelay = 5 * time.Minute
-	// What is read of a collector's response, and of its head.
+	// Maximum size of a collector's response, and of its header section.
 	otlpResponseBytes = 64 << 10
 	otlpHeadBytes     = 16 << 10
 )
 
-// logExporter sends lines to a collector by OTLP over HTTP, in binary Protobuf (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Each Write is one batch.
-// One goroutine calls Write.
+// logExporter sends lines to a collector by OTLP over HTTP, in binary Protobuf (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
+// Each Write is one batch. Write must be called by one goroutine.
 type logExporter struct {
 	url    string
 	client http.Client
-	ctx    context.Context // its end breaks off attempts and pauses
-	// stop is closed when the log is being closed: then a pause that has become long is cut short, so that there is another attempt.
+	ctx    context.Context // its end aborts attempts and pauses
+	// stop is closed when the log is being closed: then a long pause is cut short, so that there is another attempt.
 	stop <-chan struct{}
-	// pressed has a value when a line has found no memory, and usedUp reports whether there still is none. Then the batch that waits is given up, since newer lines are worth more.
+	// pressed has a value if there was no memory for a line, and usedUp reports whether there still is none. Then the pending batch
+	// is dropped, because newer lines are more useful.
 	pressed <-chan struct{}
 	usedUp  func() bool
 
@@ -57,8 +58,8 @@ type logExporter struct {
 	after func(time.Duration) <-chan time.Time
 
 	backoff   time.Duration // before the next attempt, without jitter; 0 after a success
-	notBefore time.Time     // when the next attempt may be made
-	asked     bool          // the collector has asked for that time
+	notBefore time.Time     // earliest time of the next attempt
+	asked     bool          // notBefore was requested by the collector
 	stopping  bool          // a pause was cut short
 }
 
@@ -67,7 +68,7 @@ func isCollector(destination string) bool {
 	return strings.HasPrefix(destination, "http://") || strings.HasPrefix(destination, "https://")
 }
 
-// newLogExporter makes a logExporter for the URL of a collector. One without a path has that of OTLP.
+// newLogExporter returns a logExporter for the URL of a collector. A URL without a path gets the default path of OTLP.
 func newLogExporter(destination string) (*logExporter, error) {
 	u, err := url.Parse(destination)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -79,7 +80,8 @@ func newLogExporter(destination string) (*logExporter, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxResponseHeaderBytes = otlpHeadBytes
 	transport.DisableCompression = true
-	// There is one request at a time, so HTTP/2 is of no use, and it would go on with a connection on which nothing is answered any more.
+	// There is one request at a time, so HTTP/2 would have no advantage, and it would keep using a connection on which nothing is
+	// answered any longer.
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true)
 	return &logExporter{
@@ -126,7 +128,7 @@ func (c *logExporter) Write(lines []byte) (int, error) {
 
 var errNotTried = errors.New("the collector could not take earlier lines")
 
-// encode makes an ExportLogsServiceRequest, which has the same encoding as LogsData.
+// encode returns an ExportLogsServiceRequest, which has the same encoding as LogsData.
 func (c *logExporter) encode(lines []byte) ([]byte, error) {
 	now := uint64(c.now().UnixNano())
 	scope := &logspb.ScopeLogs{Scope: &commonpb.InstrumentationScope{Name: "moongate/accesslog"}}
@@ -139,8 +141,8 @@ func (c *logExporter) encode(lines []byte) ([]byte, error) {
 	}}})
 }
 
-// failed sets when the next attempt may be made: after the delay that the collector has asked for, else after a pause that doubles with each failure. Both are
-// spread at random, so that the proxies of a Gateway do not come back together.
+// failed sets the time of the next attempt: after the delay that the collector has requested, else after a pause that doubles with
+// each failure. Both have jitter, so that the proxies of a Gateway do not retry at the same time.
 func (c *logExporter) failed(delay time.Duration) {
 	c.backoff = min(max(2*c.backoff, otlpMinBackoff), otlpMaxBackoff)
 	if c.asked = delay > 0; c.asked {
@@ -151,7 +153,7 @@ func (c *logExporter) failed(delay time.Duration) {
 	c.notBefore = c.now().Add(delay)
 }
 
-// pause waits until the next attempt may be made, or returns why the batch is given up instead.
+// pause waits until the next attempt, or returns why the batch is dropped instead.
 func (c *logExporter) pause() (DropReason, bool) {
 	if c.ctx.Err() != nil {
 		return DropShuttingDown, false
@@ -181,7 +183,8 @@ func (c *logExporter) pause() (DropReason, bool) {
 	}
 }
 
-// before returns where the last n lines begin. Which lines a collector has refused it does not say; the number is what is counted.
+// before returns the index at which the last n lines begin. The collector does not report which lines it has rejected, only their
+// number.
 func before(lines []byte, n uint64) int {
 	end := len(lines)
 	for ; n > 0 && end > 0; n-- {
@@ -197,16 +200,16 @@ func refusedError(n uint64) error {
 	return &dropError{DropRejected, fmt.Errorf("the collector has refused %d lines of a batch", n)}
 }
 
-// retry says what may follow an attempt that has failed.
+// retry describes what follows a failed attempt.
 type retry struct {
 	again  bool
-	delay  time.Duration // that the collector has asked for; 0 is none
-	reason DropReason    // where there is no other attempt
+	delay  time.Duration // requested by the collector; 0 means none
+	reason DropReason    // if there is no further attempt
 }
 
-// export makes one attempt. Of lines that have come to the collector it may have refused some.
+// export makes one attempt. The collector may have rejected some of the lines that it received.
 func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
-	var sent atomic.Bool // the transport's goroutine sets it
+	var sent atomic.Bool // set by the transport's goroutine
 	ctx := httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { sent.Store(i.Err == nil) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -219,7 +222,7 @@ func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
 		return 0, retry{again: !sent.Load() || isDisconnect(err), reason: DropUnavailable}, err
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, otlpResponseBytes)) // what is missing says nothing of refused lines
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, otlpResponseBytes)) // a truncated response does not report rejected lines
 	r := retry{reason: DropRejected}
 	switch code := resp.StatusCode; code {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -229,17 +232,17 @@ func (c *logExporter) export(body []byte) (refused uint64, _ retry, err error) {
 			return rejected(answer), retry{}, nil
 		}
 	}
-	return 0, r, fmt.Errorf("the collector has answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)) // its own words may be long
+	return 0, r, fmt.Errorf("the collector has answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)) // the body may be long
 }
 
-// isDisconnect reports whether the connection was lost before the response, after which OTLP has the client send the request again. A collector that is only slow
-// has the batch already, and what is no response will not become one.
+// isDisconnect reports whether the connection was lost before the response, in which case OTLP requires the client to send the
+// request again. A collector that is only slow already has the batch, and an invalid response would be invalid again.
 func isDisconnect(err error) bool {
 	var lost *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &lost) && !lost.Timeout()
 }
 
-// retryAfter reads a Retry-After field (RFC 9110 section 10.2.3); 0 is none.
+// retryAfter parses a Retry-After field (RFC 9110 section 10.2.3); it returns 0 if there is none.
 func retryAfter(value string, now time.Time) time.Duration {
 	delay := time.Duration(0)
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
@@ -250,7 +253,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(delay, 0), otlpMaxDelay)
 }
 
-// rejected reads rejected_log_records of partial_success of an ExportLogsServiceResponse.
+// rejected returns rejected_log_records of partial_success of an ExportLogsServiceResponse.
 func rejected(response []byte) (n uint64) {
 	partial := field(response, protowire.BytesType)
 	if partial == nil {
@@ -260,7 +263,7 @@ func rejected(response []byte) (n uint64) {
 	return n
 }
 
-// field returns the value of field 1 of a message: what a length stands before, else what begins there.
+// field returns the value of field 1 of a message: the content of a length-delimited field, else the bytes from its value on.
 func field(b []byte, want protowire.Type) []byte {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -282,7 +285,7 @@ func field(b []byte, want protowire.Type) []byte {
 	return nil
 }
 
-// logRecord is a line as a record: the members of a JSON object as its body, a text as it is.
+// logRecord returns a line as a record: the members of a JSON object as its body, a text unchanged.
 func logRecord(line []byte, now uint64) *logspb.LogRecord {
 	r := &logspb.LogRecord{TimeUnixNano: now, ObservedTimeUnixNano: now, SeverityNumber: logspb.SeverityNumber_SEVERITY_NUMBER_INFO}
 	members, ok := membersOf(line)
@@ -310,8 +313,8 @@ func logRecord(line []byte, now uint64) *logspb.LogRecord {
 	return r
 }
 
-// membersOf returns the members of a line that is one object of JSON without objects or lists in it. Others are texts, also where they begin like one: a client may have chosen
-// what stands in them.
+// membersOf returns the members of a line that is one JSON object without nested objects or lists. Other lines are texts, even if
+// they begin like one: a client may have chosen their content.
 func membersOf(line []byte) (members []*commonpb.KeyValue, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.UseNumber()
@@ -341,12 +344,12 @@ func textValue(s string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(s, "\ufffd")}}
 }
 
-// valueOf is a value of JSON that is neither an object nor a list; null is a value that is not set.
+// valueOf returns a JSON value that is neither an object nor a list; null becomes a value that is not set.
 func valueOf(t json.Token) *commonpb.AnyValue {
 	switch v := t.(type) {
 	case string:
 		return textValue(v)
-	case bool: // that a format has
+	case bool: // a custom format may contain one
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v}}
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {

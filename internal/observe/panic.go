@@ -5,14 +5,15 @@ import (
 	"runtime/debug"
 )
 
-// panicPlaces are the values of the label where. Their counters are 0 from the start: increase does not see the first value of a series.
+// panicPlaces are the values of the label where. Their counters are 0 from the start, because the PromQL function increase does not
+// see the first value of a series.
 var panicPlaces = []string{
 	"accept", "connect", "connection", "datagrams", "exchange", "hash table", "health", "health check", "http2", "load reports",
 	"mirror", "resolve", "sweep", "tracing", "translate", "tunnel", "upload",
 }
 
-// Panicked counts and logs a panic that ended one thing only, with the stack of the goroutine. It is called by the deferred
-// function that has recovered v, and where is one of panicPlaces. A nil Observer does nothing.
+// Panicked counts and logs a panic that ended one unit of work only, with the stack of the goroutine. It must be called by the
+// deferred function that has recovered v, and where must be one of panicPlaces. A nil Observer does nothing.
 func (o *Observer) Panicked(where string, v any) {
 	if o == nil {
 		return
@@ -23,7 +24,7 @@ func (o *Observer) Panicked(where string, v any) {
 	}
 }
 
-// Panicked counts a panic that ended one thing only. Nil counts nothing.
+// Panicked counts a panic that ended one unit of work only. It does nothing if m is nil.
 func (m *Metrics) Panicked(where string) {
 	if m != nil {
 		m.panics.WithLabelValues(where).Inc()

@@ -10,38 +10,40 @@ import (
 	"time"
 )
 
-// maxProcessLog is how many bytes of lines wait at most. As many are being written, so that twice of it bounds the memory. maxLastLines is how many bytes of
-// lines of Last wait beside them.
+// maxProcessLog is the maximum size of pending lines in bytes. As many may be being written, so the memory is limited to twice of
+// it. maxLastLines is the size of pending lines of Last in addition.
 const (
 	maxProcessLog = 512 << 10
 	maxLastLines  = 4 << 10
 )
 
-// ProcessLog is the writer of the process's own log, from a goroutine of its own. Where nobody reads standard error, a write to it waits forever; what logs a
-// problem of a manifest or the begin of a shutdown must not wait with it. Where memory for lines is used up, or a write fails, lines are dropped and counted, and a line
-// says so when it can be written. Each Write must be one line or several whole ones; lines stay in order, and each is one write, so that a pipe keeps it whole.
+// ProcessLog is a writer for the process's own log that writes in a separate goroutine. If nothing reads standard error, a write to
+// it blocks forever, and goroutines that log must not block with it. If the memory for lines is used up, or a write fails, lines are
+// dropped and counted, and a line reports that as soon as it can be written. Each Write must be one or more whole lines; lines stay
+// in order, and each is one write, so that a pipe keeps it whole.
 //
-// It is not an AccessLog, which gathers lines of many cores for up to 50 ms and does not keep their order. A nil *ProcessLog has dropped nothing.
+// It is not an AccessLog, which collects lines of many cores for up to 50 ms and does not keep their order. A nil *ProcessLog has
+// dropped nothing.
 type ProcessLog struct {
 	out     io.Writer
-	handler atomic.Pointer[func(io.Writer) slog.Handler] // the format of the line that says what was dropped
+	handler atomic.Pointer[func(io.Writer) slog.Handler] // the format of the line that reports dropped lines
 	dropped [dropReasons]atomic.Uint64
 	done    chan struct{}
 
 	mu     sync.Mutex
-	some   sync.Cond // there are lines, or the log is closed
+	some   sync.Cond // signals lines, or that the log is closed
 	lines  [][]byte
 	size   int      // of lines
-	lost   int      // lines that came after them and found no room
-	last   [][]byte // lines of Last that came after these, if there are any, and after those lost
+	lost   int      // number of lines that followed and found no room
+	last   [][]byte // lines of Last that followed these, and the lost ones
 	closed bool
 
-	// Only the writer goroutine touches what follows.
-	missing int  // lines that were dropped and of which no line tells yet
+	// Used only by the writer goroutine:
+	missing int  // dropped lines that were not reported yet
 	broken  bool // the last write ended within a line
 }
 
-// NewProcessLog makes a log that writes to out. Close ends it.
+// NewProcessLog returns a log that writes to out, until Close is called.
 func NewProcessLog(out io.Writer) *ProcessLog {
 	l := &ProcessLog{out: out, done: make(chan struct{})}
 	l.some.L = &l.mu
@@ -50,10 +52,10 @@ func NewProcessLog(out io.Writer) *ProcessLog {
 	return l
 }
 
-// SetHandler says how the line is written that says how many were dropped; it is one of text before.
+// SetHandler sets the format of the line that reports dropped lines; the default is text.
 func (l *ProcessLog) SetHandler(handler func(io.Writer) slog.Handler) { l.handler.Store(&handler) }
 
-// Write implements io.Writer. It never waits and never fails.
+// Write implements io.Writer. It never blocks and never fails.
 func (l *ProcessLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +63,7 @@ func (l *ProcessLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// write is Write; l.mu is held.
+// write is Write; the caller must hold l.mu.
 func (l *ProcessLog) write(b []byte) {
 	switch {
 	case l.closed:
@@ -76,18 +78,19 @@ func (l *ProcessLog) write(b []byte) {
 	}
 }
 
-// fits reports whether there is room for a line. A short one does not overtake a long one that was dropped, so that the log says where it lacks some, nor one of
-// Last. l.mu is held.
+// fits reports whether there is room for a line. A short line does not overtake a long one that was dropped, so that the log shows
+// where lines are missing, nor a line of Last. The caller must hold l.mu.
 func (l *ProcessLog) fits(b []byte) bool {
 	return l.lost == 0 && len(l.last) == 0 && (len(l.lines) == 0 || l.size+len(b) <= maxProcessLog)
 }
 
-// Last is the writer of lines that say why the process ends, such as the error of a verb: they find room where others do not, and are cut where they are too long for it.
+// Last returns the writer for lines that report why the process ends, such as the error of a verb: they have reserved room, and are
+// truncated if they are too long for it.
 func (l *ProcessLog) Last() io.Writer { return lastLines{l} }
 
 type lastLines struct{ *ProcessLog }
 
-// Write implements io.Writer, as ProcessLog.Write does.
+// Write implements io.Writer, like ProcessLog.Write.
 func (l lastLines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +112,7 @@ func (l lastLines) Write(b []byte) (int, error) {
 
 func (l *ProcessLog) drop(reason DropReason, lines int) { l.dropped[reason].Add(uint64(lines)) }
 
-// run is the writer.
+// run is the writer goroutine.
 func (l *ProcessLog) run() {
 	defer close(l.done)
 	for {
@@ -142,7 +145,7 @@ func (l *ProcessLog) take() (lines [][]byte, lost int, last [][]byte) {
 	return lines, lost, last
 }
 
-// emit writes a line, and before it what is to be said of those that were dropped: where that fails, the line would too.
+// emit writes a line, and before it the number of dropped lines: if that fails, the line would fail too.
 func (l *ProcessLog) emit(line []byte) {
 	if l.tell() && l.put(line) == nil {
 		return
@@ -158,7 +161,7 @@ func (l *ProcessLog) tell() bool {
 	}
 	r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped: its reader did not keep up, or a write failed", 0)
 	r.AddAttrs(slog.Int("dropped", l.missing))
-	// Whatever the level is: who wants errors only wants to know that some may be missing.
+	// It is written regardless of the level: if only errors are logged, some of these may be missing.
 	if (*l.handler.Load())(writerFunc(l.put)).Handle(context.Background(), r) != nil {
 		return false
 	}
@@ -166,7 +169,7 @@ func (l *ProcessLog) tell() bool {
 	return true
 }
 
-// put writes a line, behind the end of one that was written in part.
+// put writes a line, after completing one that was written in part.
 func (l *ProcessLog) put(line []byte) error {
 	if l.broken {
 		line = append([]byte{'\n'}, line...)
@@ -178,7 +181,7 @@ func (l *ProcessLog) put(line []byte) error {
 	return err
 }
 
-// writerFunc is a writer that takes all or fails.
+// writerFunc is a writer that writes everything or fails.
 type writerFunc func([]byte) error
 
 func (f writerFunc) Write(b []byte) (int, error) {
@@ -188,7 +191,8 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes what waits, and gives up after timeout. It may be called again, and by several at a time. What is written after it is dropped.
+// Close writes what is pending, and gives up after timeout. It may be called again, and concurrently. What is written afterwards is
+// dropped.
 func (l *ProcessLog) Close(timeout time.Duration) {
 	l.mu.Lock()
 	l.closed = true
@@ -202,7 +206,7 @@ func (l *ProcessLog) Close(timeout time.Duration) {
 	}
 }
 
-// DroppedBy is the number of lines that were not written for a reason.
+// DroppedBy returns the number of lines that were not written for a reason.
 func (l *ProcessLog) DroppedBy(reason DropReason) uint64 {
 	if l == nil {
 		return 0

@@ -2,9 +2,8 @@ package observe
 
 import "strconv"
 
-// Reason says in one stable word why a request ended as it did. The zero value is
-// ReasonInternal, so that an exit which forgets to say why shows up as our bug and
-// not as success.
+// Reason is a stable word for why a request ended as it did. The zero value is ReasonInternal, so that an exit without a reason
+// shows up as a defect of the gateway and not as success.
 type Reason uint8
 
 // The reasons; their words, sources and meanings are in the table below.
@@ -76,10 +75,10 @@ const (
 	reasonCount
 )
 
-// Source says whose doing an outcome was.
+// Source is where the cause of an outcome is.
 type Source uint8
 
-// The sources. Internal is the gateway itself or the configuration it was given.
+// The sources. Internal is the gateway itself or its configuration.
 const (
 	SourceNone Source = iota
 	SourceClient
@@ -89,7 +88,7 @@ const (
 
 var sourceWords = [...]string{"none", "client", "upstream", "internal"}
 
-// String is the word for documentation and logs.
+// String returns the word for documentation and logs.
 func (s Source) String() string {
 	if int(s) < len(sourceWords) {
 		return sourceWords[s]
@@ -102,11 +101,9 @@ type ReasonInfo struct {
 	Reason Reason
 	Word   string // lower case and underscores; never changes once released
 	Source Source
-	// Status is what the client is sent; 0 where the reason does not decide it or
-	// nothing can be sent any more.
+	// Status is the status that is sent to the client; 0 if the reason does not determine it, or if nothing can be sent any more.
 	Status int
-	// Retryable says that nothing of the request can have reached the backend, so that
-	// another endpoint may be tried whatever the method is.
+	// Retryable is set if nothing of the request can have reached the backend, so that another endpoint may be tried for any method.
 	Retryable   bool
 	Description string
 }
@@ -197,19 +194,19 @@ func init() {
 	}
 }
 
-// String is the stable word.
+// String returns the stable word.
 func (r Reason) String() string { return r.info().Word }
 
-// Source says whose doing it was.
+// Source returns where the cause is.
 func (r Reason) Source() Source { return r.info().Source }
 
-// Retryable says that another endpoint may be tried; see ReasonInfo.
+// Retryable reports whether another endpoint may be tried; see ReasonInfo.
 func (r Reason) Retryable() bool { return r.info().Retryable }
 
-// Status is the status that the client is sent for it; 0 as in ReasonInfo.
+// Status returns the status that is sent to the client; 0 as in ReasonInfo.
 func (r Reason) Status() int { return r.info().Status }
 
-// Description is one sentence for documentation and for explain.
+// Description returns one sentence for documentation and for explain.
 func (r Reason) Description() string { return r.info().Description }
 
 func (r Reason) info() *ReasonInfo {
@@ -219,14 +216,14 @@ func (r Reason) info() *ReasonInfo {
 	return &reasons[r]
 }
 
-// Reasons is the whole table, in order.
+// Reasons returns the whole table, in order.
 func Reasons() []ReasonInfo {
 	out := reasons
 	return out[:]
 }
 
-// ReasonByWord finds a Reason by its word, such as the reason of a config.Failure or
-// of a parser's error. Not for the path of a request: resolve it once.
+// ReasonByWord returns a Reason by its word, such as the reason of a config.Failure or of a parser's error. It is too slow for the
+// path of a request: resolve the word once.
 func ReasonByWord(word string) (Reason, bool) {
 	r, ok := reasonByWord[word]
 	return r, ok

@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 )
 
-// other is the label of what is added up because the bound on series is reached.
+// other is the label of series that are added up because a limit is reached.
 const other = "(other)"
 
-// maxBackends bounds the backends counted for one rule, those within the grace included; a
-// rule has at most 16 at a time.
+// maxBackends is the maximum number of backends counted for one rule, including those within the grace period; a rule has at most 16
+// at a time.
 const maxBackends = 48
 
-// RuleLabels name a rule on one listener.
+// RuleLabels identify a rule on one listener.
 type RuleLabels struct {
 	Gateway  string   // "<namespace>/<name>"
 	Listener string   // name within the Gateway
 	Route    string   // config.Route.key, such as "HTTPRoute/<namespace>/<name>"
 	Rule     string   // name of the rule, else its index in decimal
 	Backends []string // config.Backend.key in the order of backendRefs; "" for an invalid one
-	StatName string   // what its requests are counted by as well, for all rules of the listener that have the same; "" is nothing
+	StatName string   // an additional name that its requests are counted by, for all rules of the listener that share it; "" means none
 }
 
-// RuleStats is the handle of a rule on one listener. Finishing a request with it is a few atomic additions, but for
-// the first one: of thousands of rules most never see a request, and have no counters.
+// RuleStats is the handle of a rule on one listener. Finishing a request with it is a few atomic additions, except for the first
+// one: of thousands of rules most never see a request, and have no counters.
 type RuleStats struct {
 	labels   RuleLabels
 	plain    bool // no label needs escaping in JSON
@@ -33,16 +33,16 @@ type RuleStats struct {
 	released bool                         // guarded by the lock of Metrics
 }
 
-// ruleCounters are what the requests of a handle are counted in.
+// ruleCounters are the counters of the requests of a handle.
 type ruleCounters struct {
 	none   *outcomes                  // requests without a backend
 	chosen []atomic.Pointer[outcomes] // by position in RuleLabels.Backends; nil before the first request, see choose
 	total  *traffic
 	stat   *statSeries // nil without a StatName
 
-	// What to release, guarded by the lock of Metrics:
-	entry    *ruleEntry // nil where folded
-	named    *statEntry // of stat; nil where there was no room
+	// What must be released, guarded by the lock of Metrics:
+	entry    *ruleEntry // nil if folded
+	named    *statEntry // of stat; nil if there was no room
 	backends []*backendEntry
 }
 
@@ -76,13 +76,13 @@ type statSeries struct {
 
 // routeSeries is what all rules of one route on one listener share.
 type routeSeries struct {
-	key   routeKey // not written to, and so before the counters, which another route's end before
-	rules int      // ruleSeries that point here
+	key   routeKey // never written, and placed before the counters so that they do not share a cache line with those of another route
+	rules int      // number of ruleSeries that point here
 	traffic
 }
 
-// Rule returns the handle for a rule. Its counters go on where the same names were there
-// within the grace. Every handle must be released once.
+// Rule returns the handle for a rule. Its counters continue if the same names existed within the grace period. Every handle must be
+// released once.
 func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	l.Backends = slices.Clone(l.Backends)
 	for _, s := range []*string{&l.Gateway, &l.Listener, &l.Route, &l.Rule, &l.StatName} {
@@ -94,8 +94,8 @@ func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	s := &RuleStats{labels: l, metrics: m, plain: l.plain()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Requests that reach no rule have their counters however many rules there are, and those of a StatName stay while any rule has it. What was counted
-	// before must not expire while the handle lives.
+	// Requests without a rule have counters regardless of the number of rules, and those of a StatName stay while any rule has it.
+	// Existing counters must not expire while the handle exists.
 	if l.Route == "" || l.StatName != "" || m.rules.entries[l.ruleKey()] != nil {
 		s.resolve()
 	}
@@ -108,7 +108,7 @@ func (l *RuleLabels) ruleKey() ruleKey {
 
 func (l *RuleLabels) statKey() statKey { return statKey{l.Gateway, l.Listener, l.StatName} }
 
-// first answers the counters when a request needs them for the first time.
+// first returns the counters when a request needs them for the first time.
 func (s *RuleStats) first() *ruleCounters {
 	s.metrics.mu.Lock()
 	defer s.metrics.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *RuleStats) first() *ruleCounters {
 	return s.resolve()
 }
 
-// resolve is called once, with the lock of Metrics held.
+// resolve creates the counters. It is called once, with the lock of Metrics held.
 func (s *RuleStats) resolve() *ruleCounters {
 	m, l, now := s.metrics, &s.labels, s.metrics.now()
 	c := &ruleCounters{}
@@ -145,14 +145,14 @@ func (s *RuleStats) resolve() *ruleCounters {
 			}
 		}
 	}
-	if s.released { // the request was in flight when its rule went
+	if s.released { // the request was in flight when its rule was removed
 		c.release(m)
 	}
 	s.counters.Store(c)
 	return c
 }
 
-// choose answers the counters of a backend when a request needs them for the first time.
+// choose returns the counters of a backend when a request needs them for the first time.
 func (s *RuleStats) choose(c *ruleCounters, i int) *outcomes {
 	s.metrics.mu.Lock()
 	defer s.metrics.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *RuleStats) choose(c *ruleCounters, i int) *outcomes {
 	return c.chosen[i].Load()
 }
 
-// resolveBackend is called with the lock of Metrics held. It stores once: others read without the lock.
+// resolveBackend stores the counters of a backend, with the lock of Metrics held. It stores them once: others read without the lock.
 func (s *RuleStats) resolveBackend(c *ruleCounters, i int) {
 	c.chosen[i].Store(s.backendCounters(c, s.labels.Backends[i]))
 }
@@ -187,7 +187,7 @@ func (s *RuleStats) backendCounters(c *ruleCounters, name string) *outcomes {
 	return &e.value
 }
 
-// other gives the counters of all rules for which there is no room.
+// other returns the counters of all rules for which there is no room.
 func (m *Metrics) other(l *RuleLabels) (*outcomes, *traffic) {
 	k := routeKey{l.Gateway, l.Listener, other}
 	if m.others[k] == nil && len(m.others) >= maxListeners {
@@ -219,8 +219,8 @@ func (m *Metrics) removeRule(s *ruleSeries) {
 	}
 }
 
-// Release gives the handle back when its rule is gone. Requests in flight may still be
-// finished with it. Releasing nil or twice does nothing.
+// Release releases the handle when its rule is removed. Requests in flight may still be finished with it. Releasing nil or twice
+// does nothing.
 func (s *RuleStats) Release() {
 	if s == nil || s.metrics == nil {
 		return
@@ -236,7 +236,7 @@ func (s *RuleStats) Release() {
 	}
 }
 
-// release is called once, with the lock of m held. The counters go on counting.
+// release is called once, with the lock of m held. The counters remain usable.
 func (c *ruleCounters) release(m *Metrics) {
 	now := m.now()
 	if c.named != nil {
@@ -253,11 +253,10 @@ func (c *ruleCounters) release(m *Metrics) {
 	m.rules.release(c.entry, now)
 }
 
-// Labels are the names that the handle was asked for with; not to be changed.
+// Labels returns the names of the handle, which must not be modified.
 func (s *RuleStats) Labels() *RuleLabels { return &s.labels }
 
-// spread tells that cores have copies of the counters: those of the route, which all requests of
-// the rule write to, and so before any others.
+// spread reports whether cores have copies of the counters, judged by those of the route, which all requests of the rule write to.
 func (s *RuleStats) spread() bool {
 	c := s.counters.Load()
 	return c != nil && c.total.cores.copies.Load() != nil
@@ -278,13 +277,13 @@ func (s *RuleStats) count(r *Record) {
 	if r.Cause == "" {
 		c.total.add(r)
 	}
-	if c.stat != nil { // of requests alone
+	if c.stat != nil { // it counts requests only
 		c.stat.outcomes.add(r)
 		c.stat.traffic.add(r)
 	}
 }
 
-// logBound bounds what appendLabels appends, keys apart.
+// logBound returns the maximum length of what appendLabels appends, without keys.
 func (s *RuleStats) logBound() int {
 	if s == nil {
 		return 0
@@ -295,7 +294,7 @@ func (s *RuleStats) logBound() int {
 	return 5 * maxLabel * maxEscape
 }
 
-// appendLabels prints the names for the access log, true ones also where the counters are folded.
+// appendLabels appends the names for the access log; these are exact even if the counters are folded.
 func (s *RuleStats) appendLabels(b []byte, backend int) []byte {
 	if s == nil {
 		return append(b, `,"gateway":null,"listener":null,"route":null,"rule":null,"backend":null`...)
@@ -334,7 +333,7 @@ func (l *RuleLabels) plain() bool {
 	return true
 }
 
-// validLabel makes a text fit for a label: UTF-8 and not longer than a line of the log can bear.
+// validLabel makes a text valid as a label: UTF-8 and not longer than a log line allows.
 func validLabel(s string) string {
 	if len(s) > maxLabel {
 		s = string(cut([]byte(s), maxLabel))

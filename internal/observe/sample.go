@@ -5,8 +5,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sample is one series of one scrape. It shares its label pairs with other samples of the
-// scrape, because with 5,000 routes most of a scrape's cost would be making them.
+// sample is one series of one scrape. It shares its label pairs with other samples of the scrape, because with 5,000 routes making
+// them would be most of a scrape's cost.
 type sample struct {
 	desc      *prometheus.Desc
 	labels    []*dto.LabelPair // sorted by name
@@ -14,16 +14,16 @@ type sample struct {
 	histogram *dto.Histogram
 }
 
-// Desc is part of prometheus.Metric.
+// Desc implements prometheus.Metric.
 func (s *sample) Desc() *prometheus.Desc { return s.desc }
 
-// Write is part of prometheus.Metric.
+// Write implements prometheus.Metric.
 func (s *sample) Write(out *dto.Metric) error {
 	out.Label, out.Counter, out.Histogram = s.labels, s.counter, s.histogram
 	return nil
 }
 
-// pairs hands out one label pair for each name and value of a scrape.
+// pairs contains one label pair for each name and value of a scrape.
 type pairs map[[2]string]*dto.LabelPair
 
 func (p pairs) get(name, value string) *dto.LabelPair {
@@ -49,8 +49,8 @@ var bucketBounds = func() (out [len(durationBounds)]float64) {
 	return out
 }()
 
-// histogram is made of the counters of durations; its count is that of the buckets, so that both agree
-// although requests end meanwhile.
+// histogram returns the histogram of durations; its count is the sum of its buckets, so that both agree although requests end in the
+// meantime.
 func (t *totals) histogram() *dto.Histogram {
 	var (
 		memory [len(durationBounds)]dto.Bucket

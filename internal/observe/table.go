@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// table holds the shared entries behind the handles of one kind, under a bound. An
-// entry that no handle refers to stays for the grace, so that its last counts are scraped
-// and a handle asked for again goes on where it stopped; it is the first to
-// make room. The owner's lock guards it.
+// table contains the shared entries behind the handles of one kind, up to a limit. An entry without handles stays for the grace
+// period, so that its last counts are scraped and a new handle with the same key continues it; it is the first to make room. The
+// owner's lock guards it.
 type table[K comparable, V any] struct {
 	max     int
 	grace   time.Duration
@@ -29,7 +28,7 @@ func newTable[K comparable, V any](max int, grace time.Duration) *table[K, V] {
 	return &table[K, V]{max: max, grace: grace, entries: make(map[K]*tableEntry[K, V])}
 }
 
-// acquire returns the entry of the key, made by create where there is none; nil where the table is full.
+// acquire returns the entry of the key, made by create if there is none; nil if the table is full.
 func (t *table[K, V]) acquire(k K, now time.Time, create func(*V)) *tableEntry[K, V] {
 	e := t.entries[k]
 	if e == nil {
@@ -57,14 +56,14 @@ func (t *table[K, V]) release(e *tableEntry[K, V], now time.Time) {
 	t.expire(now)
 }
 
-// expire removes what nobody referred to for the grace.
+// expire removes entries that were without handles for the grace period.
 func (t *table[K, V]) expire(now time.Time) {
 	for f := t.idle.Front(); f != nil && now.Sub(f.Value.(*tableEntry[K, V]).idleSince) >= t.grace; f = t.idle.Front() {
 		t.evict()
 	}
 }
 
-// evict removes the entry that is idle for longest; false where none is.
+// evict removes the entry that has been idle for longest; it returns false if none is idle.
 func (t *table[K, V]) evict() bool {
 	f := t.idle.Front()
 	if f == nil {
