@@ -13,7 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// change carries what happened in the cluster on; the source calls it for one at a time.
+// change applies one change of the cluster; the source calls it for one change at a time.
 func (c *Controller) change(ch kube.Change) {
 	c.objects.change(&ch)
 	for _, id := range ch.Observed {
@@ -32,14 +32,14 @@ func (c *Controller) change(ch kube.Change) {
 	}
 	if ch.ConcernsTranslation() {
 		c.loop.Update(func(t *translate.Translator) {
-			if ch.Full { // what is served first is all there is, and rotate goes on from there
+			if ch.Full { // what is served first must be complete, and rotate updates it afterwards
 				t.SetTickets(c.tickets.Current())
 			}
 			if ch.Installed != nil {
 				t.SetInstalled(installed(ch.Installed))
 			}
 			for _, id := range ch.Deletes {
-				if id.Kind == string(translate.KindSecret) { // the deletion may be for an earlier request
+				if id.Kind == string(translate.KindSecret) { // the deletion may be the result of an earlier request
 					if o := c.current(id); o != nil {
 						t.Upsert(o)
 						continue
@@ -61,17 +61,17 @@ func (c *Controller) change(ch kube.Change) {
 	}
 }
 
-// sweep tells the writer which objects may say something of this controller that is left from before, be it from the time of another
+// sweep passes to the writer the objects whose statuses may contain outdated entries of this controller, for example from an earlier
 // leader.
 func (c *Controller) sweep() {
 	c.loop.Update(func(t *translate.Translator) {
-		// Here, where nothing newer can be published before.
+		// The translator is still locked here, so nothing newer can be published before.
 		c.writer.Sweep(unwanted(c.objects.children(), t))
 	})
 }
 
-// unwanted are those of the objects that translation wants no status of. An object is left out while nobody knows what its status should
-// be, because translation panics on it. What it says of parents that are unknown, the writer spares.
+// unwanted returns those of the objects that should have no status. It excludes objects on which translation panics, because their
+// desired status is not known. The writer itself keeps entries for unknown parents.
 func unwanted(ids []kind.ObjectKey, t translation) (keys []kind.ObjectKey) {
 	for _, id := range ids {
 		if key := id; !t.HasStatus(key) && !t.Failing(key) {
@@ -86,8 +86,8 @@ func (c *Controller) gatewaysUnread() bool {
 	return c.source.UnreadAny(gwv1.GroupName, string(translate.KindGateway))
 }
 
-// parentUnknown reports whether it is not known what the Gateway or ListenerSet is that an object of the namespace refers to, because it
-// was not read, or translation panics on it.
+// parentUnknown reports whether it is not known what the Gateway or ListenerSet is that an object of the namespace refers to,
+// because it was not read, or translation panics on it.
 func (c *Controller) parentUnknown(namespace string, ref gwv1.ParentReference) (is bool) {
 	c.loop.View(func(t *translate.Translator) { is = parentUnknown(c.source, t, namespace, ref) })
 	return is
@@ -114,7 +114,7 @@ func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentRefere
 	}
 	parent, _ := kind.ParentGatewayOf(object)
 	if parent.Kind != nil && *parent.Kind != gwv1.Kind(translate.KindGateway) {
-		return false // nor is it followed: sets that name each other have no end
+		return false // its parent is not followed: ListenerSets that refer to each other would cause an endless loop
 	}
 	if parent.Namespace != nil {
 		namespace = string(*parent.Namespace)
@@ -136,7 +136,7 @@ func installed(i *kube.Installed) translate.Installed {
 	return out
 }
 
-// publish hands statuses that may be shown to who writes them.
+// publish passes statuses that may be written to the writer.
 func (c *Controller) publish(changes []translate.StatusChange) {
 	out := make([]writer.Change, len(changes))
 	for i, ch := range changes {
@@ -161,30 +161,30 @@ func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
 	return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden}
 }
 
-// unread reports whether it is unknown what a Gateway is, or, by config.MergedName, what the merged Gateways of a class are, because it or its class was not read, or translation panics on it.
-// Any Gateway that was not read may be one of a class.
+// unread reports whether the state of a Gateway, or by config.MergedName of the merged Gateways of a class, is unknown, because it
+// or its class was not read, or translation panics on it. Any Gateway that was not read may be one of a class.
 func (c *Controller) unread(namespace, name string) (is bool) {
 	c.loop.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
 	return is
 }
 
-// objects are what is known of a cluster: *kube.Source, or a stand-in of tests.
+// objects is *kube.Source, or a substitute in tests.
 type objects interface {
 	Get(kind.ObjectKey) (metav1.Object, bool)
 	Unread(kind.ObjectKey) bool
 	UnreadAny(group, kind string) bool
 }
 
-// translation is what sweep asks: *translate.Translator, or a stand-in of tests.
+// translation is what sweep needs of *translate.Translator, or a substitute in tests.
 type translation interface {
 	failing
 	HasStatus(kind.ObjectKey) bool
 }
 
-// failing says on which objects translation panics: *translate.Translator, or a stand-in of tests.
+// failing reports on which objects translation panics: *translate.Translator, or a substitute in tests.
 type failing interface {
 	Failing(kind.ObjectKey) bool
-	// FailingOf speaks of the Gateways of a class.
+	// FailingOf is for the Gateways of a class.
 	FailingOf(class string) bool
 }
 
@@ -205,7 +205,7 @@ func gatewayUnread(o objects, f failing, namespace, name string) bool {
 	return o.Unread(kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
 }
 
-// current returns a Secret as the source knows it now: also that it could not be read, and nil where it is not there.
+// current returns a Secret as the source knows it now, or that it could not be read; nil if it does not exist.
 func (c *Controller) current(key kind.ObjectKey) metav1.Object {
 	if o, ok := c.source.Get(key); ok {
 		return o
@@ -216,7 +216,7 @@ func (c *Controller) current(key kind.ObjectKey) metav1.Object {
 	return nil
 }
 
-// objectsOf is the source as the writer sees it.
+// objectsOf adapts the source for the writer.
 type objectsOf struct{ source *kube.Source }
 
 // Get returns an object as it was last seen.

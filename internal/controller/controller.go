@@ -1,6 +1,5 @@
-// Package controller is Moongate in a cluster: it joins what reads the API server, the control
-// loop, what delivers to proxies, what runs them and what writes statuses, and decides
-// by a Lease which replica does the last three. It exists so that the joints can be read in one place.
+// Package controller is Moongate in a cluster: it connects the source, the control loop, delivery, provisioning and the status
+// writer, and determines by a Lease which replica does the last three. It exists so that these connections are in one place.
 //
 // Nothing but cli may import it; it must not import proxy.
 package controller
@@ -37,33 +36,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// Options are what a controller needs to know; all but Namespaces, Translated, Logger and LeaderElection are required.
+// Options configure a controller; all are required except Namespaces, Translated, Logger and LeaderElection.
 type Options struct {
-	// Config says how the API server is reached.
+	// Config is the connection to the API server.
 	Config *rest.Config
 	// ControllerName selects the GatewayClasses that are managed here.
 	ControllerName string
-	// Namespace is the controller's own: its Lease and the Secret of its authority are there.
+	// Namespace is that of the controller, of its Lease and of the Secret of its authority.
 	Namespace string
-	// Namespaces are those whose objects are read and where Gateways may run; empty is all.
+	// Namespaces are those whose objects are read and in which Gateways may run; empty means all.
 	Namespaces []string
-	// Identity tells replicas apart; the pod's name.
+	// Identity identifies the replica: the name of its pod.
 	Identity string
-	// LogFormat is how proxies write their logs: "json", or "" for text.
+	// LogFormat is the format of the proxies' logs: "json", or "" for text.
 	LogFormat string
-	// Image of the proxies, unless GatewayParameters name another.
+	// Image is that of the proxies, unless GatewayParameters name another.
 	Image string
-	// DeliveryAddress is where proxies are served, host:port.
+	// DeliveryAddress is the host:port at which proxies are served.
 	DeliveryAddress string
-	// Service is the name of the headless Service in Namespace by which proxies find us.
+	// Service is the name of the headless Service in Namespace by which proxies find the controller.
 	Service string
-	// ReservedPorts are what a proxy needs of its pod's ports for itself.
+	// ReservedPorts are the ports of its pod that a proxy itself uses.
 	ReservedPorts []int32
-	// LeaderElection off makes this the only controller there is.
+	// LeaderElection is false if this is the only controller.
 	LeaderElection bool
 	Version        string
-	// Translated is called with what each translation cost; nil is not called.
-	// RateLimits is translate.Options.RateLimits.
+	// Translated is called with the cost of each translation; may be nil. RateLimits is translate.Options.RateLimits.
 	RateLimits *config.RateLimitService
 	// Panicked is translate.Options.Panicked.
 	Panicked   func(function, key string, v any)
@@ -92,19 +90,19 @@ type Controller struct {
 	tickets     reconcile.Tickets
 	events      *event.Recorder
 
-	// read is closed once everything but Secrets was read and translated for the first time; full once those were as well, or could
-	// not be for secretsLimit.
+	// read is closed once everything except Secrets was read and translated for the first time; full once the Secrets were too, or
+	// could not be read for secretsLimit.
 	read, full chan struct{}
 	// leading is for health and metrics.
 	mu        sync.Mutex
 	leading   bool
 	said      map[[2]string][]string // see inherit
 	saidUntil time.Time
-	// authority is there once the API server has answered; nil before.
+	// authority is set once the API server has answered; nil before.
 	authority *auth.Authority
 }
 
-// New makes everything that can fail without asking anyone.
+// New creates everything that can fail without network access.
 func New(o Options) (*Controller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -131,12 +129,12 @@ func New(o Options) (*Controller, error) {
 	}
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate, Logger: o.Logger})
 	unlimited := rest.CopyConfig(o.Config)
-	unlimited.QPS = -1 // else 5 Services a second
+	unlimited.QPS = -1 // else at most 5 Services a second
 	services, err := kubernetes.NewForConfig(unlimited)
 	if err != nil {
 		return nil, err
 	}
-	// Apart from c.clients, whose rate is bounded: Events must not keep the Lease from being renewed.
+	// It does not use c.clients, which is rate-limited: Events must not delay the renewal of the Lease.
 	c.events = event.New(event.Options{Client: services.EventsV1(), Controller: reportingController, Instance: o.Identity, Logger: o.Logger})
 	c.selectors = selector.New(selector.Options{Client: services, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
@@ -166,7 +164,7 @@ func New(o Options) (*Controller, error) {
 	return c, err
 }
 
-// serviceName is how proxies call us; our certificate is for it.
+// serviceName returns the name by which proxies connect, for which the controller's certificate is valid.
 func (c *Controller) serviceName() string { return c.o.Service + "." + c.o.Namespace + ".svc" }
 
 func (c *Controller) caPEM() []byte {
@@ -175,7 +173,7 @@ func (c *Controller) caPEM() []byte {
 	return c.authority.CAPEM()
 }
 
-// ticketSecret is the one that all replicas derive the keys of TLS session tickets from.
+// ticketSecret returns the secret from which all replicas derive the keys of TLS session tickets.
 func (c *Controller) ticketSecret() ([]byte, error) {
 	c.mu.Lock()
 	authority := c.authority
@@ -183,7 +181,7 @@ func (c *Controller) ticketSecret() ([]byte, error) {
 	return authority.Secret("tickets")
 }
 
-// Run follows the cluster until ctx ends, leads when it is its turn, and answers nil, or why it cannot go on.
+// Run runs the controller until ctx ends, and leads when it has the Lease. It returns nil, or why it cannot continue.
 func (c *Controller) Run(ctx context.Context) error {
 	authority, err := c.waitForAuthority(ctx)
 	if err != nil || ctx.Err() != nil {
@@ -238,10 +236,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// secretsLimit is how long a replica that starts waits for Secrets that are being read, or cannot be, before it may lead.
+// secretsLimit is how long a starting replica waits for Secrets that are being read, or cannot be read, before it may lead.
 const secretsLimit = 30 * time.Second
 
-// waitForSecrets returns once no Secret is unread, after the limit, or with ctx.
+// waitForSecrets returns once all Secrets are read, after the limit, or when ctx ends.
 func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int, log *slog.Logger) {
 	deadline := time.Now().Add(limit)
 	for {
@@ -261,7 +259,7 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int,
 	}
 }
 
-// rotate keeps the secrets of TLS session tickets up to date; change gives the first ones.
+// rotate keeps the secrets of TLS session tickets up to date; change sets the first ones.
 func (c *Controller) rotate(ctx context.Context) error {
 	select {
 	case <-c.full:
@@ -271,7 +269,7 @@ func (c *Controller) rotate(ctx context.Context) error {
 	return nil
 }
 
-// waitForAuthority tries until the API server lets us read or make the authority.
+// waitForAuthority retries until the API server allows to read or create the authority.
 func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, error) {
 	for tries := 0; ; tries++ {
 		a, err := auth.NewAuthority(ctx, auth.AuthorityOptions{
@@ -293,10 +291,10 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 
 const (
 	authorityRetry     = 2 * time.Second
-	authorityTriesSaid = 30 // the first of as many, once a minute, is logged
+	authorityTriesSaid = 30 // every 30th attempt, once a minute, is logged
 )
 
-// authenticate says for which Gateway the caller of a stream may ask.
+// authenticate returns the Gateway for which the caller of a stream may ask.
 func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {
 	id, err := c.verifier.Authenticate(ctx)
 	if err != nil {
@@ -309,7 +307,7 @@ func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {
 	return deliver.Caller{Gateway: id.Namespace + "/" + name, Pod: id.Pod, PodUID: id.PodUID}, nil
 }
 
-// Ready says nil once everything that a leader needs was read, else what is missing.
+// Ready returns nil once everything that a leader needs was read, else an error that names what is missing.
 func (c *Controller) Ready() error {
 	select {
 	case <-c.full:
@@ -335,17 +333,17 @@ func (c *Controller) Ready() error {
 	return errors.New("still reading the cluster")
 }
 
-// Alive returns an error where the process does not come back by itself, because translation hangs.
+// Alive returns an error if the process cannot recover, because translation hangs.
 func (c *Controller) Alive() error { return c.loop.Alive() }
 
-// Leading says whether this replica serves, provisions and writes.
+// Leading reports whether this replica is leader.
 func (c *Controller) Leading() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leading
 }
 
-// UnreadKinds are the kinds whose objects cannot be read, for metrics.
+// UnreadKinds returns the kinds whose objects cannot be read, for metrics.
 func (c *Controller) UnreadKinds() (kinds []string) {
 	for _, u := range c.source.UnreadKinds() {
 		kinds = append(kinds, u.Kind)
@@ -353,7 +351,7 @@ func (c *Controller) UnreadKinds() (kinds []string) {
 	return kinds
 }
 
-// Proxies emits how many proxies of each Gateway serve what is current, while this replica leads.
+// Proxies emits how many proxies of each Gateway serve the current configuration, while this replica is leader.
 func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 	s := c.remote.Status()
 	if !s.Leading {
@@ -372,8 +370,9 @@ func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 	}
 }
 
-// Resources are what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it; nobody may modify them.
+// Resources returns the configuration of the proxies of a Gateway ("<namespace>/<name>"), including private keys; it must not be
+// modified.
 func (c *Controller) Resources(gateway string) []*config.Resource { return c.remote.Resources(gateway) }
 
-// Deliveries are the proxies and what they have, for people.
+// Deliveries returns the state of all proxies, for the dashboard.
 func (c *Controller) Deliveries() reconcile.Status { return c.loop.Status() }

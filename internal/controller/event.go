@@ -17,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// The Events of a Gateway, or of the GatewayParameters that merge Gateways, that are not of conditions.
+// The reasons of Events of a Gateway, or of the GatewayParameters that merge Gateways, that are not about conditions.
 const (
 	reasonProxiesLag         = "ProxiesLag"
 	reasonProxiesServe       = "ProxiesServe"
@@ -25,19 +25,20 @@ const (
 	reasonProvisioned        = "Provisioned"
 )
 
-// What the controller did when an Event came about.
+// The actions of Events.
 const (
 	actionDeliver      = "Deliver"
 	actionProvision    = "Provision"
 	actionUpdateStatus = "UpdateStatus"
 )
 
-// reportingController is a qualified name, with one slash at most; the name by which classes select the controller may have more.
+// reportingController is a qualified name, with at most one slash; the controllerName in GatewayClasses may have more.
 const reportingController = v1alpha1.GroupName + "/" + LeaseName
 
-// noteStatus records what a status that was written says that it did not say before. What it says since an earlier leader has written it was recorded then.
+// noteStatus records what a written status reports that it did not report before. What it reports since an earlier leader has
+// written it was recorded by that one.
 func (c *Controller) noteStatus(before, after metav1.Object) {
-	if after.GetNamespace() == "" { // a GatewayClass, whose Events would be in a namespace where nobody looks for them
+	if after.GetNamespace() == "" { // Events of a GatewayClass would be in another namespace, where users do not look for them
 		return
 	}
 	for _, t := range status.Transitions(kind.StatusOf(before), kind.StatusOf(after), gwv1.GatewayController(c.o.ControllerName)) {
@@ -45,18 +46,19 @@ func (c *Controller) noteStatus(before, after metav1.Object) {
 	}
 }
 
-// noteTrouble records what is wrong with the proxies of a Gateway, or of merged ones by config.MergedName, "" once it is over. It never blocks.
+// noteTrouble records what is wrong with the proxies of a Gateway, or of merged ones by config.MergedName, "" once it is resolved.
+// It never blocks.
 func (c *Controller) noteTrouble(namespace, name, what string) {
 	c.noteGateway(namespace, name, actionDeliver, what, reasonProxiesLag, reasonProxiesServe, "every proxy serves what is current")
 }
 
-// noteProblem records why what runs for a Gateway is not as it should be, "" once it is. It never blocks.
+// noteProblem records why the objects of a Gateway cannot be applied, "" once they are. It never blocks.
 func (c *Controller) noteProblem(namespace, name, what string) {
 	c.noteGateway(namespace, name, actionProvision, what, reasonProvisioningFailed, reasonProvisioned, "everything that runs for the Gateway is as it should be")
 }
 
-// noteGateway records what is wrong with a Gateway, or that it is over. What its status said when this replica began to lead is not recorded: the leader before
-// has done that.
+// noteGateway records what is wrong with a Gateway, or that it is resolved. What its status reported when this replica became leader
+// is not recorded: the previous leader has recorded it.
 func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over string) {
 	if what != "" && c.inherited(namespace, name, what) {
 		return
@@ -68,7 +70,7 @@ func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over 
 	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: kindGateway, Namespace: namespace, Name: name}
 	e.Regarding = corev1.ObjectReference{APIVersion: gwv1.GroupVersion.String(), Kind: kindGateway, Namespace: namespace, Name: name}
 	if class, merged := config.MergedClass(name); merged {
-		// Of a class itself an Event would be in namespace default, where nobody looks who may see the proxies.
+		// An Event of the class would be in namespace default, where the users who may see the proxies do not look.
 		key = kind.ObjectKey{Group: v1alpha1.GroupName, Kind: string(translate.KindGatewayParameters), Namespace: namespace, Name: c.parametersOf(class)}
 		e.Regarding = corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: key.Kind, Namespace: namespace, Name: key.Name}
 	}
@@ -80,7 +82,7 @@ func (c *Controller) noteGateway(namespace, name, action, what, bad, good, over 
 
 const kindGateway = "Gateway"
 
-// parametersOf is the name of the GatewayParameters of a class, "" where it has none.
+// parametersOf returns the name of the GatewayParameters of a class, "" if it has none.
 func (c *Controller) parametersOf(class string) string {
 	o, _ := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
 	if gc, ok := o.(*gwv1.GatewayClass); ok && gc.Spec.ParametersRef != nil {
@@ -89,7 +91,7 @@ func (c *Controller) parametersOf(class string) string {
 	return ""
 }
 
-// inherit notes what the statuses of Gateways say as this replica begins to lead, before it writes any.
+// inherit records what the statuses of Gateways report when this replica becomes leader, before it writes any.
 func (c *Controller) inherit() {
 	messages := map[[2]string][]string{}
 	for _, key := range c.objects.all() {
@@ -108,8 +110,8 @@ func (c *Controller) inherit() {
 	c.setSaid(messages)
 }
 
-// inheritance is for how long what statuses said as this replica began to lead is no news. By then all that still goes wrong has been tried and has failed, and
-// what was over meanwhile may begin anew.
+// inheritance is how long the texts of these statuses are not recorded as Events. By then every remaining problem has occurred
+// again, and a later one is new.
 const inheritance = 10 * time.Minute
 
 func (c *Controller) setSaid(messages map[[2]string][]string) {
@@ -118,7 +120,8 @@ func (c *Controller) setSaid(messages map[[2]string][]string) {
 	c.said, c.saidUntil = messages, time.Now().Add(inheritance)
 }
 
-// inherited reports whether the status of a Gateway, or that of any for merged ones, had a text as this replica began to lead. It does so once: later the same is news.
+// inherited reports whether the status of a Gateway, or that of any merged one, contained a text when this replica became leader. It
+// returns true only once: the same text is new afterwards.
 func (c *Controller) inherited(namespace, name, text string) (is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +146,7 @@ func (c *Controller) inherited(namespace, name, text string) (is bool) {
 	return is
 }
 
-// reference is what Events regard, as "kubectl describe" looks for it.
+// reference returns the reference for Events, in the form by which "kubectl describe" finds them.
 func (c *Controller) reference(o metav1.Object) corev1.ObjectReference {
 	ref := corev1.ObjectReference{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
 	if k := kind.Of(o); k != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// inventory knows which objects with a status there are, and in which version to write them. It
-// is safe for concurrent use.
+// inventory contains the keys of all objects with a status, and the version in which each kind is written. It is safe for concurrent
+// use.
 type inventory struct {
 	mu       sync.RWMutex
 	ids      map[kind.ObjectKey]struct{}
@@ -22,7 +22,7 @@ func newInventory() *inventory {
 	return &inventory{ids: map[kind.ObjectKey]struct{}{}, versions: map[[2]string]string{}}
 }
 
-// change takes what happened; the objects themselves stay with the source.
+// change applies a change; the objects themselves remain in the source.
 func (in *inventory) change(ch *kube.Change) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -40,22 +40,22 @@ func (in *inventory) change(ch *kube.Change) {
 	}
 }
 
-// version is the one that a kind is read and written in, "" if unknown.
+// version returns the version in which a kind is read and written, "" if unknown.
 func (in *inventory) version(group, kind string) string {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
 	return in.versions[[2]string{group, kind}]
 }
 
-// all are the objects of the Gateway API and of moongate.dev, sorted.
+// all returns the objects of the Gateway API and of moongate.dev, sorted.
 func (in *inventory) all() []kind.ObjectKey {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
 	return slices.SortedFunc(maps.Keys(in.ids), kind.ObjectKey.Compare)
 }
 
-// children are those whose status says what became of them at a parent, which may have gone while nobody led: routes, policies and
-// ListenerSets.
+// children returns the objects whose status has entries for parents, which may have been deleted while there was no leader: routes,
+// policies and ListenerSets.
 func (in *inventory) children() []kind.ObjectKey {
 	return slices.DeleteFunc(in.all(), func(id kind.ObjectKey) bool {
 		k := kind.Find(id.Group, id.Kind)
@@ -69,11 +69,10 @@ func (in *inventory) len() int {
 	return len(in.ids)
 }
 
-// known are the groups whose objects /status shows.
+// known reports whether /status shows the objects of a group.
 func known(group string) bool { return slices.Contains(kind.Groups(), group) }
 
-// Objects are those of the Gateway API and of moongate.dev as they were last seen, in the order of
-// their IDs; nobody may modify them.
+// Objects returns those of the Gateway API and of moongate.dev as they were last seen, sorted by key; they must not be modified.
 func (c *Controller) Objects() []any {
 	out := []any{}
 	for _, id := range c.objects.all() {

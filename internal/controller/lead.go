@@ -15,20 +15,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// LeaseName is the name of the Lease by which replicas agree who leads, in the namespace of the controller.
+// LeaseName is the name of the Lease by which replicas elect the leader, in the namespace of the controller.
 const LeaseName = "moongate-controller"
 
-// How long the end of a leader goes unnoticed. Proxies serve meanwhile, so all that
-// waits are changes; shorter would make a slow API server change the leader.
+// How long the end of a leader goes unnoticed. Proxies continue to serve, so only changes are delayed; with shorter times a slow API
+// server would change the leader.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	retryPeriod   = time.Second
 )
 
-// elect leads whenever it is this replica's turn, until ctx ends.
+// elect leads whenever this replica has the Lease, until ctx ends.
 func (c *Controller) elect(ctx context.Context) error {
-	// A replica that has not seen what there is, and what runs, would say as leader that nothing does.
+	// A leader that has not read the objects and what runs would treat them as absent.
 	for _, seen := range []<-chan struct{}{c.full, c.provisioner.Listed()} {
 		select {
 		case <-seen:
@@ -44,19 +44,19 @@ func (c *Controller) elect(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// election is one replica's part in choosing the leader.
+// election is the participation of one replica in leader election.
 type election struct {
 	leases              coordinationv1.LeasesGetter
 	namespace, identity string
-	// lead is called when it is this replica's turn, and ends soon after its context. Calls do not overlap.
+	// lead is called when this replica has the Lease, and must return soon after its context ends. Calls do not overlap.
 	lead func(context.Context)
 	log  *slog.Logger
-	// trouble is why the Lease cannot be had, as it was logged; "" while it can.
+	// trouble is why the Lease cannot be read or written, as logged; "" while it can.
 	trouble string
 }
 
-// run campaigns again and again until ctx ends: a replica that lost the Lease goes on with all that it
-// knows. Nobody leads any more when it returns.
+// run participates again and again until ctx ends: a replica that has lost the Lease keeps its state. When it returns, lead has
+// returned.
 func (e *election) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := e.term(ctx); err != nil {
@@ -66,9 +66,9 @@ func (e *election) run(ctx context.Context) error {
 	return nil
 }
 
-// term campaigns, and leads until the Lease is lost or ctx ends.
+// term waits for the Lease, and leads until the Lease is lost or ctx ends.
 func (e *election) term(ctx context.Context) error {
-	// The elector starts us on a goroutine of its own, maybe only after it has ended.
+	// The elector calls OnStartedLeading in a separate goroutine, possibly only after it has ended.
 	var (
 		leading sync.WaitGroup
 		mu      sync.Mutex
@@ -77,8 +77,7 @@ func (e *election) term(ctx context.Context) error {
 	)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	// The elector gives the Lease back when its context ends, and another replica may lead in the same moment: so it
-	// ends after lead has.
+	// The elector releases the Lease when its context ends, and another replica may then lead at once: so it must end after lead.
 	holding, giveBack := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveBack()
 	context.AfterFunc(ctx, func() {
@@ -88,8 +87,8 @@ func (e *election) term(ctx context.Context) error {
 		leading.Wait()
 		giveBack()
 	})
-	// The elector would go on for the rest of renewDeadline: one that was stopped for a while comes back
-	// to find another one leading.
+	// The elector itself would continue for the rest of renewDeadline: a replica that was suspended for a while may resume when
+	// another one already leads.
 	lost := func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -97,8 +96,9 @@ func (e *election) term(ctx context.Context) error {
 			end()
 		}
 	}
-	// The elector ends the term of a replica that cannot renew the Lease only after it has tried to give it back, by a request that may hang for
-	// another renewDeadline. Others take the Lease leaseDuration after it was last written, so the term ends before that in any case.
+	// The elector ends the term of a replica that cannot renew the Lease only after it has tried to release it, by a request that
+	// may hang for another renewDeadline. Others take the Lease leaseDuration after it was last written, so the term must end before
+	// that in any case.
 	expiry := time.AfterFunc(math.MaxInt64, lost)
 	defer expiry.Stop()
 	kept := func(begin time.Time) { expiry.Reset(leaseDuration - retryPeriod - time.Since(begin)) }
@@ -134,7 +134,7 @@ func (e *election) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elector.Run(klog.NewContext(holding, klog.Logger{})) // notedLock says it, and once
+	elector.Run(klog.NewContext(holding, klog.Logger{})) // notedLock logs it, once
 	end()
 	<-holding.Done()
 	return nil
@@ -147,10 +147,10 @@ func (c *Controller) lead(ctx context.Context) {
 	c.setLeading(true)
 	c.inherit()
 	c.loop.Lead(epoch)
-	// They end after Standby, so that nothing is handed to one that has ended.
+	// They end after Standby, so that nothing is passed to a part that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	// At once, whatever this waits for: sweep waits for a translation.
+	// Standby is called at once, whatever this function waits for: sweep waits for a translation.
 	silent := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(silent)
@@ -172,7 +172,7 @@ func (c *Controller) lead(ctx context.Context) {
 			}
 		})
 	}
-	<-silent // so that it cannot end the next time as leader
+	<-silent // so that it cannot end the next term
 	all.Wait()
 	c.setLeading(false)
 	c.log.Info("no longer leading")

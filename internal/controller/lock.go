@@ -10,15 +10,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// notedLock logs that the Lease cannot be read or written: when that begins, and when it is over. Each
-// replica tries every second. Calls do not overlap.
+// notedLock logs that the Lease cannot be read or written: when that begins, and when it ends. Each replica tries every second.
+// Calls do not overlap.
 type notedLock struct {
 	resourcelock.Interface
 	log     *slog.Logger
 	trouble *string // election.trouble
 	// lost is called when another replica has the Lease.
 	lost func()
-	// kept is called when this replica has written the Lease, with the time at which it began to.
+	// kept is called when this replica has written the Lease, with the time at which the write began.
 	kept func(time.Time)
 }
 
@@ -52,7 +52,7 @@ func (l *notedLock) wrote(ctx context.Context, begin time.Time, err error) error
 func (l *notedLock) note(ctx context.Context, err error) {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		// Of the latter, another replica was faster.
+		// On a conflict, another replica was faster.
 	case err == nil && *l.trouble != "":
 		l.log.Info("the Lease can be had again", "lease", l.Describe())
 		*l.trouble = ""

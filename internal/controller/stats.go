@@ -2,7 +2,7 @@ package controller
 
 import "github.com/moongate-dev/moongate/internal/observe"
 
-// Stats is the state of this replica, for metrics.
+// Stats returns the state of this replica, for metrics.
 func (c *Controller) Stats() observe.ControllerStats {
 	deliveries, statuses := c.loop.Status(), c.writer.Stats()
 	s := observe.ControllerStats{
@@ -28,5 +28,5 @@ func (c *Controller) Stats() observe.ControllerStats {
 	return s
 }
 
-// SourceProblems counts the objects of each kind that cannot be used as they are, for metrics.
+// SourceProblems returns the number of objects of each kind that cannot be used, for metrics.
 func (c *Controller) SourceProblems() map[string]int { return c.source.Problems() }

@@ -16,39 +16,41 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// ClusterOptions are the ends that a Cluster connects. Publish, Provision, Unlisted and Trouble must neither block nor call the
-// Cluster.
+// ClusterOptions configure a Cluster. Publish, Provision, Unlisted and Trouble must neither block nor call the Cluster.
 type ClusterOptions struct {
 	Translator *translate.Translator
 	Delivery   *deliver.Remote
-	// Publish takes statuses once what they say is served. Calls do not overlap.
+	// Publish is called with statuses once the configuration that they report is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
-	// Provision takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
+	// Provision is called at once with ProxySpecs that have changed; on Lead with all of them, even if there are none. Calls do not
+	// overlap.
 	Provision func([]translate.ProxySpecChange)
-	// Select takes what has changed of the endpoints that XBackends select, also on standby; nil is not called. It must neither block nor call the Cluster.
+	// Select is called with changes of the endpoints that XBackends select, also on standby; may be nil. It must neither block nor
+	// call the Cluster.
 	Select func([]translate.SelectorChange)
-	// Fetch reads a Secret that is newly needed, and returns nothing where it does not exist; or notes that one
-	// is no longer needed. It is called with one request at a time, for several Secrets at the same time, and with no
-	// lock held. Until it returns, the proxies of the Gateways that need the Secret keep what they have, so it must
-	// give up in the end. ctx ends when the Secret is no longer needed, or the Cluster is closed.
+	// Fetch reads a Secret that is newly needed, and returns nothing if it does not exist; or it records that one is no longer
+	// needed. It is called with one request at a time, concurrently for several Secrets, and with no lock held. Until it returns,
+	// the proxies of the Gateways that need the Secret keep their configuration, so it must give up eventually. ctx ends when the
+	// Secret is no longer needed, or the Cluster is closed.
 	Fetch func(ctx context.Context, requests []translate.SecretRequest) []metav1.Object
-	// Unlisted reports whether not everything is known of what runs in a namespace: the statuses of its Gateways are not published
-	// meanwhile, since they would say that it has gone. nil is never.
+	// Unlisted reports whether it is not completely known what runs in a namespace: then the statuses of its Gateways are not
+	// published, because they would report that it is gone. nil means never.
 	Unlisted func(namespace string) bool
-	// Current returns a fetched object as it is known now, nil for one that is absent: between Fetch and its use
-	// an Update may have brought a newer one. nil takes what Fetch returned.
+	// Current returns a fetched object as it is known now, nil if it does not exist: between Fetch and its use an Update may have
+	// set a newer one. If nil, the result of Fetch is used.
 	Current func(kind.ObjectKey) metav1.Object
-	// Trouble is called with what is wrong with the proxies of a Gateway whenever that changes, while leading: which do not
-	// serve what is current, and what they cannot carry out; "" once it is over, unless none are to run any more. nil is not called.
+	// Trouble is called with what is wrong with the proxies of a Gateway whenever that changes, while leading: which do not serve
+	// the current configuration, and what they cannot apply; "" once it is resolved, unless no proxies should run any longer. May be
+	// nil.
 	Trouble func(namespace, name, what string)
-	// Translated is called with what each translation cost; nil is not called.
+	// Translated is called with the cost of each translation; may be nil.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
 	// HoldLimit is how long a status waits for a proxy that does not answer; default deliver.DefaultAnswerLimit. Delivery should
 	// have the same AnswerLimit.
 	HoldLimit time.Duration
-	// SecretsLimit is how long after Lead a Gateway of which nothing was sent since waits for Secrets that cannot be read, also those
-	// that may not: until then its proxies go on with what they have. Default 30 s.
+	// SecretsLimit is how long after Lead a Gateway to which nothing was sent since then waits for Secrets that cannot be read,
+	// including forbidden ones: until then its proxies keep their configuration. Default 30 s.
 	SecretsLimit time.Duration
 	// CommitLimit is how long a Commit may take before Alive fails; default 2 minutes.
 	CommitLimit time.Duration
@@ -57,20 +59,20 @@ type ClusterOptions struct {
 // Cluster is the control loop of a controller whose proxies are other processes. It is safe for concurrent use.
 type Cluster struct {
 	o      ClusterOptions
-	ctx    context.Context // of all that runs beside the callers
+	ctx    context.Context // of background work
 	cancel context.CancelFunc
 
 	watchdog watchdog
 	fetches  fetches
 
-	// translating is held while the translator is used; it is taken before mu.
+	// translating is held while the translator is used; it is locked before mu.
 	translating sync.Mutex
 
-	// mu guards all that follows, and is held during Publish, Provision and Trouble. Delivery has a lock of its own, which is taken
+	// mu guards the fields below, and is held during Publish, Provision and Trouble. Delivery has its own lock, which is locked
 	// after mu, and calls nothing while it holds that.
 	mu       sync.Mutex
 	leading  bool
-	led      time.Time // when that began
+	led      time.Time // when leading began
 	gateways map[string]*gateway
 	gate     statusGate
 	// unread are the Gateways that wait for Secrets that could not be read, until SecretsLimit.
@@ -79,17 +81,17 @@ type Cluster struct {
 	ticker   sync.WaitGroup
 }
 
-// gateway is what the control loop knows of a Gateway; guarded by Cluster.mu.
+// gateway is the state of a Gateway in the control loop; guarded by Cluster.mu.
 type gateway struct {
-	spec           *translate.ProxySpec // nil: none
+	spec           *translate.ProxySpec // nil if none
 	infrastructure *translate.Infrastructure
-	// What the translator was given last of what its proxies report.
+	// What was last set in the translator from reports of the proxies.
 	listenerFaults map[string]translate.ListenerFault // by config.Listener.key
 	routeFaults    map[string]string                  // by config.Route.key
-	trouble        string                             // that ClusterOptions.Trouble was called with
+	trouble        string                             // the last argument of ClusterOptions.Trouble
 }
 
-// NewCluster makes a Cluster on standby that has delivered nothing.
+// NewCluster returns a Cluster on standby that has delivered nothing.
 func NewCluster(o ClusterOptions) *Cluster {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -114,8 +116,8 @@ func NewCluster(o ClusterOptions) *Cluster {
 	return c
 }
 
-// Update lets edit change the translator's objects and delivers what follows. The first one must
-// hold everything there is: nothing is served before it.
+// Update calls edit to change the translator's objects, and delivers the result. The first call must add all objects: nothing is
+// served before.
 func (c *Cluster) Update(edit func(*translate.Translator)) Outcome {
 	c.translating.Lock()
 	defer c.translating.Unlock()
@@ -125,34 +127,34 @@ func (c *Cluster) Update(edit func(*translate.Translator)) Outcome {
 	return c.apply(&result, true)
 }
 
-// View lets look read the translator as of the last Commit.
+// View calls look to read the translator as of the last Commit.
 func (c *Cluster) View(look func(*translate.Translator)) {
 	c.translating.Lock()
 	defer c.translating.Unlock()
 	look(c.o.Translator)
 }
 
-// refresh gives the translator what is new of the proxies and delivers what follows.
+// refresh passes changes of the proxies to the translator and delivers the result.
 func (c *Cluster) refresh() {
 	c.translating.Lock()
 	defer c.translating.Unlock()
 	c.settle()
 }
 
-// settle is refresh; translating must be held.
+// settle is refresh; the caller must hold translating.
 func (c *Cluster) settle() {
 	if c.takeReports() {
 		c.commit()
 	}
 }
 
-// commit translates and delivers what follows; translating must be held.
+// commit translates and delivers the result; the caller must hold translating.
 func (c *Cluster) commit() {
 	result := c.translate()
 	c.apply(&result, false)
 }
 
-// translate commits, and has what is newly needed fetched; translating must be held.
+// translate commits, and requests what is newly needed; the caller must hold translating.
 func (c *Cluster) translate() translate.Result {
 	start := time.Now()
 	var result translate.Result
@@ -163,7 +165,7 @@ func (c *Cluster) translate() translate.Result {
 	return result
 }
 
-// apply puts a translation in force; translating must be held. complete says that everything there is was read.
+// apply delivers the result of a translation; the caller must hold translating. complete is set if all objects were read.
 func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +205,7 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 	return Outcome{Generation: effect.Generation, Runs: result.Stats.Runs, Applied: len(result.Config.Upserts) + len(result.Config.Removals)}
 }
 
-// publish hands over the statuses that wait for nothing any more. c.mu is held.
+// publish publishes the statuses that no longer wait. The caller must hold c.mu.
 func (c *Cluster) publish() {
 	if changes := c.gate.take(); len(changes) > 0 && c.leading {
 		c.o.Publish(changes)
@@ -218,8 +220,7 @@ func (c *Cluster) answered(gateway string) {
 	c.publish()
 }
 
-// SetInfrastructure takes what runs for a Gateway, nil where nothing does, and which of its pods
-// are ready in the eyes of the cluster.
+// SetInfrastructure sets what runs for a Gateway, nil if nothing does, and which of its pods are ready according to the cluster.
 func (c *Cluster) SetInfrastructure(namespace, name string, i *translate.Infrastructure, readyPods []string) {
 	gateway := namespace + "/" + name
 	c.translating.Lock()
@@ -233,18 +234,18 @@ func (c *Cluster) SetInfrastructure(namespace, name string, i *translate.Infrast
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gate.release(gateway) // a pod that is gone is waited for no more
+	c.gate.release(gateway) // the Gateway no longer waits for a pod that is gone
 	c.publish()
 	c.tidy(gateway)
 }
 
-// Lead begins to serve, to publish and to provision: first everything that is known. The epoch must
-// be another one each time, and never "".
+// Lead begins to serve, to publish and to provision, first everything that is known. The epoch must be different each time, and
+// never "".
 func (c *Cluster) Lead(epoch string) {
 	c.Standby()
 	c.translating.Lock()
 	defer c.translating.Unlock()
-	c.settle() // what is published is of what is true now, not of the proxies of another epoch
+	c.settle() // statuses must report the present state, not that of proxies of another epoch
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil { // closed
@@ -263,7 +264,7 @@ func (c *Cluster) Lead(epoch string) {
 	slices.SortFunc(specs, func(a, b translate.ProxySpecChange) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	c.o.Provision(specs) // be it none: then what runs is to go
+	c.o.Provision(specs) // even if there are none: then what runs must be removed
 	c.gate.addAll(now, c.o.Translator.Serving)
 	c.publish()
 	ctx, stop := context.WithCancel(c.ctx)
@@ -271,8 +272,8 @@ func (c *Cluster) Lead(epoch string) {
 	c.ticker.Go(func() { c.watchDeadlines(ctx) })
 }
 
-// Standby ends what Lead began; translation goes on. It waits for no translation, so that a replica that loses the Lease is
-// silent before another one has it.
+// Standby ends what Lead has begun; translation continues. It does not wait for a translation, so that a replica that loses the
+// Lease is silent before another one has it.
 func (c *Cluster) Standby() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,10 +282,10 @@ func (c *Cluster) Standby() {
 		c.stopTick()
 	}
 	c.gate.clear()
-	c.o.Delivery.Standby() // of which the next Update or Lead takes the reports
+	c.o.Delivery.Standby() // the next Update or Lead takes its reports
 }
 
-// Close ends all streams and timers, and what is being fetched. The Cluster is not to be used afterwards.
+// Close ends all streams, timers and fetches. The Cluster must not be used afterwards.
 func (c *Cluster) Close() {
 	c.cancel()
 	c.Standby()
@@ -292,7 +293,7 @@ func (c *Cluster) Close() {
 	c.fetches.wait()
 }
 
-// watchDeadlines finds those who owe an answer for too long.
+// watchDeadlines calls expire at intervals until ctx ends.
 func (c *Cluster) watchDeadlines(ctx context.Context) {
 	tick := time.NewTicker(max(c.o.HoldLimit/10, time.Millisecond))
 	defer tick.Stop()
@@ -306,7 +307,7 @@ func (c *Cluster) watchDeadlines(ctx context.Context) {
 	}
 }
 
-// expire gives up on proxies that did not answer in time, and publishes what waited for them.
+// expire gives up on proxies that did not answer in time, and publishes the statuses that waited for them.
 func (c *Cluster) expire(now time.Time) {
 	c.mu.Lock()
 	late := c.o.Delivery.Expire(now)
@@ -318,11 +319,11 @@ func (c *Cluster) expire(now time.Time) {
 		c.o.Logger.Warn("Secrets of a Gateway cannot be read; its proxies are sent their configuration without them", "gateway", name)
 	}
 	c.mu.Unlock()
-	switch { // first what is true now, so that no status says Programmed for a moment
+	switch { // the present state first, so that no status reports Programmed for a moment
 	case len(withheld) > 0:
 		c.translating.Lock()
 		c.takeReports()
-		c.commit() // whatever the reports are: it is to be sent now
+		c.commit() // it must be sent now, even if there are no new reports
 		c.translating.Unlock()
 	case len(late) > 0:
 		c.refresh()
@@ -336,7 +337,7 @@ func (c *Cluster) expire(now time.Time) {
 	c.publish()
 }
 
-// gateway finds or makes what is known of a Gateway; tidy drops it again. c.mu is held.
+// gateway returns the state of a Gateway, which it creates if there is none; tidy removes it again. The caller must hold c.mu.
 func (c *Cluster) gateway(name string) *gateway {
 	g := c.gateways[name]
 	if g == nil {
@@ -346,7 +347,7 @@ func (c *Cluster) gateway(name string) *gateway {
 	return g
 }
 
-// tidy forgets a Gateway of which there is nothing any more. c.mu is held.
+// tidy removes a Gateway with an empty state. The caller must hold c.mu.
 func (c *Cluster) tidy(name string) {
 	g := c.gateways[name]
 	if g != nil && g.spec == nil && g.infrastructure == nil && len(g.listenerFaults)+len(g.routeFaults) == 0 && g.trouble == "" {
@@ -354,7 +355,7 @@ func (c *Cluster) tidy(name string) {
 	}
 }
 
-// Status is a Cluster at one moment, for the dashboard.
+// Status is a snapshot of a Cluster, for the dashboard.
 type Status struct {
 	Leading    bool                    `json:"leading"`
 	Epoch      string                  `json:"epoch,omitempty"`
@@ -363,7 +364,7 @@ type Status struct {
 	Gateways   []deliver.RemoteGateway `json:"gateways"`     // sorted by name
 }
 
-// Status returns what is known of all proxies, and how many statuses wait for them.
+// Status returns the state of all proxies, and how many statuses wait for them.
 func (c *Cluster) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

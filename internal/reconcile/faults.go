@@ -17,13 +17,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// faults are the facts of this host that were reported to the translator: listeners that
-// cannot be bound, and addresses that are not here; and what the proxy does not reach.
+// faults are the faults of this host that were reported to the translator: listeners that cannot be bound, addresses that this host
+// does not have, and servers that the proxy cannot reach.
 type faults struct {
 	log       *slog.Logger
 	listeners map[string]portFault // by config.Listener.key
 	addresses map[gatewayAddress]bool
-	// unavailable are the RateLimitServices that the proxy does not reach, each with a sentence.
+	// unavailable are the RateLimitServices that the proxy cannot reach, each with a sentence.
 	unavailable map[config.ID]string
 }
 
@@ -37,13 +37,12 @@ func newFaults(log *slog.Logger) faults { return faults{log: log} }
 
 func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 0 }
 
-// report gives the translator what differs from the last time in which listeners do not serve, and
-// reports whether anything does. served returns a listener that the proxy has. An address that is not on this host is the
-// Gateway's fault, all else the listener's.
+// report passes changes in the listeners that are not served to the translator, and reports whether there are any. served returns a
+// listener of the proxy. An address that this host does not have is a fault of the Gateway, all others are faults of the listener.
 func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]*proxy.ListenerError) bool {
 	listeners, addresses := map[string]portFault{}, map[gatewayAddress]bool{}
 	for key, failure := range failed {
-		if errors.Is(failure, net.ErrClosed) { // the proxy ends, or has left its sockets to another process: that is no fault of any listener
+		if errors.Is(failure, net.ErrClosed) { // the proxy is shutting down, or has passed its sockets to another process: that is not a fault of a listener
 			return false
 		}
 		l := served(key)
@@ -57,10 +56,10 @@ func (f *faults) report(t *translate.Translator, served func(key string) *config
 				continue
 			}
 			fault := faultOfPort(l.Port, err)
-			if bind, is := err.(*proxy.BindError); is && len(l.Addresses) > 1 { // and others may do
+			if bind, is := err.(*proxy.BindError); is && len(l.Addresses) > 1 { // others may be bound
 				fault.message = bind.Addr.IP.String() + ": " + fault.message
 			}
-			if !slices.Contains(all, fault) { // it may be the same at each of the default addresses
+			if !slices.Contains(all, fault) { // it may be the same for each default address
 				all = append(all, fault)
 			}
 		}
@@ -72,8 +71,8 @@ func (f *faults) report(t *translate.Translator, served func(key string) *config
 	return f.reportAddresses(t, addresses) || news
 }
 
-// absent returns the entry of spec.addresses that is not on this host, as err says; "" where it says anything else. What the host has by now does not count: until it is tried
-// again the address is not bound.
+// absent returns the entry of spec.addresses that this host does not have, according to err; "" if err reports something else. It
+// does not matter whether the host has the address by now: it is not bound until the next attempt.
 func absent(l *config.Listener, err error) string {
 	bind, is := err.(*proxy.BindError)
 	if !is || !errors.Is(bind, syscall.EADDRNOTAVAIL) {
@@ -132,7 +131,7 @@ func (f *faults) reportAddresses(t *translate.Translator, now map[gatewayAddress
 	return news
 }
 
-// reportUnavailable gives the translator what differs from the last time in what the proxy does not reach, and reports whether anything does.
+// reportUnavailable passes changes in what the proxy cannot reach to the translator, and reports whether there are any.
 func (f *faults) reportUnavailable(t *translate.Translator, now map[config.ID]string) bool {
 	if maps.Equal(now, f.unavailable) {
 		return false
@@ -151,10 +150,10 @@ func (f *faults) reportUnavailable(t *translate.Translator, now map[config.ID]st
 	return true
 }
 
-// portFault is why a listener cannot be bound. remedy is "" where it is to free the port.
+// portFault is why a listener cannot be bound. remedy is "" if it is to free the port.
 type portFault struct{ message, remedy string }
 
-// joined is several in one.
+// joined combines several faults.
 func joined(all []portFault) portFault {
 	if len(all) == 1 {
 		return all[0]

@@ -10,37 +10,37 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// maxFetches bounds how many objects are read at the same time.
+// maxFetches is the number of objects that are read concurrently.
 const maxFetches = 32
 
-// fetches reads the Secrets that translation needs, beside it: an API server that does not answer must delay neither an
-// update of another Gateway nor the end of a leader. The calls about one object follow each other in order. It is safe for
+// fetches reads the Secrets that translation needs, concurrently with it: an API server that does not answer must delay neither an
+// update of another Gateway nor the end of a leadership. The calls for one object do not overlap and are in order. It is safe for
 // concurrent use.
 type fetches struct {
 	ctx     context.Context
 	fetch   func(context.Context, []translate.SecretRequest) []metav1.Object // nil: nothing is fetched
-	arrived func()                                                           // is called after objects were read; calls do not overlap
+	arrived func()                                                           // called after objects were read; calls do not overlap
 	slots   chan struct{}
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	pending   map[kind.ObjectKey]*fetching
 	done      []fetched
-	notifying bool // arrived is being called, or about to be
+	notifying bool // arrived is being called, or is about to be
 }
 
-// fetching is what is being said of one object.
+// fetching is the state of the calls for one object.
 type fetching struct {
 	needed  bool
-	changed bool               // since the call under way began
-	stop    context.CancelFunc // of the call under way
-	read    bool               // it is among done
+	changed bool               // since the present call began
+	stop    context.CancelFunc // of the present call
+	read    bool               // it is in done
 }
 
-// fetched is the answer to a read.
+// fetched is the result of a read.
 type fetched struct {
 	key    kind.ObjectKey
-	object metav1.Object // nil: there is none
+	object metav1.Object // nil if it does not exist
 	of     *fetching
 }
 
@@ -75,7 +75,7 @@ func (p *fetching) begin(parent context.Context) (ctx context.Context) {
 	return ctx
 }
 
-// run calls fetch until there is nothing newer to be said of the object.
+// run calls fetch until there is no newer request for the object.
 func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 	for {
 		f.mu.Lock()
@@ -96,7 +96,7 @@ func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 			f.done = append(f.done, fetched{key, object, p})
 			if !f.notifying {
 				f.notifying = true
-				f.running.Go(f.notify) // run still counts, so this is in time for wait
+				f.running.Go(f.notify) // run itself is still counted, so wait also waits for notify
 			}
 		}
 		f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 	}
 }
 
-// call calls fetch for one object. It answers what was read, nil for nothing.
+// call calls fetch for one object. It returns the result, nil if there is none.
 func (f *fetches) call(ctx context.Context, r translate.SecretRequest) metav1.Object {
 	if r.Needed {
 		select {
@@ -120,7 +120,7 @@ func (f *fetches) call(ctx context.Context, r translate.SecretRequest) metav1.Ob
 	return nil
 }
 
-// notify calls arrived until everything that was read has been taken. What arrives meanwhile is taken together.
+// notify calls arrived until everything that was read has been taken. What arrives during a call is taken together.
 func (f *fetches) notify() {
 	for {
 		f.mu.Lock()
@@ -134,7 +134,7 @@ func (f *fetches) notify() {
 	}
 }
 
-// take returns what was read since the last time and is still needed.
+// take returns what was read since the last call and is still needed.
 func (f *fetches) take() (out []fetched) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +160,7 @@ func (f *fetches) unknown() (out []kind.ObjectKey) {
 	return out
 }
 
-// wait waits until every call has ended; ctx has.
+// wait waits until every call has ended; ctx must have ended.
 func (f *fetches) wait() {
 	f.mu.Lock()
 	//lint:ignore SA2001 calls begin under mu: those that have begun are counted, and no other begins

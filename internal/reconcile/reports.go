@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// takeReports gives the translator what is new of the proxies, and reports whether anything is. translating must be held.
+// takeReports passes changes of the proxies to the translator, and reports whether there are any. The caller must hold translating.
 func (c *Cluster) takeReports() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -28,13 +28,13 @@ func (c *Cluster) takeReports() bool {
 	return len(reports) > 0
 }
 
-// infrastructure returns what runs for a Gateway together with what its proxies lack; nil where nothing runs.
+// infrastructure combines what runs for a Gateway with the reports of its proxies; nil if nothing runs.
 func infrastructure(runs *translate.Infrastructure, r *deliver.Report) *translate.Infrastructure {
 	if runs == nil {
 		return nil
 	}
 	i := *runs
-	i.Class, i.Ports = "", nil // for open alone
+	i.Class, i.Ports = "", nil // only open uses them
 	var lagging []string
 	if i.Lagging != "" {
 		lagging = append(lagging, i.Lagging)
@@ -50,7 +50,7 @@ func infrastructure(runs *translate.Infrastructure, r *deliver.Report) *translat
 	return &i
 }
 
-// setListenerFaults gives the translator the listeners that the proxies cannot serve.
+// setListenerFaults passes the listeners that the proxies cannot serve to the translator.
 func (c *Cluster) setListenerFaults(g *gateway, r *deliver.Report, namespace, name string) {
 	now := make(map[string]translate.ListenerFault, len(r.Listeners))
 	for key, f := range r.Listeners {
@@ -69,7 +69,7 @@ func (c *Cluster) setListenerFaults(g *gateway, r *deliver.Report, namespace, na
 	g.listenerFaults = now
 }
 
-// setRouteFaults gives the translator the routes that the proxies cannot carry out.
+// setRouteFaults passes the routes that the proxies cannot apply to the translator.
 func (c *Cluster) setRouteFaults(g *gateway, r *deliver.Report, namespace, name string) {
 	for key, message := range r.Routes {
 		if g.routeFaults[key] != message {
@@ -84,8 +84,8 @@ func (c *Cluster) setRouteFaults(g *gateway, r *deliver.Report, namespace, name 
 	g.routeFaults = r.Routes
 }
 
-// reportTrouble calls ClusterOptions.Trouble where what is wrong with the proxies of a Gateway is other than before. Of a Gateway for which none are to run it says
-// nothing: that its pods go does not mean that all of them serve.
+// reportTrouble calls ClusterOptions.Trouble if what is wrong with the proxies of a Gateway has changed. It does not call it for a
+// Gateway for which no proxies should run: the end of its pods does not mean that all proxies serve.
 func (c *Cluster) reportTrouble(g *gateway, r *deliver.Report, namespace, name string) {
 	now := ""
 	if c.leading {
@@ -100,10 +100,10 @@ func (c *Cluster) reportTrouble(g *gateway, r *deliver.Report, namespace, name s
 	}
 }
 
-// maxSentences is how many sentences a message has.
+// maxSentences is the maximum number of sentences in a message.
 const maxSentences = 3
 
-// sentences puts the first ones into one message.
+// sentences joins the first sentences into one message.
 func sentences(all []string) string {
 	if len(all) > maxSentences {
 		all = append(slices.Clone(all[:maxSentences]), "and "+strconv.Itoa(len(all)-maxSentences)+" more")

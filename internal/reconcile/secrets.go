@@ -10,7 +10,7 @@ import (
 // secretsLimit is the default of ClusterOptions.SecretsLimit.
 const secretsLimit = 30 * time.Second
 
-// fetched takes in the objects that were read since the last time. It is called without a lock.
+// fetched passes the objects that were read since the last call to the translator. It is called without a lock.
 func (c *Cluster) fetched() {
 	c.translating.Lock()
 	defer c.translating.Unlock()
@@ -25,13 +25,14 @@ func (c *Cluster) fetched() {
 	c.commit()
 }
 
-// UnreadSecrets returns how many needed Secrets were not read yet, or could not be but may be soon.
+// UnreadSecrets returns the number of needed Secrets that were not read yet, or that could not be read and for which another attempt
+// may succeed.
 func (c *Cluster) UnreadSecrets() (n int) {
 	c.View(func(t *translate.Translator) { n = t.UnreadSecrets() + len(c.fetches.unknown()) })
 	return n
 }
 
-// withheld returns the Gateways of which not everything is known. mu and translating must be held.
+// withheld returns the Gateways of which not everything is known. The caller must hold mu and translating.
 func (c *Cluster) withheld(now time.Time) deliver.Withheld {
 	w := deliver.Withheld{Unknown: map[string]bool{}, Shared: map[string]bool{}, Unread: map[string]bool{}, Undecided: map[string]bool{}}
 	for _, key := range c.fetches.unknown() {

@@ -15,15 +15,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// StandaloneOptions are the ends that a Standalone connects.
+// StandaloneOptions configure a Standalone.
 type StandaloneOptions struct {
 	Translator *translate.Translator
 	Delivery   *deliver.Local
-	// Publish takes statuses once what they say is served. Calls do not overlap.
+	// Publish is called with statuses once the configuration that they report is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
-	// Bound is called when other listeners of the proxy may serve than before, and Publish after it; nil is not called.
+	// Bound is called when the listeners that the proxy serves may have changed, before Publish; may be nil.
 	Bound func()
-	// Translated is called with what each translation cost; nil is not called.
+	// Translated is called with the cost of each translation; may be nil.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
 }
@@ -33,20 +33,20 @@ type Standalone struct {
 	o StandaloneOptions
 
 	mu sync.Mutex
-	// pending are the newest statuses that await the proxy's answer.
+	// pending are the newest statuses that wait for the proxy's answer.
 	pending map[kind.ObjectKey]translate.StatusChange
 	faults  faults
 	last    Outcome
 }
 
-// Outcome is what one Update took.
+// Outcome is the result and the cost of one Update.
 type Outcome struct {
 	Generation uint64
-	Runs       int // translate functions that ran
-	Applied    int // Resources that were changed or removed
+	Runs       int // number of calls of translate functions
+	Applied    int // number of Resources that were changed or removed
 }
 
-// NewStandalone makes a Standalone that has delivered nothing.
+// NewStandalone returns a Standalone that has delivered nothing.
 func NewStandalone(o StandaloneOptions) *Standalone {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -64,7 +64,7 @@ func NewStandalone(o StandaloneOptions) *Standalone {
 	}
 }
 
-// Update lets edit change the translator's objects and delivers what follows.
+// Update calls edit to change the translator's objects, and delivers the result.
 func (s *Standalone) Update(edit func(*translate.Translator)) Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Standalone) Update(edit func(*translate.Translator)) Outcome {
 	return s.last
 }
 
-// Retry tries to bind again what could not be bound, and asks what the proxy does not reach. It is to be called every few seconds.
+// Retry retries to bind what could not be bound, and checks what the proxy cannot reach. It must be called every few seconds.
 func (s *Standalone) Retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Standalone) Retry() {
 	}
 }
 
-// settle translates, applies, and translates again where the proxy had news. s.mu is held.
+// settle translates, applies, and translates again if the proxy has reported changes. The caller must hold s.mu.
 func (s *Standalone) settle() {
 	s.last = Outcome{Generation: s.o.Delivery.Generation()}
 	for {
@@ -110,7 +110,7 @@ func (s *Standalone) settle() {
 	s.publish()
 }
 
-// apply gives a generation to the proxy and returns which listeners do not serve.
+// apply applies a generation in the proxy, and returns which listeners are not served.
 func (s *Standalone) apply(u *config.Update) map[string]*proxy.ListenerError {
 	s.last.Generation = u.Generation
 	s.last.Applied += len(u.Upserts) + len(u.Removals)
@@ -128,6 +128,6 @@ func (s *Standalone) publish() {
 	changes := slices.SortedFunc(maps.Values(s.pending), func(a, b translate.StatusChange) int {
 		return a.Object.Compare(b.Object)
 	})
-	s.pending = map[kind.ObjectKey]translate.StatusChange{} // a cleared one would keep the size of the first, of all objects
+	s.pending = map[kind.ObjectKey]translate.StatusChange{} // a new map, because a cleared one would keep the size for all objects at the start
 	s.o.Publish(changes)
 }

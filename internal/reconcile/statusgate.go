@@ -15,13 +15,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// statusGate holds statuses back until the proxies of the Gateways that they speak of serve what they say. It is guarded by
-// Cluster.mu.
+// statusGate holds statuses back until the proxies of their Gateways serve what the statuses report. It is guarded by Cluster.mu.
 type statusGate struct {
 	proxies proxies
-	// open reports whether what runs for a Gateway is what a status belongs to.
+	// open reports whether what runs for a Gateway corresponds to a status.
 	open func(gateway string, c *translate.StatusChange) bool
-	// unlisted reports whether a status is of a Gateway, or of a ListenerSet of one, of which it is not known what runs for it.
+	// unlisted reports whether a status is that of a Gateway, or of a ListenerSet of one, for which it is not known what runs.
 	unlisted func(c *translate.StatusChange) bool
 	limit    time.Duration // see ClusterOptions.HoldLimit
 
@@ -29,10 +28,10 @@ type statusGate struct {
 	desired   map[kind.ObjectKey]translate.StatusChange
 	held      map[kind.ObjectKey]*heldStatus
 	byGateway map[string]map[kind.ObjectKey]struct{} // of held
-	free      []translate.StatusChange               // wait for nothing
+	free      []translate.StatusChange               // those that no longer wait
 }
 
-// proxies are what a statusGate asks: *deliver.Remote, or a stand-in of tests.
+// proxies is *deliver.Remote, or a substitute in tests.
 type proxies interface {
 	Generation(gateway string) (generation uint64, serving bool)
 	Serves(gateway string, generation uint64) bool
@@ -42,10 +41,9 @@ type proxies interface {
 // heldStatus is the newest status of an object, which proxies do not serve yet.
 type heldStatus struct {
 	change translate.StatusChange
-	// waits are the generations to be acknowledged, by Gateway.
+	// waits are the generations that must be acknowledged, by Gateway.
 	waits map[string]uint64
-	// since is when the object's first status was held that is not published yet: newer ones replace it without
-	// beginning the wait anew.
+	// since is when the first unpublished status of the object was held: newer ones replace it without restarting the wait.
 	since time.Time
 }
 
@@ -57,7 +55,7 @@ func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, u
 	}
 }
 
-// record takes note of the latest status of an object, for addAll.
+// record records the latest status of an object, for addAll.
 func (s *statusGate) record(c translate.StatusChange) {
 	if c.Status == nil {
 		delete(s.desired, c.Object)
@@ -66,7 +64,7 @@ func (s *statusGate) record(c translate.StatusChange) {
 	}
 }
 
-// addAll adds the latest status of each object; serving returns by whom it is served now.
+// addAll adds the latest status of each object; serving returns the Gateways that serve it now.
 func (s *statusGate) addAll(now time.Time, serving func(*translate.StatusChange) []string) {
 	for _, c := range s.desired {
 		c.Gateways = serving(&c)
@@ -74,11 +72,11 @@ func (s *statusGate) addAll(now time.Time, serving func(*translate.StatusChange)
 	}
 }
 
-// add keeps a status until it is served, or frees it at once. It replaces an older one of the object.
+// add holds a status until it is served, or frees it at once. It replaces an older one of the object.
 func (s *statusGate) add(c translate.StatusChange, now time.Time) {
 	h := &heldStatus{change: c, waits: map[string]uint64{}, since: now}
 	if old := s.held[c.Object]; old != nil {
-		if !s.unlisted(&c) { // else the proxies are not known until now
+		if !s.unlisted(&c) { // else the proxies are not known yet
 			h.since = old.since
 		}
 		s.drop(old)
@@ -100,7 +98,7 @@ func (s *statusGate) add(c translate.StatusChange, now time.Time) {
 	s.held[c.Object] = h
 }
 
-// drop forgets a status that is held.
+// drop removes a status that is held.
 func (s *statusGate) drop(h *heldStatus) {
 	for name := range h.waits {
 		s.forget(name, h.change.Object)
@@ -108,7 +106,7 @@ func (s *statusGate) drop(h *heldStatus) {
 	delete(s.held, h.change.Object)
 }
 
-// forget notes that an object's status does not wait for a Gateway any more.
+// forget records that an object's status no longer waits for a Gateway.
 func (s *statusGate) forget(gateway string, object kind.ObjectKey) {
 	delete(s.byGateway[gateway], object)
 	if len(s.byGateway[gateway]) == 0 {
@@ -116,9 +114,9 @@ func (s *statusGate) forget(gateway string, object kind.ObjectKey) {
 	}
 }
 
-// release frees what waited for this Gateway alone and is served by now.
+// release frees the statuses that waited only for this Gateway and are served now.
 func (s *statusGate) release(gateway string) {
-	serves := map[uint64]bool{} // by generation: thousands of statuses wait for few, and each answer of each proxy comes here
+	serves := map[uint64]bool{} // cached by generation: thousands of statuses wait for few generations, and release is called for each answer of each proxy
 	for object := range s.byGateway[gateway] {
 		h := s.held[object]
 		generation := h.waits[gateway]
@@ -138,14 +136,14 @@ func (s *statusGate) release(gateway string) {
 	}
 }
 
-// restart begins the wait of what is held for a Gateway anew.
+// restart restarts the wait of the statuses that are held for a Gateway.
 func (s *statusGate) restart(gateway string, now time.Time) {
 	for object := range s.byGateway[gateway] {
 		s.held[object].since = now
 	}
 }
 
-// releaseOld frees what was held for too long, though every proxy answers: changes came faster than the answers.
+// releaseOld frees statuses that were held for too long although every proxy answers: changes came faster than the answers.
 func (s *statusGate) releaseOld(now time.Time) {
 	for _, h := range s.held {
 		if now.Sub(h.since) >= s.limit && !s.awaited(h) {
@@ -162,7 +160,7 @@ func (s *statusGate) awaited(h *heldStatus) bool {
 	}
 	for name := range h.waits {
 		awaits, retains := s.proxies.Withholds(name)
-		// What is new of a route at other Gateways waits for an undecided one no longer than for a proxy.
+		// What a route's status reports about other Gateways does not wait for an undecided one for longer than for a proxy.
 		if _, own := gatewayConditions(&h.change); awaits || own && retains {
 			return true
 		}
@@ -183,17 +181,18 @@ func (s *statusGate) take() []translate.StatusChange {
 	return slices.SortedFunc(maps.Values(latest), func(a, b translate.StatusChange) int { return a.Object.Compare(b.Object) })
 }
 
-// clear drops all that is held; what is desired stays.
+// clear drops all statuses that are held; desired is kept.
 func (s *statusGate) clear() {
 	clear(s.held)
 	clear(s.byGateway)
 }
 
-// len returns how many statuses are held.
+// len returns the number of statuses that are held.
 func (s *statusGate) len() int { return len(s.held) }
 
-// gatewayConditions returns the conditions of a status that says what a Gateway serves: its own, or that of a ListenerSet, whose listeners
-// are among the Gateway's. Others return false: a route may wait for several Gateways, and none of them holds up what it says of the others.
+// gatewayConditions returns the conditions of a status that reports what a Gateway serves: its own, or that of a ListenerSet, whose
+// listeners belong to the Gateway. For other statuses ok is false: a route may wait for several Gateways, and none of them delays
+// what the status reports about the others.
 func gatewayConditions(s *translate.StatusChange) (conditions []metav1.Condition, ok bool) {
 	switch status := s.Status.(type) {
 	case *gwv1.GatewayStatus:
@@ -206,7 +205,7 @@ func gatewayConditions(s *translate.StatusChange) (conditions []metav1.Condition
 	return nil, false
 }
 
-// unlisted reports whether a status is of a Gateway, or of a ListenerSet of one, of which it is not known what runs for it.
+// unlisted reports whether a status is that of a Gateway, or of a ListenerSet of one, for which it is not known what runs.
 func (c *Cluster) unlisted(s *translate.StatusChange) bool {
 	if _, ok := gatewayConditions(s); !ok || c.o.Unlisted == nil {
 		return false
@@ -217,8 +216,8 @@ func (c *Cluster) unlisted(s *translate.StatusChange) bool {
 	})
 }
 
-// open reports whether clients can reach what a status calls programmed: the cluster has followed the ProxySpec
-// that the status belongs to. Until then the status speaks of what ran before. c.mu is held.
+// open reports whether clients can reach what a status reports as programmed: the cluster has applied the ProxySpec that corresponds
+// to the status. Until then the old infrastructure runs. The caller must hold c.mu.
 func (c *Cluster) open(gateway string, change *translate.StatusChange) bool {
 	if c.unlisted(change) {
 		return false
@@ -229,7 +228,7 @@ func (c *Cluster) open(gateway string, change *translate.StatusChange) bool {
 		return true
 	}
 	p, i := g.spec, g.infrastructure
-	// The condition has one name in both kinds.
+	// The condition has the same name for both kinds.
 	if p == nil || p.Paused || i == nil || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionProgrammed)) {
 		return true
 	}

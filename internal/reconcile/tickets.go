@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// ticketPeriod is how long a key seals TLS session tickets. It opens them for one more.
+	// ticketPeriod is how long a key encrypts new TLS session tickets. It decrypts them for one more period.
 	ticketPeriod = 12 * time.Hour
-	// ticketLook is how often the clock is looked at: it may jump, and the secret may be replaced.
+	// ticketLook is the interval in which the clock and the secret are checked: the clock may jump, and the secret may be replaced.
 	ticketLook = time.Minute
 )
 
-// Tickets says at each moment what TLS session tickets are sealed with. It is immutable.
+// Tickets returns the current secret for TLS session tickets. It is immutable.
 type Tickets struct {
-	// Secret is that of translate.Tickets; where it fails there are no tickets.
+	// Secret returns that of translate.Tickets; if it fails there are no tickets.
 	Secret func() ([]byte, error)
 	Logger *slog.Logger
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 
-	every time.Duration // 0 is ticketLook
+	every time.Duration // 0 means ticketLook
 }
 
-// Current returns what the translator is to be given now: with the first Update, and by Run with later ones.
+// Current returns the present value for the translator: for the first Update, and for later ones by Run.
 func (k *Tickets) Current() translate.Tickets {
 	secret, err := k.Secret()
 	if err != nil {
@@ -41,7 +41,7 @@ func (k *Tickets) Current() translate.Tickets {
 	return translate.Tickets{Secret: secret, Period: now().Unix() / int64(ticketPeriod/time.Second)}
 }
 
-// Run gives the translator what has become of Current, by update, which is a Standalone's or a Cluster's, until ctx ends.
+// Run passes changes of Current to the translator by update, which is that of a Standalone or a Cluster, until ctx ends.
 func (k *Tickets) Run(ctx context.Context, update func(edit func(*translate.Translator)) Outcome) {
 	every := k.every
 	if every == 0 {

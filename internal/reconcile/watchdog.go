@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// commitLimit is how long a Commit may take before the process counts as dead. The largest clusters
-// that are measured need some seconds; what takes this long does not come back by itself.
+// commitLimit is how long a Commit may take before the process counts as dead. The largest measured clusters need some seconds; a
+// Commit that takes this long will not end.
 const commitLimit = 2 * time.Minute
 
-// watchdog keeps since when a Commit runs. Its zero value watches nothing. It has no lock, because who
-// asks must get an answer while the translator is in use.
+// watchdog records since when a Commit runs. The zero value is ready to use. It has no lock, because alive must return while the
+// translator is in use.
 type watchdog struct{ since atomic.Pointer[time.Time] }
 
 // watch calls commit.
@@ -22,7 +22,7 @@ func (w *watchdog) watch(commit func()) {
 	commit()
 }
 
-// alive returns an error where a Commit runs for longer than limit.
+// alive returns an error if a Commit has been running for longer than limit.
 func (w *watchdog) alive(limit time.Duration) error {
 	since := w.since.Load()
 	if since == nil {
@@ -34,5 +34,5 @@ func (w *watchdog) alive(limit time.Duration) error {
 	return nil
 }
 
-// Alive returns an error where translation hangs. It does not wait for anything.
+// Alive returns an error if translation hangs. It never blocks.
 func (c *Cluster) Alive() error { return c.watchdog.alive(c.o.CommitLimit) }

@@ -7,24 +7,23 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// defined are the condition types of the Gateway API, at whatever place it has
-// them, past ones included. Only these may we remove.
+// defined are the condition types of the Gateway API, of all objects and all versions. This controller may remove only these.
 var defined = map[string]bool{
 	"Accepted": true, "AddressesAssigned": true, "Conflicted": true, "DefaultGateway": true, "Detached": true,
 	"InsecureFrontendValidationMode": true, "OverlappingTLSConfig": true, "PartiallyInvalid": true,
 	"Programmed": true, "Ready": true, "ResolvedRefs": true, "Scheduled": true, "SupportedVersion": true,
 }
 
-// definedOfPolicies are, in our entries of the status of a policy, those of BackendTrafficPolicy beside them (gateway.envoyproxy.io, and Degraded, which is our own): what they tell of may end.
+// definedOfPolicies are the condition types of BackendTrafficPolicies (gateway.envoyproxy.io, and Degraded of Moongate itself) that
+// this controller may also remove from its entries in the status of a policy, because what they report may end.
 var definedOfPolicies = map[string]bool{"Overridden": true, "Merged": true, "Warning": true, "Aggregated": true, "Degraded": true}
 
-// defines reports whether conditions of a type are ours to remove.
+// defines reports whether this controller may remove conditions of a type.
 func (m Merger) defines(conditionType string) bool {
 	return defined[conditionType] || m.policy && definedOfPolicies[conditionType]
 }
 
-// conditions merges by type: a condition that stays keeps its place, and its
-// lastTransitionTime while its status is the same.
+// conditions merges by type: a condition that stays keeps its place, and its lastTransitionTime while its status is the same.
 func (m Merger) conditions(existing, want []metav1.Condition) []metav1.Condition {
 	merged := make([]metav1.Condition, 0, max(len(existing), len(want)))
 	for _, e := range existing {
@@ -65,15 +64,14 @@ func find(list []metav1.Condition, conditionType string) *metav1.Condition {
 	return nil
 }
 
-// stale says that the conditions of ours that an object has were computed from a
-// later generation than those we want.
+// stale reports whether the existing conditions of this controller were computed from a later generation than those in want.
 func (m Merger) stale(have, want []metav1.Condition) bool {
 	var newest int64
 	for _, w := range want {
 		newest = max(newest, w.ObservedGeneration)
 	}
 	if newest == 0 {
-		return false // nothing is wanted: the relation ended
+		return false // nothing is wanted: the object is no longer managed
 	}
 	for _, h := range have {
 		possible := m.generation == 0 || h.ObservedGeneration <= m.generation
@@ -84,8 +82,7 @@ func (m Merger) stale(have, want []metav1.Condition) bool {
 	return false
 }
 
-// pending are the conditions of an object that nobody looks after, as the CRDs'
-// defaults have them.
+// pending returns the conditions of an object without a controller, which are the defaults of the CRDs.
 func pending(types ...string) []metav1.Condition {
 	conditions := make([]metav1.Condition, len(types))
 	for i, t := range types {
@@ -94,7 +91,7 @@ func pending(types ...string) []metav1.Condition {
 	return conditions
 }
 
-// written says that some controller has set conditions of the Gateway API.
+// written reports whether a controller has set conditions of the Gateway API.
 func written(conditions []metav1.Condition) bool {
 	for _, c := range conditions {
 		if defined[c.Type] {
@@ -104,7 +101,7 @@ func written(conditions []metav1.Condition) bool {
 	return false
 }
 
-// mergeListeners gives each wanted listener what stays of the conditions that one of its name has.
+// mergeListeners merges the conditions of each wanted listener with those of the existing one with its name.
 func mergeListeners[L any](m Merger, existing, want []L, view func(*L) (gwv1.SectionName, *[]metav1.Condition)) []L {
 	var merged []L
 	for _, l := range want {

@@ -8,15 +8,15 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// entry is what the entries of routes (parents) and policies (ancestors) have in common.
+// entry contains what the entries of routes (parents) and policies (ancestors) have in common.
 type entry struct {
 	ref        *gwv1.ParentReference
 	controller *gwv1.GatewayController
 	conditions *[]metav1.Condition
 }
 
-// mergeEntries replaces our entries in a list: those that stay keep their place,
-// those no longer wanted go unless m.Unknown has a say, new ones come last, as far as limit allows.
+// mergeEntries replaces the entries of this controller in a list: those that stay keep their place, those that are no longer wanted
+// are removed unless m.Unknown reports true, and new ones are added at the end, as far as limit allows.
 func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) entry) ([]E, bool) {
 	if staleEntries(m, existing, want, view) {
 		return existing, false
@@ -46,7 +46,7 @@ func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) 
 	return merged, len(existing) != len(merged) || len(merged) > 0 && !reflect.DeepEqual(existing, merged)
 }
 
-// finish is a wanted entry as it is written over one with those conditions.
+// finish returns a wanted entry whose conditions are merged with those of the existing one.
 func finish[E any](m Merger, w E, view func(*E) entry, before []metav1.Condition) E {
 	v := view(&w)
 	*v.controller = m.ControllerName
@@ -54,7 +54,7 @@ func finish[E any](m Merger, w E, view func(*E) entry, before []metav1.Condition
 	return w
 }
 
-// staleEntries says that what we want is older than what we have written.
+// staleEntries reports whether want is older than the existing entries of this controller.
 func staleEntries[E any](m Merger, existing, want []E, view func(*E) entry) bool {
 	var have, wanted []metav1.Condition
 	for _, e := range existing {

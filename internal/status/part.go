@@ -9,15 +9,16 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-// Part is a part of a status that has conditions of its own: the object as a whole, one of its listeners, or an entry for a parent or ancestor.
+// Part is a part of a status that has its own conditions: the object as a whole, one of its listeners, or an entry for a parent or
+// ancestor.
 type Part struct {
-	Listener   gwv1.SectionName      // "" for none
-	Ref        *gwv1.ParentReference // the parent or ancestor, nil for none
+	Listener   gwv1.SectionName      // "" if none
+	Ref        *gwv1.ParentReference // the parent or ancestor, nil if none
 	Conditions []metav1.Condition
 }
 
-// Parts returns the parts of a status, which is as kind.StatusOf returns it or as Merge takes it. Of entries for parents and ancestors
-// those of the controller are returned, or all for "".
+// Parts returns the parts of a status, which is as returned by kind.StatusOf or accepted by Merge. It returns the entries for
+// parents and ancestors of the controller, or of all controllers if it is "".
 func Parts(status any, controller gwv1.GatewayController) (parts []Part) {
 	whole := func(conditions []metav1.Condition) { parts = append(parts, Part{Conditions: conditions}) }
 	listener := func(name gwv1.SectionName, conditions []metav1.Condition) {

@@ -7,9 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Patch is the JSON merge patch that makes an object's status the merged one, for
-// the version of the object that is given only: an API server refuses it if there
-// is a newer one. merged is what Merger.Merge returned for the object.
+// Patch returns the JSON merge patch that sets an object's status to merged, for the given version of the object only: an API server
+// rejects it if there is a newer one. merged must be the result of Merger.Merge for the object.
 func Patch(object metav1.Object, merged any) ([]byte, error) {
 	before, err := fields(Of(object))
 	if err != nil {
@@ -36,8 +35,7 @@ func Patch(object metav1.Object, merged any) ([]byte, error) {
 	})
 }
 
-// Of is an object's status, of the types that Merger.Merge returns; nil where it
-// has none. It is not a copy.
+// Of returns an object's status, of the types that Merger.Merge returns; nil if it has none. It is not a copy.
 func Of(object metav1.Object) any {
 	if s := statusOf(object); s.IsValid() {
 		return s.Addr().Interface()
@@ -45,7 +43,7 @@ func Of(object metav1.Object) any {
 	return nil
 }
 
-// fields are the JSON fields of a status.
+// fields returns the JSON fields of a status.
 func fields(status any) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(status)
 	if err != nil {

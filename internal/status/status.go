@@ -1,13 +1,10 @@
-// Package status merges the statuses that we want into those that objects have.
-// It exists because objects are shared: other controllers write entries beside
-// ours, and every writer must leave the rest as it found it.
+// Package status merges the statuses that this controller computes into those that objects have. It exists because objects are
+// shared: other controllers write entries too, and every writer must leave the rest unchanged.
 //
-// What is ours is known by name: in the statuses of routes and policies the
-// entries with our controllerName, elsewhere (a GatewayClass, Gateway or
-// ListenerSet has one controller) everything but the conditions of types that
-// the Gateway API does not define. Those, and foreign entries, keep their place
-// and content. All functions are pure: they modify nothing that they are given,
-// and a merge that changes nothing says so.
+// What belongs to this controller is identified by name: in the statuses of routes and policies the entries with its controllerName,
+// elsewhere (a GatewayClass, Gateway or ListenerSet has one controller) everything except conditions of types that the Gateway API
+// does not define. Those, and entries of other controllers, keep their place and content. All functions are pure: they do not modify
+// their arguments, and they report whether a merge changes anything.
 //
 // It imports neither translate, proxy nor source.
 package status
@@ -26,8 +23,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// The bounds of the lists, by the CRDs. Beyond them nothing is added: an API
-// server would refuse the whole status.
+// The maximum lengths of the lists, by the CRDs. Nothing is added beyond them: an API server would reject the whole status.
 const (
 	maxConditions       = 8
 	maxParents          = 32
@@ -35,34 +31,31 @@ const (
 	maxBackendAncestors = 32
 )
 
-// Merger merges on behalf of one controller.
+// Merger merges statuses for one controller.
 type Merger struct {
-	// ControllerName marks our entries.
+	// ControllerName identifies the entries of this controller.
 	ControllerName gwv1.GatewayController
-	// Now is the lastTransitionTime of conditions that change; of full seconds, as
-	// Kubernetes keeps them.
+	// Now is the lastTransitionTime of conditions that change, in whole seconds as in Kubernetes.
 	Now time.Time
-	// Unknown reports whether it is not known what a parent or ancestor is: an entry of ours for it stays as it is where none is
-	// wanted. Nil is never.
+	// Unknown reports whether it is not known what a parent or ancestor is: an entry of this controller for it is kept even if it is
+	// not wanted. Nil means never.
 	Unknown func(gwv1.ParentReference) bool
-	// generation of the object that is merged into; 0 where unknown. Nothing can have
-	// observed a later one: who says so does not keep us from writing.
+	// generation is that of the existing object; 0 if unknown. An observedGeneration that is greater cannot be correct, and is
+	// ignored.
 	generation int64
-	// policy says that entries of a policy are merged.
+	// policy is set while entries of a policy are merged.
 	policy bool
 }
 
-// Merge returns object's status with desired in it, and whether that is another
-// one. The object is of a kind with a status; desired is a
-// *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
-// every kind of route), *PolicyStatus (for every kind of policy) or *BackendStatus (for XBackends), of which the last three hold our entries
-// only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
-// is ignored; for XListenerSets a *ListenerSetStatus of their group; nil ends our relation to the object, but for entries whose parent is Unknown.
-// The result has desired's type. ok is false if object and desired do not go
-// together.
+// Merge returns object's status with desired merged into it, and whether that differs. The object must be of a kind with a status;
+// desired is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for every kind of route), *PolicyStatus (for
+// every kind of policy) or *BackendStatus (for XBackends), of which the last three contain only entries of this controller, or
+// *v1alpha1.GatewayParametersStatus for GatewayParameters; for XListenerSets a *ListenerSetStatus of their group. Its
+// lastTransitionTime is ignored. If it is nil, the object is no longer managed, and what belongs to this controller is removed,
+// except entries whose parent is Unknown. The result has the type of desired. ok is false if the types of object and desired do not
+// match.
 //
-// A desired status that is older by its observedGeneration than what the object
-// has changes nothing.
+// A desired status with an older observedGeneration than the existing one changes nothing.
 func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, ok bool) {
 	m.generation = object.GetGeneration()
 	switch s := kind.StatusOf(object).(type) {
@@ -81,7 +74,7 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 	case *v1alpha1.GatewayParametersStatus:
 		return apply(*s, desired, m.GatewayParameters)
 	case *gwv1.RouteStatus:
-		if unknown := m.Unknown; unknown != nil { // of a parent that the route does not name any more nothing is to be said
+		if unknown := m.Unknown; unknown != nil { // of a parent that the route no longer names, the entry must be removed
 			parents, defaults := kind.ParentsOf(object), kind.DefaultScopeOf(object) != ""
 			m.Unknown = func(ref gwv1.ParentReference) bool {
 				named := defaults && ref.SectionName == nil && ref.Port == nil || slices.ContainsFunc(parents, func(p gwv1.ParentReference) bool { return sameRef(&p, &ref) })
@@ -102,8 +95,8 @@ func apply[S any](existing S, desired any, merge func(S, *S) (S, bool)) (any, bo
 	return &merged, changed, true
 }
 
-// GatewayClass merges; desired nil: the class is no longer ours, and its status
-// becomes the one that it would have without us.
+// GatewayClass merges; if desired is nil, the class is no longer managed, and the result is the status that it would have without
+// this controller.
 func (m Merger) GatewayClass(existing gwv1.GatewayClassStatus, desired *gwv1.GatewayClassStatus) (gwv1.GatewayClassStatus, bool) {
 	if desired == nil {
 		if !written(existing.Conditions) {
@@ -119,8 +112,8 @@ func (m Merger) GatewayClass(existing gwv1.GatewayClassStatus, desired *gwv1.Gat
 	return merged, !reflect.DeepEqual(existing, merged)
 }
 
-// Gateway merges; desired nil: the Gateway is no longer ours, and its status
-// becomes the one that it would have without us.
+// Gateway merges; if desired is nil, the Gateway is no longer managed, and the result is the status that it would have without this
+// controller.
 func (m Merger) Gateway(existing gwv1.GatewayStatus, desired *gwv1.GatewayStatus) (gwv1.GatewayStatus, bool) {
 	return mergeWithListeners(m, existing, desired,
 		func(s *gwv1.GatewayStatus) (*[]metav1.Condition, *[]gwv1.ListenerStatus) {
@@ -149,7 +142,8 @@ func (m Merger) XListenerSet(existing gwx.ListenerSetStatus, desired *gwx.Listen
 		func(l *gwx.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) { return l.Name, &l.Conditions })
 }
 
-// mergeWithListeners merges the status of an object with listeners; parts are its conditions and listeners, of the name and conditions of a listener.
+// mergeWithListeners merges the status of an object with listeners; parts returns its conditions and listeners, and view the name
+// and conditions of a listener.
 func mergeWithListeners[S, L any](m Merger, existing S, desired *S,
 	parts func(*S) (*[]metav1.Condition, *[]L), of func(*L) (gwv1.SectionName, *[]metav1.Condition)) (S, bool) {
 	before, listenersBefore := parts(&existing)
@@ -171,7 +165,7 @@ func mergeWithListeners[S, L any](m Merger, existing S, desired *S,
 	return merged, !reflect.DeepEqual(existing, merged)
 }
 
-// GatewayParameters merges; desired nil: nothing of ours uses them any more.
+// GatewayParameters merges; if desired is nil, no object of this controller uses them any longer.
 func (m Merger) GatewayParameters(existing v1alpha1.GatewayParametersStatus, desired *v1alpha1.GatewayParametersStatus) (v1alpha1.GatewayParametersStatus, bool) {
 	var want []metav1.Condition
 	if desired != nil {
@@ -184,7 +178,7 @@ func (m Merger) GatewayParameters(existing v1alpha1.GatewayParametersStatus, des
 	return merged, len(existing.Conditions)+len(merged.Conditions) > 0 && !reflect.DeepEqual(existing, merged)
 }
 
-// Route merges the parents of a route of any kind; desired nil: none is ours.
+// Route merges the parents of a route of any kind; if desired is nil, none belongs to this controller.
 func (m Merger) Route(existing gwv1.RouteStatus, desired *gwv1.RouteStatus) (gwv1.RouteStatus, bool) {
 	var want []gwv1.RouteParentStatus
 	if desired != nil {
@@ -196,7 +190,7 @@ func (m Merger) Route(existing gwv1.RouteStatus, desired *gwv1.RouteStatus) (gwv
 	return gwv1.RouteStatus{Parents: parents}, changed
 }
 
-// Policy merges the ancestors of a policy; desired nil: none is ours.
+// Policy merges the ancestors of a policy; if desired is nil, none belongs to this controller.
 func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (gwv1.PolicyStatus, bool) {
 	var want []gwv1.PolicyAncestorStatus
 	if desired != nil {
@@ -209,7 +203,7 @@ func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (
 	return gwv1.PolicyStatus{Ancestors: ancestors}, changed
 }
 
-// Backend merges the ancestors of an XBackend; desired nil: none is ours.
+// Backend merges the ancestors of an XBackend; if desired is nil, none belongs to this controller.
 func (m Merger) Backend(existing apisx.BackendStatus, desired *apisx.BackendStatus) (apisx.BackendStatus, bool) {
 	var want []apisx.BackendAncestorStatus
 	if desired != nil {

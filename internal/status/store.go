@@ -17,22 +17,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// Store holds objects with their statuses, as a cluster would: where there is no
-// cluster, it is what one can look at. It is safe for concurrent use.
+// Store contains objects with their statuses, as a cluster would, for processes without one. It is safe for concurrent use.
 type Store struct {
 	merger   Merger
 	mu       sync.RWMutex
 	objects  map[kind.ObjectKey]stored
-	statuses intern.Values[any] // most routes have the same
+	statuses intern.Values[any] // most routes have equal statuses
 }
 
-// stored is an object and its status, neither of which is ever modified.
+// stored is an object and its status, which are never modified.
 type stored struct {
-	object metav1.Object // as it came, its status being the CRD's default
-	status any           // a pointer, as of kind.StatusOf; nil for the object's own
+	object metav1.Object // as it was received, with the CRD's default status
+	status any           // a pointer, as returned by kind.StatusOf; nil means the object's own
 }
 
-// now is the object with its status.
+// now returns the object with its status.
 func (s stored) now() metav1.Object {
 	if s.status == nil {
 		return s.object
@@ -45,13 +44,13 @@ func (s stored) now() metav1.Object {
 	return now
 }
 
-// NewStore makes an empty Store for one controller.
+// NewStore returns an empty Store for one controller.
 func NewStore(controllerName gwv1.GatewayController) *Store {
 	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[kind.ObjectKey]stored{}}
 }
 
-// Upsert adds an object or replaces it. It keeps the status that it has, unless
-// its generation went down: then it is another object of that name.
+// Upsert adds or replaces an object. The existing status is kept, unless the generation has decreased: then it is another object
+// with the same name.
 func (s *Store) Upsert(object metav1.Object) {
 	key := kind.KeyOf(object)
 	s.mu.Lock()
@@ -70,9 +69,8 @@ func (s *Store) Delete(key kind.ObjectKey) {
 	delete(s.objects, key)
 }
 
-// Apply merges a desired status, as Merger.Merge takes it, into the object; nil
-// leaves it the status that it would have without us. It says whether the
-// status changed; an object that is not there has none.
+// Apply merges a desired status, as accepted by Merger.Merge, into the object; nil sets the status that it would have without this
+// controller. It reports whether the status has changed; it returns false if the object does not exist.
 func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +92,7 @@ func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	return true
 }
 
-// Get returns an object with its status; nobody may modify it.
+// Get returns an object with its status; it must not be modified.
 func (s *Store) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -105,8 +103,7 @@ func (s *Store) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	return o.now(), true
 }
 
-// Items lists the objects with their statuses, sorted by kind, namespace and
-// name. They encode to JSON as Kubernetes would show them.
+// Items returns the objects with their statuses, sorted by kind, namespace and name. They encode to JSON as in Kubernetes.
 func (s *Store) Items() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -122,7 +119,7 @@ func (s *Store) Items() []Item {
 	return items
 }
 
-// MarshalJSON is {"items": [...]}.
+// MarshalJSON returns {"items": [...]}.
 func (s *Store) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Items []Item `json:"items"`
@@ -132,8 +129,8 @@ func (s *Store) MarshalJSON() ([]byte, error) {
 // Item is an object that is shown.
 type Item struct{ Object metav1.Object }
 
-// MarshalJSON leaves out a status that nobody has written; the Go types would
-// show an empty list that a cluster does not have. It says the kind, which objects of a cluster's list do not.
+// MarshalJSON omits a status that was never written; the Go types would include an empty list that a cluster does not have. It adds
+// the kind, which objects in a list of a cluster do not contain.
 func (i Item) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(i.Object)
 	if err == nil {
@@ -151,7 +148,7 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// withKind is the text of an object, begun with its kind where that is missing.
+// withKind returns the JSON of an object, with its kind added if it is missing.
 func withKind(object metav1.Object, text []byte) []byte {
 	k := kind.Of(object)
 	typed, ok := object.(runtime.Object)
@@ -165,8 +162,7 @@ func withKind(object metav1.Object, text []byte) []byte {
 	return append(out, text[1:]...)
 }
 
-// statusOf is the status of an object; invalid where there is none. That of a
-// route is the struct in it that all routes share.
+// statusOf returns the status of an object; invalid if it has none. That of a route is the struct that all kinds of routes share.
 func statusOf(object metav1.Object) reflect.Value {
 	if s := kind.StatusOf(object); s != nil {
 		return reflect.ValueOf(s).Elem()

@@ -10,36 +10,36 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// The conditions of the Gateway API that ought to be True, and those that ought not. What others mean is not known here.
+// The conditions of the Gateway API that should be True, and those that should not. The meaning of others is not known.
 var (
 	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
 	badWhenTrue  = []string{"Conflicted", "Degraded", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
 )
 
-// GoodWhenTrue reports whether a condition of a type ought to be True.
+// GoodWhenTrue reports whether a condition type should be True.
 func GoodWhenTrue(conditionType string) bool { return slices.Contains(goodWhenTrue, conditionType) }
 
-// BadWhenTrue reports whether a condition of a type ought not to be True.
+// BadWhenTrue reports whether a condition type should not be True.
 func BadWhenTrue(conditionType string) bool { return slices.Contains(badWhenTrue, conditionType) }
 
-// Transition is that a condition of an object has turned bad, or bad for another reason, or good again.
+// Transition is a condition of an object that has become bad, bad for another reason, or good again.
 type Transition struct {
 	Bad             bool
 	Reason, Message string
 }
 
-// reasonRecovered stands for the reason of a condition that has gone, as one that ought not to be True does where it is not.
+// reasonRecovered is used if the condition no longer exists, for example one that should not be True.
 const reasonRecovered = "Recovered"
 
-// starting are reasons that every Gateway may have while it starts: only one that had an address has lost something.
+// starting are reasons that every Gateway may have while it starts: they are bad only for one that had an address.
 var starting = []string{string(gwv1.GatewayReasonAddressNotAssigned), "NotAssigned"}
 
-// maxNamed is how many parts of an object a message names.
+// maxNamed is the maximum number of parts of an object that a message names.
 const maxNamed = 3
 
-// Transitions returns what has become bad or good from one status to the next one of an object, of the parts of the controller. What only waits (reason
-// Pending, a status of Unknown, or an address that has not been there yet) is neither. Where several parts say the same there is one Transition; it names the listeners, and of several parents or
-// ancestors which ones it is about.
+// Transitions returns what has become bad or good between two statuses of an object, in the parts of the controller. A condition
+// that only waits (reason Pending, status Unknown, or no address yet) is neither. If several parts have the same transition, there
+// is one; it names the listeners, and if there are several parents or ancestors, which of them it is about.
 func Transitions(before, after any, controller gwv1.GatewayController) []Transition {
 	var all []Transition
 	where := map[Transition][]string{}
@@ -103,12 +103,12 @@ func good(c metav1.Condition) bool {
 	return GoodWhenTrue(c.Type) && c.Status == metav1.ConditionTrue || BadWhenTrue(c.Type) && c.Status == metav1.ConditionFalse
 }
 
-// same reports whether a part of another status is of the same listener or entry.
+// same reports whether a part of another status is that of the same listener or entry.
 func (p Part) same(q Part) bool {
 	return p.Listener == q.Listener && (p.Ref == nil) == (q.Ref == nil) && (p.Ref == nil || sameRef(p.Ref, q.Ref))
 }
 
-// String names the part, "" for the object as a whole: "listener http", "Gateway shop/web listener https".
+// String returns the name of the part, "" for the object as a whole: "listener http", "Gateway shop/web listener https".
 func (p Part) String() string {
 	if p.Ref == nil {
 		if p.Listener == "" {

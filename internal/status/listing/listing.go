@@ -1,6 +1,5 @@
-// Package listing reads the objects of a cluster once, for people to look at.
-// It exists beside source/kube because that follows a cluster for good, with the
-// rights of a controller, while a person asks once and may not see everything.
+// Package listing reads the objects of a cluster once, to show them. It is separate from source/kube because that watches a cluster
+// continuously, with the permissions of a controller, while a user asks once and may not be permitted to read everything.
 //
 // It imports neither translate, proxy nor source.
 package listing
@@ -25,7 +24,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// pageSize is how many objects one answer has at most.
+// pageSize is the maximum number of objects in one response.
 const pageSize = 500
 
 // Problem is a kind that could not be listed.
@@ -37,13 +36,12 @@ type Problem struct {
 	forbidden, namespaced bool
 }
 
-// ErrNotInstalled says that a cluster has none of the kinds.
+// ErrNotInstalled is returned if a cluster has none of the kinds.
 var ErrNotInstalled = errors.New("the cluster has no Gateway API; install its CRDs, see https://gateway-api.sigs.k8s.io/guides/")
 
-// List reads the objects of one namespace, "" for all, and those that are in none;
-// sorted by kind, namespace and name, and without managedFields. Kinds that are
-// not installed are left out; those that could not be read are among the problems.
-// It fails if there is nothing to read.
+// List reads the objects of one namespace ("" for all) and cluster-scoped objects, sorted by kind, namespace and name, and without
+// managedFields. Kinds that are not installed are left out; those that could not be read are among the problems. It fails if nothing
+// can be read.
 func List(ctx context.Context, config *rest.Config, namespace string) (items []map[string]any, problems []Problem, err error) {
 	items, problems, err = read(ctx, config, namespace, func(k *kind.Kind, _ string) bool { return k.HasStatus() })
 	if namespace == "" {
@@ -56,8 +54,8 @@ func List(ctx context.Context, config *rest.Config, namespace string) (items []m
 	return items, problems, err
 }
 
-// All reads the objects of every kind that Moongate reads, as List does. Those of Secrets are complete. An object that the cluster has in a
-// past version only, as kind.Kind has them, says that it is of the current one: they differ in nothing else.
+// All reads the objects of every kind that Moongate reads, like List. Secrets are complete. An object that the cluster has only in a
+// past version, see kind.Kind, gets the current version: they differ in nothing else.
 func All(ctx context.Context, config *rest.Config) (items []map[string]any, problems []Problem, err error) {
 	items, problems, err = read(ctx, config, "", func(k *kind.Kind, version string) bool {
 		return k.Cluster != kind.Unread && (version == "" || slices.Contains(k.ReadVersions(), version))
@@ -72,10 +70,11 @@ func All(ctx context.Context, config *rest.Config) (items []map[string]any, prob
 	return items, problems, err
 }
 
-// selectors are the fields that objects of a resource must have to be read: a cluster has many Secrets, some of them large, that no listener can use.
+// selectors are the field selectors with which a resource is read: a cluster has many Secrets, some of them large, that no listener
+// can use.
 var selectors = map[string]string{"secrets": "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"}
 
-// read reads the objects of wanted kinds, in a wanted version; "" is any.
+// read reads the objects of wanted kinds, in a wanted version; "" means any.
 func read(ctx context.Context, config *rest.Config, namespace string, wanted func(k *kind.Kind, version string) bool) (items []map[string]any, problems []Problem, err error) {
 	client, err := newClient(config)
 	if err != nil {
@@ -92,7 +91,8 @@ func read(ctx context.Context, config *rest.Config, namespace string, wanted fun
 	return items, problems, nil
 }
 
-// LastRenewed returns which Lease of a name, in whatever namespace, was renewed last, and when. The time is zero where there is none, and where Leases may not be read.
+// LastRenewed returns which Lease with a name, in any namespace, was renewed last, and when. The time is zero if there is none, or
+// if Leases may not be read.
 func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease kind.ObjectKey, at time.Time) {
 	client, err := newClient(config)
 	if err != nil {
@@ -100,7 +100,7 @@ func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease k
 	}
 	leases, err := client.listSome(ctx, listed{"coordination.k8s.io", "v1", "Lease", "leases", true}, "", map[string]string{"fieldSelector": "metadata.name=" + name})
 	if err != nil {
-		return lease, at // a person who may not see it asks about other things
+		return lease, at // without permission for it, the caller's other results are still useful
 	}
 	for _, l := range leases {
 		spec, _ := l["spec"].(map[string]any)
@@ -112,7 +112,7 @@ func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease k
 	return lease, at
 }
 
-// ingressKinds are what an Ingress is about, and policies that may be beside it.
+// ingressKinds are the kinds that Ingresses refer to, and policies that may apply to them.
 var ingressKinds = []listed{
 	{"networking.k8s.io", "v1", "Ingress", "ingresses", true},
 	{"", "v1", "Service", "services", true},
@@ -124,8 +124,9 @@ var ingressKinds = []listed{
 	{"gateway.envoyproxy.io", "v1alpha1", "BackendTrafficPolicy", "backendtrafficpolicies", true},
 }
 
-// Ingresses reads the Ingresses of all namespaces, and the Services, IngressClasses, Deployments, DaemonSets and policies of Envoy Gateway that tell what is meant by them. Kinds that are not installed are left out, as are
-// those that may not be read, which are among the problems; that Ingresses cannot be read is an error.
+// Ingresses reads the Ingresses of all namespaces, and the Services, IngressClasses, Deployments, DaemonSets and policies of Envoy
+// Gateway that are needed to interpret them. Kinds that are not installed are left out, and so are forbidden ones, which are among
+// the problems; it fails if Ingresses cannot be read.
 func Ingresses(ctx context.Context, config *rest.Config) (items []map[string]any, problems []Problem, err error) {
 	client, err := newClient(config)
 	if err != nil {
@@ -135,8 +136,8 @@ func Ingresses(ctx context.Context, config *rest.Config) (items []map[string]any
 	return items, problems, failed[0]
 }
 
-// ConfigMaps reads the ConfigMaps that are named as namespace/name, those of any namespace with a name of names, and those with a label where it is not "". No others are
-// asked for. Those that are not there are left out; ones that may not be read are among the problems.
+// ConfigMaps reads the ConfigMaps named as namespace/name, those of any namespace with a name in names, and those with a label
+// unless it is "". It requests no others. Absent ones are left out; forbidden ones are among the problems.
 func ConfigMaps(ctx context.Context, config *rest.Config, named, names []string, label string) (items []map[string]any, problems []Problem, err error) {
 	client, err := newClient(config)
 	if err != nil {
@@ -169,7 +170,7 @@ func ConfigMaps(ctx context.Context, config *rest.Config, named, names []string,
 	return items, problems, nil
 }
 
-// listAll lists kinds at once. It returns the error of each, too.
+// listAll lists kinds concurrently. It also returns the error of each.
 func (c *client) listAll(ctx context.Context, kinds []listed, namespace string) (items []map[string]any, problems []Problem, failed []error) {
 	found := make([][]map[string]any, len(kinds))
 	failed = make([]error, len(kinds))
@@ -179,7 +180,7 @@ func (c *client) listAll(ctx context.Context, kinds []listed, namespace string) 
 	}
 	wait.Wait()
 	for i, k := range kinds {
-		if failed[i] != nil && !apierrors.IsNotFound(failed[i]) { // else it went this moment
+		if failed[i] != nil && !apierrors.IsNotFound(failed[i]) { // else the kind was just removed
 			problems = append(problems, Problem{Kind: k.kind, Message: failed[i].Error(), Remedy: remedy(failed[i], k), forbidden: apierrors.IsForbidden(failed[i]), namespaced: k.namespaced})
 		}
 		items = append(items, found[i]...)
@@ -207,14 +208,14 @@ type listed struct {
 	namespaced                     bool
 }
 
-// named is the resource as roles name it.
+// named returns the resource as roles name it.
 func (k *listed) named() string { return strings.TrimSuffix(k.resource+"."+k.group, ".") }
 
 type client struct{ rest rest.Interface }
 
 func newClient(config *rest.Config) (*client, error) {
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // errors come as a Status of v1
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // errors are a Status of v1
 	c := rest.CopyConfig(config)
 	c.ContentConfig = rest.ContentConfig{
 		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
@@ -235,7 +236,7 @@ func (c *client) get(ctx context.Context, into any, parameters map[string]string
 		r = r.Param(name, value)
 	}
 	result := r.Do(ctx)
-	if err := result.Error(); err != nil { // which Raw knows by its code alone
+	if err := result.Error(); err != nil { // Raw only returns an error with its code
 		return err
 	}
 	text, err := result.Raw()
@@ -245,7 +246,7 @@ func (c *client) get(ctx context.Context, into any, parameters map[string]string
 	return json.Unmarshal(text, into)
 }
 
-// pathOf is where an API server serves a version of a group.
+// pathOf returns the URL path at which an API server serves a version of a group.
 func pathOf(group, version string) []string {
 	if group == "" {
 		return []string{"/api", version}
@@ -253,7 +254,7 @@ func pathOf(group, version string) []string {
 	return []string{"/apis", group, version}
 }
 
-// installed are the wanted kinds that are served, each in the version that its group prefers.
+// installed returns the wanted kinds that are served, each in the preferred version of its group.
 func (c *client) installed(ctx context.Context, wanted func(k *kind.Kind, version string) bool) ([]listed, error) {
 	var kinds []listed
 	var groups []string
@@ -273,7 +274,7 @@ func (c *client) installed(ctx context.Context, wanted func(k *kind.Kind, versio
 			} else if err != nil {
 				return nil, err
 			}
-			for _, v := range versions.Versions { // the preferred ones come first
+			for _, v := range versions.Versions { // in order of preference
 				names = append(names, v.Version)
 			}
 		}
@@ -321,7 +322,7 @@ func (c *client) listSome(ctx context.Context, k listed, namespace string, param
 		}
 		err := c.get(ctx, &page, parameters, segments...)
 		if apierrors.IsResourceExpired(err) && parameters["continue"] != "" {
-			all = nil // too slow for pages: everything at once
+			all = nil // the pages have expired: everything is read at once
 			delete(parameters, "limit")
 			delete(parameters, "continue")
 			continue
@@ -341,7 +342,7 @@ func (c *client) listSome(ctx context.Context, k listed, namespace string, param
 	}
 }
 
-// strip drops what is for machines.
+// strip removes fields that are not useful to a reader.
 func strip(item map[string]any) {
 	meta, _ := item["metadata"].(map[string]any)
 	delete(meta, "managedFields")

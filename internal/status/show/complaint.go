@@ -12,26 +12,26 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// Complaint is a condition that says that something is wrong.
+// Complaint is a condition that reports a problem.
 type Complaint struct {
 	Object    string `json:"object"`
-	Where     string `json:"where,omitempty"` // the part of the object; "" for all of it
+	Where     string `json:"where,omitempty"` // the part of the object; "" for the object as a whole
 	Condition string `json:"condition"`       // "Accepted=False"
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
-	// Parent is, of a route, the Gateway or ListenerSet that it is about, as Object.String has it.
+	// Parent is, for a route, the Gateway or ListenerSet of the entry, in the form of Object.String.
 	Parent string `json:"-"`
-	// Follows says that the cause is reported for another object, and that mending it mends this; see Blame.
+	// Follows is set if the cause is reported for another object, and resolving it resolves this; see Blame.
 	Follows bool `json:"-"`
 }
 
-// fieldPath is how messages that are about one field begin.
+// fieldPath matches the beginning of messages about one field.
 var fieldPath = regexp.MustCompile(`^((?:spec|metadata|data|stringData)[^\s:]*): `)
 
-// ruleFault is how the fault of a rule begins in a message that is about rules, as of a filter that cannot be carried out.
+// ruleFault matches the fault of a rule in a message about rules, for example a filter that cannot be applied.
 var ruleFault = regexp.MustCompile(`\bRule \d+: (spec[^\s:]*): `)
 
-// Field is the path of the field that the complaint is about, of several the first; "" where it does not say.
+// Field returns the path of the field that the complaint is about, of several the first; "" if it names none.
 func (c Complaint) Field() string {
 	for _, r := range []*regexp.Regexp{ruleFault, fieldPath} {
 		if m := r.FindStringSubmatch(c.Message); m != nil {
@@ -41,12 +41,13 @@ func (c Complaint) Field() string {
 	return ""
 }
 
-// Warns reports whether the complaint is a warning: it is about something that works as it was asked to, with a risk that the Gateway API wants to be seen.
+// Warns reports whether the complaint is a warning: it is about something that works as configured, with a risk that the Gateway API
+// requires to be reported.
 func (c Complaint) Warns() bool {
 	return c.Condition == string(gwv1.ListenerConditionOverlappingTLSConfig)+"=True" || c.Condition == string(gwv1.GatewayConditionInsecureFrontendValidationMode)+"=True"
 }
 
-// Severity is "warning" or "error".
+// Severity returns "warning" or "error".
 func (c Complaint) Severity() string {
 	if c.Warns() {
 		return "warning"
@@ -54,7 +55,7 @@ func (c Complaint) Severity() string {
 	return "error"
 }
 
-// String is the complaint on one line.
+// String returns the complaint on one line.
 func (c Complaint) String() string {
 	where := ""
 	if c.Where != "" {
@@ -66,18 +67,18 @@ func (c Complaint) String() string {
 // toldWhenTrue are conditions of policies that are neither good nor bad.
 var toldWhenTrue = []string{"Aggregated", "Merged", "Overridden", "Warning"}
 
-// summaries are reasons that only say that a part has a complaint of its own.
+// summaries are reasons that only report that a part has a complaint of its own.
 var summaries = []string{"ListenersNotValid", "ListenersNotResolved"}
 
 func good(c metav1.Condition) bool {
 	if status.GoodWhenTrue(c.Type) {
 		return c.Status == metav1.ConditionTrue
 	}
-	return c.Status == metav1.ConditionFalse || !status.BadWhenTrue(c.Type) // what conditions of other programs mean is not for us to say
+	return c.Status == metav1.ConditionFalse || !status.BadWhenTrue(c.Type) // the meaning of conditions of other programs is not known
 }
 
-// Complaints are what an object's conditions say against it, consequences left out: what only
-// sums up, what repeats a reason, and a Programmed=False whose cause is told.
+// Complaints returns the problems in an object's conditions, without consequences: without summaries, repetitions of a reason, and a
+// Programmed=False whose cause is reported.
 func (o *Object) Complaints() []Complaint {
 	var all []Complaint
 	for _, s := range o.subjects() {
@@ -99,8 +100,8 @@ func (o *Object) Complaints() []Complaint {
 	return causes
 }
 
-// Notes are what conditions that are well say all the same, as of a field that is
-// not followed. Only they have a message then, but for the version that was found.
+// Notes returns the messages of conditions without a problem, for example about a field that is ignored. Only such conditions have a
+// message, except the one about the version that was found.
 func (o *Object) Notes() []Complaint {
 	var all []Complaint
 	for _, s := range o.subjects() {
@@ -114,7 +115,7 @@ func (o *Object) Notes() []Complaint {
 	return all
 }
 
-// Good reports whether no condition of a status is a complaint. It is cheaper than to ask an Object, of which most have none.
+// Good reports whether no condition of a status is a complaint. It is cheaper than Complaints, and most objects have none.
 func Good(status any) bool { return goodIn(reflect.ValueOf(status)) }
 
 var conditionType = reflect.TypeFor[metav1.Condition]()
@@ -144,8 +145,9 @@ func goodIn(v reflect.Value) bool {
 	return true
 }
 
-// Blame marks the complaints of objects that follow from a fault of another object: one of refused, which conditions call absent though it is there and
-// was refused, or a BackendTLSPolicy or an XBackend among objects that has complaints of its own. Keys of refused are what Object.String returns.
+// Blame marks the complaints of objects that follow from a fault of another object: one of refused, which conditions report as
+// absent although it exists and was rejected, or a BackendTLSPolicy or an XBackend among objects that has complaints of its own.
+// Keys of refused are in the form of Object.String.
 func Blame(objects []*Object, refused map[string]bool) {
 	causes := map[string]bool{}
 	for name := range refused {
@@ -161,8 +163,8 @@ func Blame(objects []*Object, refused map[string]bool) {
 	}
 }
 
-// Suggest has the message of each complaint of objects rewritten by a function, which knows what else there is, so that it can name what was probably meant.
-// The namespace is that of the object that complains.
+// Suggest sets a function that rewrites the message of each complaint of objects: it knows other objects, and can name what was
+// probably meant. The namespace is that of the object with the complaint.
 func Suggest(objects []*Object, rewrite func(message, namespace string) string) {
 	for _, o := range objects {
 		o.rewrite = rewrite
@@ -175,7 +177,7 @@ func (o *Object) complaint(s subject, c metav1.Condition) Complaint {
 		if name == complaint.Object {
 			continue
 		}
-		// The space keeps ListenerSet a/x from being found in XListenerSet a/x.
+		// The space prevents that ListenerSet a/x is found in XListenerSet a/x.
 		message, absent := " "+complaint.Message, " "+name+" does not exist; create it or correct the name"
 		switch {
 		case refused && strings.Contains(message, " "+name+" is not valid; correct what is reported of it"):
@@ -198,7 +200,7 @@ func (o *Object) complaint(s subject, c metav1.Condition) Complaint {
 	return complaint
 }
 
-// consequence says that c tells nothing that others do not.
+// consequence reports whether c contains nothing that other complaints do not.
 func consequence(c Complaint, all, before []Complaint) bool {
 	inPart := func(o Complaint) bool { return o.Where != "" }
 	cause := func(o Complaint) bool {

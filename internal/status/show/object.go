@@ -1,8 +1,7 @@
-// Package show tells people what the statuses of objects say: one line for what is
-// well, and for what is not the condition that is the cause. It exists because
-// several verbs show objects, from files and from a cluster, and should agree.
+// Package show prints the statuses of objects: one line for an object without problems, and the condition that is the cause for the
+// others. It exists so that all verbs that show objects, from files or from a cluster, agree.
 //
-// It imports neither translate, proxy nor source, and reads objects as JSON alone.
+// It imports neither translate, proxy nor source, and reads objects only as JSON.
 package show
 
 import (
@@ -17,29 +16,31 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Object is an object with its status, whatever its kind.
+// Object is an object of any kind with its status.
 type Object struct {
 	Kind, Namespace, Name string
 
 	fields fields
-	// controller is the one that looks after the object alone: ours, a foreign one, or
-	// "" where nobody knows, or where entries say whose they are.
+	// controller is the name of the only controller of the object: this one, another one, or "" if it is not known, or if the
+	// entries of the status name their controllers.
 	controller string
 	ours       string
-	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
-	// of another namespace is that is not shown.
+	// expected is set if a Gateway of this controller is among the parentRefs, or is a default one that the route asks for; unseen
+	// if a parentRef names a Gateway of another namespace that is not shown.
 	expected, unseen bool
-	// absent is, of a route one of whose parentRefs names a Gateway of its own namespace that does not exist, what to say of it; else "".
+	// absent is, for a route with a parentRef to a Gateway of its own namespace that does not exist, the message about that; else
+	// "".
 	absent string
-	// unserved are, of a route, parents of ours that have accepted it on listeners none of which is programmed, and what they are not.
+	// unserved are, for a route, the parents of this controller that have accepted it on listeners none of which is programmed, and
+	// the state that they lack.
 	unserved map[ref]string
-	// causes are the objects with faults of their own, by what String returns, and whether they were refused; see Blame.
+	// causes are the objects with faults of their own, by String, and whether they were rejected; see Blame.
 	causes map[string]bool
-	// rewrite improves messages of complaints; nil leaves them. See Suggest.
+	// rewrite improves messages of complaints; nil leaves them unchanged. See Suggest.
 	rewrite func(message, namespace string) string
 }
 
-// fields are what there is to show of an object.
+// fields are the fields of an object that are shown.
 type fields struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -76,7 +77,7 @@ type fields struct {
 	} `json:"status"`
 }
 
-// Listener is what decides which requests and connections a listener is for.
+// Listener contains the fields of a listener that determine which requests and connections it gets.
 type Listener struct {
 	Name     string `json:"name"`
 	Hostname string `json:"hostname"`
@@ -84,7 +85,7 @@ type Listener struct {
 	Protocol string `json:"protocol"`
 }
 
-// listeners are those of an object's spec; none where they have a form that this version does not know, which is no reason not to show the object.
+// listeners are those of an object's spec; none if this version cannot decode them, because the object must be shown nevertheless.
 type listeners []Listener
 
 func (l *listeners) UnmarshalJSON(text []byte) error {
@@ -121,7 +122,7 @@ func (r ref) String() string {
 	return text
 }
 
-// key is the namespace and name of what an object of a namespace refers to.
+// key returns the namespace and name of the object to which an object of a namespace refers.
 func (r ref) key(namespace string) [2]string {
 	if r.Namespace != "" {
 		namespace = r.Namespace
@@ -129,13 +130,14 @@ func (r ref) key(namespace string) [2]string {
 	return [2]string{namespace, r.Name}
 }
 
-// object names what an object of a namespace refers to, as Object.String does.
+// object returns the object to which an object of a namespace refers, in the form of Object.String.
 func (r ref) object(namespace string) string {
 	key := r.key(namespace)
 	return cmp.Or(r.Kind, "Gateway") + " " + key[0] + "/" + key[1]
 }
 
-// unserved says what a Gateway or ListenerSet is not, where none of its listeners that a parentRef names is programmed; "" where one is, or may be.
+// unserved returns the state that a Gateway or ListenerSet lacks if none of its listeners that a parentRef selects is programmed; ""
+// if one is, or may be.
 func (f *fields) unserved(p ref) string {
 	named := false
 	for _, l := range f.Status.Listeners {
@@ -156,8 +158,8 @@ func (f *fields) unserved(p ref) string {
 	return "not programmed"
 }
 
-// Objects reads objects, or whatever prints as such in JSON. Only what is of the
-// controller of that name gets a judgement.
+// Objects reads objects, or values that encode to such in JSON. It finds problems only in what belongs to the controller with that
+// name.
 func Objects(items []any, controllerName string) ([]*Object, error) {
 	text, err := json.Marshal(items)
 	if err != nil {
@@ -169,7 +171,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 	}
 	classes, gateways := map[string]string{}, map[[2]string]string{} // controller, class
 	defaults := map[string][]string{}                                // classes of default Gateways, by scope
-	parents := map[string]*fields{}                                  // by what ref.object returns
+	parents := map[string]*fields{}                                  // by ref.object
 	for i, f := range read {
 		if f.Kind == "Gateway" || f.Kind == "ListenerSet" || f.Kind == "XListenerSet" {
 			parents[ref{Kind: f.Kind, Name: f.Metadata.Name}.object(f.Metadata.Namespace)] = &read[i]
@@ -201,7 +203,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 				o.expected = o.expected || seen && classes[class] == controllerName
 				elsewhere := p.Namespace != "" && p.Namespace != o.Namespace
 				o.unseen = o.unseen || !seen && elsewhere
-				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // with none at all, it may be that Gateways could not be read
+				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // if there are no Gateways at all, they may not have been readable
 					o.absent = absentGateway(p, o.Namespace, gateways)
 				}
 			}
@@ -226,7 +228,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 	return objects, nil
 }
 
-// absentGateway says that the Gateway of a parentRef does not exist, and which one was probably meant.
+// absentGateway returns the message that the Gateway of a parentRef does not exist, and which one was probably meant.
 func absentGateway(p ref, namespace string, gateways map[[2]string]string) string {
 	var here, elsewhere []string
 	for key := range gateways {
@@ -253,7 +255,7 @@ func absentGateway(p ref, namespace string, gateways map[[2]string]string) strin
 	return p.object(namespace) + " does not exist; " + remedy
 }
 
-// String names the object: "HTTPRoute default/web".
+// String returns the object as "HTTPRoute default/web".
 func (o *Object) String() string {
 	if o.Namespace == "" {
 		return o.Kind + " " + o.Name
@@ -261,10 +263,10 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Listeners are those in the spec of a Gateway or ListenerSet.
+// Listeners returns those in the spec of a Gateway or ListenerSet.
 func (o *Object) Listeners() []Listener { return o.fields.Spec.Listeners }
 
-// Gateway is the one that a Gateway is, or a ListenerSet is for, as "<namespace>/<name>".
+// Gateway returns the name of a Gateway, or of the Gateway of a ListenerSet, as "<namespace>/<name>".
 func (o *Object) Gateway() string {
 	key := [2]string{o.Namespace, o.Name}
 	if o.ofListeners() {
@@ -273,20 +275,20 @@ func (o *Object) Gateway() string {
 	return key[0] + "/" + key[1]
 }
 
-// Class is the GatewayClass of a Gateway.
+// Class returns the GatewayClass of a Gateway.
 func (o *Object) Class() string { return o.fields.Spec.GatewayClassName }
 
 func (o *Object) ofListeners() bool { return o.Kind == "ListenerSet" || o.Kind == "XListenerSet" }
 
-// foreign says that another controller looks after the object.
+// foreign reports whether another controller manages the object.
 func (o *Object) foreign() bool { return o.controller != "" && o.controller != o.ours }
 
-// subject is a part of an object that has conditions of its own.
+// subject is a part of an object that has its own conditions.
 type subject struct {
 	where      string // "", "listener http" or "parent default/gw"
 	conditions []metav1.Condition
-	parent     string // of a route, as ref.object has it
-	unserved   string // of a parent, as Object has it
+	parent     string // of a route, as returned by ref.object
+	unserved   string // of a parent, see Object
 }
 
 func (o *Object) subjects() []subject {
@@ -295,7 +297,7 @@ func (o *Object) subjects() []subject {
 	}
 	var all []subject
 	c := o.fields.Status.Conditions
-	if (o.Kind == "Gateway" || o.ofListeners()) && o.controller == "" { // the defaults of its CRD: of no class that is shown, so nobody has come to it
+	if (o.Kind == "Gateway" || o.ofListeners()) && o.controller == "" { // these are the defaults of its CRD: its class is unknown, so no controller has written its status
 		c = slices.DeleteFunc(slices.Clone(c), func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionUnknown && c.Reason == string(gwv1.GatewayReasonPending)
 		})

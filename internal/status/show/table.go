@@ -13,15 +13,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// Table writes objects and conditions, complaints and notes under their object.
-// place tells where a field of an object is written, and for "" where the object is; "" where nobody knows.
+// Table writes objects and their conditions, with complaints and notes under their object. place returns the place of a field of an
+// object, and for "" that of the object; "" if it is not known.
 func Table(w io.Writer, objects []*Object, place func(o *Object, field string) string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "OBJECT\tSTATE\tWHY")
 	for _, o := range objects {
 		name := o.String()
 		row := func(state, why string) {
-			// A message of several lines would break the table.
+			// A message with several lines would break the table.
 			fmt.Fprintf(table, "%s\t%s\t%s\n", name, state, strings.Join(strings.Fields(why), " "))
 			name = ""
 		}
@@ -45,7 +45,7 @@ func Table(w io.Writer, objects []*Object, place func(o *Object, field string) s
 	return table.Flush()
 }
 
-// why is a complaint in a row that names object and condition.
+// why returns a complaint for a row that already names object and condition.
 func (c Complaint) why(place string) string {
 	text := c.Reason + ": " + c.Message
 	if place != "" {
@@ -57,7 +57,7 @@ func (c Complaint) why(place string) string {
 	return text
 }
 
-// observed is the oldest generation that the status speaks of; 0 for none.
+// observed returns the oldest observedGeneration in the status; 0 if none.
 func (o *Object) observed() int64 {
 	var oldest int64
 	for _, s := range o.subjects() {
@@ -78,7 +78,7 @@ func (o *Object) state() string {
 		case o.absent != "" && !o.unseen:
 			return notServed
 		}
-		return "-" // no status of ours, as of a ReferenceGrant or a foreign class
+		return "-" // no status of this controller, for example of a ReferenceGrant or of a class of another controller
 	}
 	if len(o.unserved) > 0 && !slices.ContainsFunc(o.subjects(), func(s subject) bool {
 		return s.unserved == "" && meta.IsStatusConditionTrue(s.conditions, string(gwv1.RouteConditionAccepted))
@@ -88,10 +88,10 @@ func (o *Object) state() string {
 	return "ok"
 }
 
-// notServed is the state of a route that is accepted, on listeners none of which is programmed, or whose Gateway does not exist.
+// notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
 const notServed = "not served"
 
-// refusedParent is the parent of a route or of a ListenerSet that Blame was told of; "" for none.
+// refusedParent returns the parent of a route or of a ListenerSet that Blame knows to be rejected; "" if none.
 func (o *Object) refusedParent() string {
 	parents := o.fields.Spec.ParentRefs
 	if o.ofListeners() {
@@ -105,7 +105,7 @@ func (o *Object) refusedParent() string {
 	return ""
 }
 
-// summary is what is worth a glance where all is well.
+// summary returns the summary of an object without problems.
 func (o *Object) summary() string {
 	if o.foreign() {
 		return "managed by controller " + o.controller

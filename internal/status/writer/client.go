@@ -18,10 +18,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// requestTimeout bounds one request, so that a connection that died silently does not hold a worker.
+// requestTimeout limits one request, so that a lost connection does not block a worker.
 const requestTimeout = 30 * time.Second
 
-// client speaks to the API server in typed JSON.
+// client accesses the API server with typed JSON.
 type client struct {
 	rest    rest.Interface
 	version func(group, kind string) string
@@ -29,30 +29,30 @@ type client struct {
 
 func newClient(config *rest.Config, version func(group, kind string) string) (*client, error) {
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // errors come as a Status of v1
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // errors are a Status of v1
 	c := rest.CopyConfig(config)
 	c.ContentConfig = rest.ContentConfig{
 		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
 		NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
 	}
-	c.QPS = -1 // the workers are the bound, and the API server's priority levels
+	c.QPS = -1 // the workers and the API server's priority levels limit it
 	c.WarningHandlerWithContext = rest.NoWarnings{}
 	r, err := rest.UnversionedRESTClientFor(c)
 	return &client{r, version}, err
 }
 
-// patch sends a JSON merge patch to an object or a subresource of it, and answers what the object is then.
+// patch sends a JSON merge patch for an object or one of its subresources, and returns the resulting object.
 func (c *client) patch(ctx context.Context, key kind.ObjectKey, like metav1.Object, body []byte, subresource ...string) (metav1.Object, error) {
 	r := c.rest.Patch(types.MergePatchType).Param("fieldManager", "moongate").Body(body)
 	return c.do(ctx, r, key, like, subresource...)
 }
 
-// get reads an object as it is now.
+// get reads the present object.
 func (c *client) get(ctx context.Context, key kind.ObjectKey, like metav1.Object) (metav1.Object, error) {
 	return c.do(ctx, c.rest.Get(), key, like)
 }
 
-// do sends a request about an object; the answer has the Go type of like.
+// do sends a request about an object; the response has the Go type of like.
 func (c *client) do(ctx context.Context, r *rest.Request, key kind.ObjectKey, like metav1.Object, subresource ...string) (metav1.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -61,9 +61,9 @@ func (c *client) do(ctx context.Context, r *rest.Request, key kind.ObjectKey, li
 		segments = append(segments, "namespaces", key.Namespace)
 	}
 	segments = append(append(segments, kind.Named(key.Kind).Resource, key.Name), subresource...)
-	// Trying again is for whoever calls: it would be with a newer object.
+	// The caller retries, because it may have a newer object then.
 	result := r.AbsPath(segments...).MaxRetries(0).Do(ctx)
-	if err := result.Error(); err != nil { // which Raw knows by its code alone
+	if err := result.Error(); err != nil { // Raw only returns an error with its code
 		return nil, err
 	}
 	text, err := result.Raw()
@@ -78,7 +78,7 @@ func (c *client) do(ctx context.Context, r *rest.Request, key kind.ObjectKey, li
 	return object, nil
 }
 
-// errUndecoded says that the API server answered with an object that does not fit the Go type of its kind.
+// errUndecoded is the error if the API server's response does not match the Go type of the kind.
 type errUndecoded struct {
 	kind string
 	err  error

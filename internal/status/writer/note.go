@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// noteFight tells once that someone keeps undoing what we write.
+// noteFight logs once that another writer keeps changing what this one writes.
 func (w *Writer) noteFight(a *attempt, key kind.ObjectKey, corrects bool) {
 	if !corrects || a.fight {
 		return
@@ -27,14 +27,14 @@ func (w *Writer) noteWrite(key kind.ObjectKey) {
 	w.writes[key.Kind]++
 }
 
-// countFailure counts a request that was refused, or not answered.
+// countFailure counts a request that was rejected, or not answered.
 func (w *Writer) countFailure(key kind.ObjectKey, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failures[Failure{key.Kind, failureReason(err)}]++
 }
 
-// noteFailure tells why one object is not written, once for each reason.
+// noteFailure logs why one object cannot be written, once for each reason.
 func (w *Writer) noteFailure(a *attempt, key kind.ObjectKey, err error) {
 	reason := string(apierrors.ReasonForError(err))
 	if isUndecoded(err) {
@@ -57,7 +57,7 @@ func remedy(key kind.ObjectKey, err error) string {
 	return "see what the API server says; it is tried again at least once a minute"
 }
 
-// noteAway tells once that the API server does not answer.
+// noteAway logs once that the API server does not answer.
 func (w *Writer) noteAway(err error) {
 	w.mu.Lock()
 	begins := w.awaySince.IsZero()
@@ -70,7 +70,7 @@ func (w *Writer) noteAway(err error) {
 	}
 }
 
-// noteAnswer ends what noteAway told.
+// noteAnswer logs that the API server answers again.
 func (w *Writer) noteAnswer() {
 	w.mu.Lock()
 	over := !w.awaySince.IsZero()
@@ -81,7 +81,7 @@ func (w *Writer) noteAnswer() {
 	}
 }
 
-// errMismatch is a defect of ours: a status for an object that has another one.
+// errMismatch is a defect of this program: a status for an object of another kind.
 type errMismatch struct {
 	object  metav1.Object
 	desired any

@@ -2,19 +2,19 @@ package writer
 
 import "time"
 
-// How fast one object is written to. The burst is for a Gateway that comes up;
-// the rate for whatever goes on after that, a fight with another writer included.
+// The maximum rate of writes to one object. The burst is for a Gateway that starts; the rate for everything that continues after
+// that, including a conflict with another writer.
 const (
 	writeBurst    = 10
 	writeInterval = time.Second
 )
 
-// pace bounds the writes to one object; the zero value has the whole burst.
+// pace limits the writes to one object; the zero value has the whole burst.
 type pace struct {
-	full time.Time // when the whole burst is there again
+	full time.Time // when the whole burst is available again
 }
 
-// take spends one write, or says how long it is until there is one.
+// take uses one write of the burst, or returns how long it takes until there is one.
 func (p *pace) take(now time.Time) (wait time.Duration) {
 	if p.full.Before(now) {
 		p.full = now
@@ -26,15 +26,15 @@ func (p *pace) take(now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// How long a write that failed waits: for an API server that is away less than for
-// one that refuses, because then everyone waits, and for the same thing.
+// How long a failed write waits: less if the API server does not answer than if it rejects the write, because in the first case all
+// objects wait, for the same thing.
 const (
 	backoffStart = time.Second
 	backoffAway  = 4 * time.Second
 	backoffMax   = time.Minute
 )
 
-// backoff is the wait after that many failures in a row, at least 1.
+// backoff returns the wait after that many consecutive failures, at least 1.
 func backoff(failures int, limit time.Duration) time.Duration {
 	wait := backoffStart
 	for range failures - 1 {

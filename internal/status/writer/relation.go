@@ -11,13 +11,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// abandoned says that an object that is no longer ours has no other controller
-// either: only then what we wrote is ours to clear. Routes and policies say by
-// entry whose it is, so there it always is. swept says that the object was found by Sweep.
+// abandoned reports whether an object that this controller no longer manages has no other controller either: only then may this
+// controller clear what it wrote. In routes and policies each entry names its controller, so the result is always true. swept is set
+// if the object was found by Sweep.
 func (w *Writer) abandoned(object metav1.Object, swept bool, unknown func(gwv1.ParentReference) bool) bool {
 	switch o := object.(type) {
 	case *gwv1.GatewayClass:
-		return false // its controllerName never changes: it is foreign, or about to be ours again
+		return false // its controllerName never changes: it belongs to another controller, or will be managed again
 	case *gwv1.Gateway:
 		return w.withoutClass(o) && !unknown(gwv1.ParentReference{Name: gwv1.ObjectName(o.Name)})
 	}
@@ -29,7 +29,8 @@ func (w *Writer) abandoned(object metav1.Object, swept bool, unknown func(gwv1.P
 	return true
 }
 
-// abandonedSet is abandoned for a ListenerSet of a namespace, or an object of another kind like it. What a swept one says may be another controller's, unless the Gateway is known not to exist.
+// abandonedSet is abandoned for a ListenerSet in a namespace, or an object of another kind like it. The status of a swept one may
+// belong to another controller, unless the Gateway is known not to exist.
 func (w *Writer) abandonedSet(namespace string, ref gwv1.ParentGatewayReference, swept bool) bool {
 	if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
 		return !swept
@@ -46,17 +47,18 @@ func (w *Writer) abandonedSet(namespace string, ref gwv1.ParentGatewayReference,
 }
 
 const (
-	// unknownPoll is how often an object is looked at while it is not known what its parent is.
+	// unknownPoll is the interval in which an object is checked while it is not known what its parent is.
 	unknownPoll = 10 * time.Second
-	// knownAfter is how long a parent must have been known before our entry for it goes: what is wanted there now comes only once it was
-	// translated and is served.
+	// knownAfter is how long a parent must have been known before an entry of this controller for it is removed: a wanted entry
+	// comes only after the parent was translated and is served.
 	knownAfter = time.Minute
 )
 
-// parent is what a ParentReference names, whatever the section; the zero value stands for all Gateways.
+// parent is the object that a ParentReference names, disregarding the section; the zero value stands for all Gateways.
 type parent struct{ kind, namespace, name string }
 
-// unknown is Options.Unknown for an object of a namespace. It notes in a whether anything was unknown, and says so for a while longer.
+// unknown returns Options.Unknown for an object of a namespace. It records in a whether a parent was unknown, and continues to
+// report so for a while.
 func (w *Writer) unknown(a *attempt, namespace string) func(gwv1.ParentReference) bool {
 	a.kept = false
 	return func(ref gwv1.ParentReference) bool {
@@ -74,7 +76,7 @@ func (w *Writer) unknown(a *attempt, namespace string) func(gwv1.ParentReference
 	}
 }
 
-// lately reports whether something is unknown, or was until a moment ago.
+// lately reports whether a parent is unknown, or was until a short while ago.
 func (a *attempt) lately(p parent, unknown bool, now time.Time) bool {
 	if unknown {
 		if a.unknown == nil {
@@ -89,12 +91,12 @@ func (a *attempt) lately(p parent, unknown bool, now time.Time) bool {
 	}
 	if was {
 		delete(a.unknown, p)
-		a.stored = nil // what was written with the entry is not what is to be written now
+		a.stored = nil // the kept entry is not part of what must be written now
 	}
 	return false
 }
 
-// withoutClass says that nobody can look after a Gateway: its class does not exist.
+// withoutClass reports whether no controller can manage a Gateway: its class does not exist.
 func (w *Writer) withoutClass(g *gwv1.Gateway) bool {
 	_, ok := w.options.Objects.Get(classKey(string(g.Spec.GatewayClassName)))
 	return !ok
@@ -104,8 +106,8 @@ func classKey(name string) kind.ObjectKey {
 	return kind.ObjectKey{Group: gwv1.GroupName, Kind: "GatewayClass", Name: name}
 }
 
-// finalizerPatch is what adds or removes the finalizer that keeps a class of ours
-// while Gateways name it; nil where it is as it should be. A Gateway that is unread may name it.
+// finalizerPatch returns the patch that adds or removes the finalizer of a managed class, which it has while Gateways name it; nil
+// if nothing must change. An unread Gateway may name it.
 func (w *Writer) finalizerPatch(a *attempt, object metav1.Object) []byte {
 	class, ok := object.(*gwv1.GatewayClass)
 	if !ok || class.Spec.ControllerName != w.options.ControllerName {
@@ -117,14 +119,14 @@ func (w *Writer) finalizerPatch(a *attempt, object metav1.Object) []byte {
 	finalizers := slices.Clone(class.Finalizers)
 	has := slices.Contains(finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
 	switch {
-	case used && !has && class.DeletionTimestamp == nil: // none may be added to what is being deleted
+	case used && !has && class.DeletionTimestamp == nil: // no finalizer may be added to an object that is being deleted
 		finalizers = append(finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
 	case !used && has && swept && !a.lately(parent{}, w.options.GatewaysUnread != nil && w.options.GatewaysUnread(), w.options.Now()):
 		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == gwv1.GatewayClassFinalizerGatewaysExist })
 	default:
 		return nil
 	}
-	body, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // strings always have a JSON
+	body, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // strings can always be encoded as JSON
 		"resourceVersion": class.ResourceVersion, "finalizers": finalizers,
 	}})
 	return body

@@ -11,26 +11,26 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// Stats is what a Writer has done since New, and how it does.
+// Stats is what a Writer has done since New, and its present state.
 type Stats struct {
 	// Writes are the statuses that were written, by kind.
 	Writes map[string]uint64
-	// Failures are the writes that the API server has refused or not answered; conflicts, which are part of the work, are not among them.
+	// Failures counts the writes that the API server has rejected or not answered, without conflicts, which are normal.
 	Failures map[Failure]uint64
-	// Away is for how long the API server has taken no statuses though there are some to write; 0 while it does.
+	// Away is for how long the API server has not accepted statuses although there are some to write; 0 while it does.
 	Away time.Duration
 }
 
 // Failure is a kind of object, and why its status was not written.
 type Failure struct{ Kind, Reason string }
 
-// Reasons of a Failure beside those of the API server.
+// Reasons of a Failure in addition to those of the API server.
 const (
-	reasonUnreachable = "Unreachable" // no answer
-	reasonOther       = "Other"       // one that the API server is not known to give, or an answer that cannot be decoded
+	reasonUnreachable = "Unreachable" // no response
+	reasonOther       = "Other"       // an unknown reason, or a response that cannot be decoded
 )
 
-// reasons are those that API servers give; others would make series without a bound.
+// reasons are those of API servers; others would make an unlimited number of series.
 var reasons = []metav1.StatusReason{
 	metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,
 	metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonNotAcceptable, metav1.StatusReasonRequestEntityTooLarge,
@@ -50,12 +50,12 @@ func failureReason(err error) string {
 	return reasonOther
 }
 
-// Stats returns what was done so far. The maps are the caller's.
+// Stats returns the present Stats. The maps are copies.
 func (w *Writer) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := Stats{Writes: maps.Clone(w.writes), Failures: maps.Clone(w.failures)}
-	if !w.awaySince.IsZero() && w.unsettled > 0 { // what could not be written may have gone
+	if !w.awaySince.IsZero() && w.unsettled > 0 { // the objects that could not be written may be gone
 		s.Away = max(w.options.Now().Sub(w.awaySince), time.Nanosecond)
 	}
 	return s
@@ -67,11 +67,11 @@ type Condition struct {
 	Status     metav1.ConditionStatus
 }
 
-// kindListener stands for listeners, which have conditions of their own.
+// kindListener stands for listeners, which have their own conditions.
 const kindListener = "Listener"
 
-// Conditions returns how many objects and listeners have a condition with a status, of those whose status this Writer writes; an object with several
-// entries that differ is counted for each status. While nobody runs it returns nil.
+// Conditions returns how many objects and listeners have a condition with a status, among those whose status this Writer writes; an
+// object with several entries that differ is counted for each status. It returns nil unless Run is running.
 func (w *Writer) Conditions() map[Condition]int {
 	w.mu.Lock()
 	changes := make([]Change, 0, len(w.entries))

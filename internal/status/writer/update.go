@@ -14,35 +14,34 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// newerWait is how long an object that had changed unseen may take to be seen
-// before it is read.
+// newerWait is how long the Writer waits for a newer version of an object after a conflict before it reads the object.
 const newerWait = time.Second
 
-// attempt is where we are with one object.
+// attempt is the state of writing one object.
 type attempt struct {
 	pace pace
-	// seen is what the API server answered last; nil once Objects have it, or a newer one.
+	// seen is the API server's last response; nil once Objects has it, or a newer one.
 	seen metav1.Object
-	// conflict is the version for which a write came too late; "" for none. At
-	// readAt the object is read, if no newer one was seen until then.
+	// conflict is the version for which a write was too late; "" if none. At readAt the object is read, if no newer version was seen
+	// until then.
 	conflict string
 	readAt   time.Time
-	// unknown is when a parent was unknown last, by what it is; kept says that something of the object stays for that.
+	// unknown is when parents were last unknown; kept is set if a part of the status is kept for that reason.
 	unknown map[parent]time.Time
 	kept    bool
-	// stored is the JSON of the status that the API server made of what we wrote of storedOf.
+	// stored is the JSON of the status that resulted from writing storedOf.
 	stored   []byte
 	storedOf uint64
 	storedAt int64 // the object's generation
 	fight    bool  // was logged
-	// Of what was wanted in revision failedOf, that many writes failed in a row.
+	// The number of consecutive failed writes of the status in revision failedOf.
 	failures int
 	failedOf uint64
 	retryAt  time.Time
 	failure  string // was logged
 }
 
-// update does what there is to do about one object, or says when to try again. swept says that change is of Sweep.
+// update writes one object if necessary, and returns when to try again. swept is set if change comes from Sweep.
 func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bool, revision uint64) time.Duration {
 	for ctx.Err() == nil {
 		object, wait := w.newest(ctx, a, change.Key)
@@ -52,7 +51,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 		body, corrects, err := w.next(a, object, change, swept, revision)
 		if err != nil {
 			w.options.Logger.Error("a status cannot be written", "object", change.Key.String(), "error", err)
-			return 0 // it is the same every time
+			return 0 // the result would be the same each time
 		}
 		var subresource []string
 		if body != nil {
@@ -85,11 +84,10 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 			}
 		}
 	}
-	return newerWait // only a next Run comes to it
+	return newerWait // only the next Run handles it
 }
 
-// newest is the object as it is, as far as anyone knows; nil when it is gone, or
-// when it takes a while to be known.
+// newest returns the newest known version of the object; nil if it is gone, or if it must be waited for.
 func (w *Writer) newest(ctx context.Context, a *attempt, key kind.ObjectKey) (metav1.Object, time.Duration) {
 	object, ok := w.options.Objects.Get(key)
 	if !ok {
@@ -120,17 +118,16 @@ func (w *Writer) newest(ctx context.Context, a *attempt, key kind.ObjectKey) (me
 	return read, 0
 }
 
-// next is the patch of the status that is due; nil for none. It corrects what
-// someone else has changed if the same was written before.
+// next returns the patch that must be written; nil if none. corrects is set if another writer has changed what was written before.
 func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept bool, revision uint64) (body []byte, corrects bool, err error) {
 	unknown := w.unknown(a, object.GetNamespace())
 	switch {
 	case change.Desired == nil && !w.abandoned(object, swept, unknown):
 		return nil, false, nil
 	case change.Desired != nil && change.Generation != object.GetGeneration():
-		return nil, false, nil // what fits this object is on its way
+		return nil, false, nil // a status for this generation will follow
 	case w.options.Unwritable != nil && w.options.Unwritable(change.Key):
-		a.kept = a.kept || change.Desired == nil // of what is to be cleared nothing is remembered otherwise
+		a.kept = a.kept || change.Desired == nil // otherwise it would be forgotten after a Change that clears the status
 		return nil, false, nil
 	}
 	m := status.Merger{ControllerName: w.options.ControllerName, Now: w.options.Now(), Unknown: unknown}
@@ -143,23 +140,23 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept boo
 	}
 	corrects = a.stored != nil && a.storedOf == revision && a.storedAt == object.GetGeneration()
 	if corrects && bytes.Equal(a.stored, statusText(object)) {
-		return nil, false, nil // an older CRD, say, has no place for a part of it
+		return nil, false, nil // the API server drops a part of it, for example with an older CRD
 	}
 	body, err = status.Patch(object, merged)
 	return body, corrects, err
 }
 
-// outcome judges an answer: ok, or when to try again, 0 for never.
+// outcome handles the result of a write: ok, or when to try again, 0 for never.
 func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, revision uint64, object metav1.Object, err error) (wait time.Duration, ok bool) {
 	switch {
 	case ctx.Err() != nil:
-		return newerWait, false // what came of it is for the next leader to see
+		return newerWait, false // the next leader will see the result
 	case err == nil:
 		w.noteAnswer()
 		return 0, true
 	case apierrors.IsNotFound(err):
 		w.noteAnswer()
-		return 0, false // if there is another one of the name, it will be observed
+		return 0, false // if there is another object with the name, it will be observed
 	case apierrors.IsConflict(err):
 		w.noteAnswer()
 		a.conflict, a.readAt = object.GetResourceVersion(), w.options.Now().Add(newerWait)
@@ -188,7 +185,7 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 	return wait, false
 }
 
-// isAway says that the API server did not judge the request at all.
+// isAway reports whether the API server did not process the request at all.
 func isAway(err error) bool {
 	if isUndecoded(err) {
 		return false

@@ -1,14 +1,12 @@
-// Package writer writes statuses into the objects of a cluster. It exists because
-// what translation wants and what an object has come together only here: other
-// controllers write beside us, our own writes come back late, and an API server
-// refuses, is away, or has a newer object than we have seen.
+// Package writer writes statuses to the objects of a cluster. It exists because only here the desired status and the existing object
+// meet: other controllers write too, the results of own writes are seen late, and an API server may reject a write, be unavailable,
+// or have a newer object.
 //
-// For each object it knows what is wanted last and merges that into the object as
-// it was seen last; nothing is written where nothing differs. A write names the
-// version that it was made for, so that what others wrote meanwhile is never lost.
+// For each object it keeps the last desired status and merges it into the object as last seen; nothing is written if nothing
+// differs. A write names the version that it was made for, so that what other writers wrote in the meantime is never lost.
 //
-// Its ServiceAccount needs the verb get on the kinds of package kind that have a status, patch on the
-// subresource status of each, and patch on gatewayclasses for the finalizer.
+// Its ServiceAccount needs the verb get on the kinds of package kind that have a status, patch on the subresource status of each,
+// and patch on gatewayclasses for the finalizer.
 //
 // It imports neither translate, proxy nor source.
 package writer
@@ -28,51 +26,51 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// Objects are the objects as they were last seen, with status and
-// resourceVersion. What it returns is never modified.
+// Objects are the objects as they were last seen, with status and resourceVersion. They must not be modified.
 type Objects interface {
 	Get(key kind.ObjectKey) (metav1.Object, bool)
 }
 
-// Change is what one object's status should be as far as it is ours.
+// Change is a change of the part of one object's status that this controller writes.
 type Change struct {
 	Key kind.ObjectKey
-	// Desired is what status.Merger takes; nil where the object is no longer ours.
+	// Desired is as accepted by status.Merger; nil if the object is no longer managed.
 	Desired any
-	// Generation is the metadata.generation that Desired was computed for. Desired is
-	// not written into an object of any other generation. 0 with nil.
+	// Generation is the metadata.generation for which Desired was computed. Desired is not written to an object of another
+	// generation. 0 if Desired is nil.
 	Generation int64
 }
 
-// Options of a Writer. Config, ControllerName and Objects are needed.
+// Options of a Writer. Config, ControllerName and Objects are required.
 type Options struct {
-	// Config says how the API server is reached.
+	// Config is the connection to the API server.
 	Config *rest.Config
-	// ControllerName marks our entries and our GatewayClasses.
+	// ControllerName identifies the entries and the GatewayClasses of this controller.
 	ControllerName gwv1.GatewayController
 	// Objects are the objects as last seen.
 	Objects Objects
-	// Unknown reports whether it is not known what the Gateway or ListenerSet is that an object of a namespace refers to: what we said of
-	// the object there stays, also in the status of the Gateway or ListenerSet itself. It may block; nil is never.
+	// Unknown reports whether it is not known what the Gateway or ListenerSet is to which an object of a namespace refers: then
+	// entries for it are kept, also in the status of the Gateway or ListenerSet itself. It may block; nil means never.
 	Unknown func(namespace string, ref gwv1.ParentReference) bool
-	// Watched reports whether the objects of a namespace are among Objects; nil is that all are.
+	// Watched reports whether the objects of a namespace are among Objects; nil means that all are.
 	Watched func(namespace string) bool
-	// GatewaysUnread reports whether there may be Gateways of which Gateway was not told the class that they name: no finalizer is
-	// removed meanwhile. Nil is never.
+	// GatewaysUnread reports whether there may be Gateways whose class was not passed to Gateway: then no finalizer is removed. Nil
+	// means never.
 	GatewaysUnread func() bool
-	// Unwritable reports whether the status that an object has could not be decoded, and may be missing in Objects: nothing is written there
-	// meanwhile, or the entries of others would be lost. When it is over, the object is Observed. Nil is never.
+	// Unwritable reports whether the status of an object could not be decoded, and may be missing in Objects: then nothing is
+	// written to it, because entries of others would be lost. When this ends, Observed must be called for the object. Nil means
+	// never.
 	Unwritable func(kind.ObjectKey) bool
-	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
+	// Version returns the version in which a kind is written; nil or "" means v1, and v1alpha1 for kinds of moongate.dev.
 	Version func(group, kind string) string
-	// Written is called with an object as it was and as it is after its status was written, of which nothing may be modified; nil is not
-	// called. It must not block.
+	// Written is called with an object before and after its status was written, which must not be modified; may be nil. It must not
+	// block.
 	Written func(before, after metav1.Object)
-	// Workers is how many objects are written at a time; 0: 8.
+	// Workers is the number of concurrent writes; 0 means 8.
 	Workers int
-	// Logger gets what cannot be written; nil: nobody does.
+	// Logger logs what cannot be written; nil discards.
 	Logger *slog.Logger
-	// Now is the clock; nil: time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -84,8 +82,8 @@ type Writer struct {
 
 	mu        sync.Mutex
 	entries   map[kind.ObjectKey]*entry
-	unsettled int // entries that are not settled
-	// queue has the objects to look at; nil while nobody runs.
+	unsettled int // number of entries that are not settled
+	// queue contains the objects to check; nil unless Run is running.
 	queue workqueue.TypedDelayingInterface[kind.ObjectKey]
 	// classes are those that Gateways name; users counts them by class.
 	classes map[kind.ObjectKey]string
@@ -97,20 +95,20 @@ type Writer struct {
 	failures  map[Failure]uint64
 }
 
-// entry is what is known of one object.
+// entry is the state of one object.
 type entry struct {
-	// Under Writer.mu.
+	// Guarded by Writer.mu:
 	change   Change
-	swept    bool   // change is of Sweep
+	swept    bool   // change comes from Sweep
 	revision uint64 // of change
-	asked    uint64 // grows with each reason to look at the object
-	settled  bool   // everything that was asked for is done
+	asked    uint64 // incremented for each reason to check the object
+	settled  bool   // nothing more must be done
 
-	// Only of the worker that has the object, of which there is one at a time.
+	// Used only by the worker that handles the object; there is one at a time.
 	attempt
 }
 
-// New makes a Writer that does nothing before Run. It fails if Config is of no use.
+// New returns a Writer, which does nothing until Run is called. It fails if Config is invalid.
 func New(options Options) (*Writer, error) {
 	if options.Workers == 0 {
 		options.Workers = 8
@@ -132,12 +130,12 @@ func New(options Options) (*Writer, error) {
 	}, nil
 }
 
-// Publish takes what is wanted now; of several for one object the last counts. It is called while Run runs, or shortly
-// before. It never blocks.
+// Publish sets desired statuses; the last one for an object counts. It must be called while Run runs, or shortly before. It never
+// blocks.
 func (w *Writer) Publish(changes []Change) {
 	for _, c := range changes {
 		if c.Desired == nil {
-			// Objects are asked without the lock: they may have one of their own.
+			// Objects is called without the lock, because it may have its own.
 			if _, ok := w.options.Objects.Get(c.Key); !ok {
 				w.forget(c.Key)
 				continue
@@ -170,7 +168,7 @@ func (w *Writer) forget(key kind.ObjectKey) {
 	}
 }
 
-// ask has the object looked at. Called with mu held.
+// ask queues the object. The caller must hold mu.
 func (w *Writer) ask(key kind.ObjectKey, e *entry) {
 	e.asked++
 	if e.settled {
@@ -182,7 +180,7 @@ func (w *Writer) ask(key kind.ObjectKey, e *entry) {
 	}
 }
 
-// settle says that nothing more is to be done about an object. Called with mu held.
+// settle records that nothing more must be done about an object. The caller must hold mu.
 func (w *Writer) settle(e *entry) {
 	if !e.settled {
 		e.settled = true
@@ -190,8 +188,7 @@ func (w *Writer) settle(e *entry) {
 	}
 }
 
-// Observed says that an object is another one than before in the cluster, in
-// whatever part, or is gone. It never blocks.
+// Observed must be called if an object of the cluster has changed in any part, or is gone. It never blocks.
 func (w *Writer) Observed(key kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,8 +197,8 @@ func (w *Writer) Observed(key kind.ObjectKey) {
 	}
 }
 
-// Gateway says which class a Gateway names; "" when the Gateway is gone. A class
-// of ours has a finalizer while a Gateway names it. It never blocks.
+// Gateway sets which class a Gateway names; "" if the Gateway is gone. A managed class has a finalizer while a Gateway names it. It
+// never blocks.
 func (w *Writer) Gateway(namespace, name, class string) {
 	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: name}
 	w.mu.Lock()
@@ -227,10 +224,10 @@ func (w *Writer) Gateway(namespace, name, class string) {
 	}
 }
 
-// Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes, policies and ListenerSets that
-// translation wants no status of. Routes and policies lose what entries of ours they still have from before; the status of a ListenerSet, which
-// does not say whose it is, becomes the one without a controller where the Gateway is known not to exist. Those whose status is held back for the time
-// being are not among them. Before Sweep, and while GatewaysUnread, no finalizer is removed.
+// Sweep must be called once before each Run, when all objects have been read and translated: unwanted are the routes, policies and
+// ListenerSets that should have no status. Remaining entries of this controller are removed from routes and policies; the status of
+// a ListenerSet, which does not name its controller, is reset to the one without a controller if the Gateway is known not to exist.
+// Objects whose status is held back must not be among them. Before Sweep, and while GatewaysUnread, no finalizer is removed.
 func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -249,16 +246,16 @@ func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	}
 }
 
-// Idle says that nothing is left to be written or to be tried again.
+// Idle reports whether nothing is left to be written or to be tried again.
 func (w *Writer) Idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unsettled == 0
 }
 
-// Run writes until ctx ends; only the leader calls it, as often as it becomes
-// leader, after a first Publish of everything that is wanted and a Sweep. At its end it forgets what is wanted: another
-// leader may want, and write, something else until the next Run. The error is always nil.
+// Run writes until ctx ends; only the leader calls it, each time it becomes leader, after a first Publish of all desired statuses
+// and a Sweep. At the end it forgets the desired statuses: another leader may write others until the next Run. The error is always
+// nil.
 func (w *Writer) Run(ctx context.Context) error {
 	w.running.Lock()
 	defer w.running.Unlock()
@@ -301,7 +298,7 @@ func (w *Writer) work(ctx context.Context, queue workqueue.TypedDelayingInterfac
 	}
 }
 
-// look brings one object up to date, or says when to look again.
+// look updates one object, or returns when to check again.
 func (w *Writer) look(ctx context.Context, key kind.ObjectKey) time.Duration {
 	w.mu.Lock()
 	e := w.entries[key]
