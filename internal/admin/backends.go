@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Backend is one backend as /backends shows it.
+// Backend is a backend in the response of /backends.
 type Backend struct {
-	Name string `json:"name"` // "<kind>/<namespace>/<name>/<port>", and behind that the policy that it is made for
-	// Panic is that so few endpoints are healthy that health is ignored.
+	Name string `json:"name"` // "<kind>/<namespace>/<name>/<port>", followed by the policy for which it is made
+	// Panic is set if so few endpoints are healthy that health is ignored.
 	Panic bool `json:"panic,omitempty"`
-	// ProxyZone is the zone that the proxy is in, "" where it is not known.
+	// ProxyZone is the zone of the proxy, "" if it is not known.
 	ProxyZone string `json:"proxyZone,omitempty"`
-	// Zones are the shares of requests by zone; what they lack of 1 goes to all endpoints. None where zones do not count.
+	// Zones are the shares of requests by zone; the rest up to 1 goes to all endpoints. Empty if zones are ignored.
 	Zones     []ZoneShare `json:"zones,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints"`
 }
 
-// ZoneShare is the share of requests that go to endpoints in a zone, of 1.
+// ZoneShare is the share, from 0 to 1, of requests that go to endpoints in a zone.
 type ZoneShare struct {
 	Zone  string  `json:"zone"`
 	Share float64 `json:"share"`
@@ -32,20 +32,21 @@ type ZoneShare struct {
 // Endpoint is one endpoint of a Backend.
 type Endpoint struct {
 	Address string `json:"address"`
-	// Health is healthy, avoided (a connect has failed a moment ago), ejected (for its responses), unhealthy (by a health check) or unknown (not checked yet).
+	// Health is healthy, avoided (a connect has just failed), ejected (for its responses), unhealthy (by a health check) or unknown
+	// (not checked yet).
 	Health string `json:"health"`
-	// Until is when one that is avoided or ejected is tried again; nil where there is no such time.
+	// Until is when an avoided or ejected endpoint is tried again; nil if there is no such time.
 	Until *time.Time `json:"until,omitempty"`
-	// Terminating is that it is about to go, and is chosen only where no other is ready.
+	// Terminating is set if the endpoint is terminating: it is selected only if no other is ready.
 	Terminating bool `json:"terminating,omitempty"`
-	// Weight is that of load balancing, of 1; 0 is not chosen.
+	// Weight is the share in load balancing, from 0 to 1; with 0 it is not selected.
 	Weight float64 `json:"weight"`
 	Zone   string  `json:"zone,omitempty"`
-	// RequestsInFlight are requests, and streams of L4 connections; of Connections, Idle wait for a request.
+	// RequestsInFlight counts requests, and streams of L4 connections; Idle are the Connections that are waiting for a request.
 	RequestsInFlight int64 `json:"requestsInFlight"`
 	Connections      int64 `json:"connections"`
 	Idle             int64 `json:"idle"`
-	ConnectErrors    int64 `json:"connectErrors"` // since the endpoint came
+	ConnectErrors    int64 `json:"connectErrors"` // since the endpoint was added
 }
 
 func (s *Server) backends(w http.ResponseWriter, r *http.Request) {
@@ -64,19 +65,19 @@ func (s *Server) backends(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var out bytes.Buffer
-	_ = PrintBackends(&out, all, time.Now()) // to memory
+	_ = PrintBackends(&out, all, time.Now()) // a Buffer never returns an error
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Write(out.Bytes())
 }
 
-// Narrow keeps the backends whose names, or whose endpoints' addresses or zones, contain text.
+// Narrow returns the backends whose names, or whose endpoints' addresses or zones, contain text.
 func Narrow(all []Backend, text string) []Backend {
 	return slices.DeleteFunc(all, func(b Backend) bool {
 		return !strings.Contains(b.Name, text) && !slices.ContainsFunc(b.Endpoints, func(e Endpoint) bool { return strings.Contains(e.Address, text) || e.Zone == text })
 	})
 }
 
-// PrintBackends prints a table, a line for each endpoint.
+// PrintBackends prints a table with a line for each endpoint.
 func PrintBackends(w io.Writer, all []Backend, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	for i, b := range all {
@@ -107,7 +108,7 @@ func PrintBackends(w io.Writer, all []Backend, now time.Time) error {
 	return t.Flush()
 }
 
-// note is what is said beside the name.
+// note returns what is printed next to the name.
 func (b *Backend) note() string {
 	var parts []string
 	if b.Panic {

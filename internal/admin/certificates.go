@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Certificate is what everybody may know of a certificate that listeners show.
+// Certificate is the public information about a server certificate of listeners.
 type Certificate struct {
 	Name      string    `json:"name"` // "Secret <namespace>/<name>"
 	Subject   string    `json:"subject,omitempty"`
 	Issuer    string    `json:"issuer,omitempty"`
-	Names     []string  `json:"names"` // DNS names and addresses that it is for
+	Names     []string  `json:"names"` // DNS names and addresses for which it is valid
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`
-	Listeners []string  `json:"listeners"` // that show it, as "<gateway>/<listener>"
-	// Problem is why nothing is known of it but its name; "" where that is known.
+	Listeners []string  `json:"listeners"` // that use it, as "<gateway>/<listener>"
+	// Problem is why only its name is known; "" if the rest is known.
 	Problem string `json:"problem,omitempty"`
 }
 
-// certificateList is what /certificates answers.
+// certificateList is the response of /certificates.
 type certificateList struct {
 	Certificates []Certificate `json:"certificates"`
-	More         int           `json:"more,omitempty"` // that do not fit
+	More         int           `json:"more,omitempty"` // number of those that do not fit
 }
 
 func (s *Server) certificates(w http.ResponseWriter, r *http.Request) {
 	writeCompactJSON(w, s.listCertificates(r.FormValue("q")))
 }
 
-// listCertificates are those that have text in name, names or listeners; the first to expire first.
+// listCertificates returns those whose name, names or listeners contain text; the first to expire first.
 func (s *Server) listCertificates(text string) certificateList {
 	list := certificateList{Certificates: []Certificate{}}
 	text = strings.ToLower(text)
@@ -48,10 +48,10 @@ func (s *Server) listCertificates(text string) certificateList {
 	return list
 }
 
-// certificatesFor is for how long certificates that were read are shown: reading thousands of them costs more than all else.
+// certificatesFor is how long certificates that were read are cached: reading thousands of them is expensive.
 const certificatesFor = 5 * time.Second
 
-// readCertificates are those of now, or of a moment ago; nobody may modify them.
+// readCertificates returns the present certificates, possibly from the cache; they must not be modified.
 func (s *Server) readCertificates() []Certificate {
 	if s.options.Certificates == nil {
 		return nil
@@ -64,7 +64,7 @@ func (s *Server) readCertificates() []Certificate {
 	return s.read
 }
 
-// finding is what is the matter with the certificate, if anything is.
+// finding returns what is wrong with the certificate, if anything is.
 func (c *Certificate) finding(now time.Time) (finding, bool) {
 	day := c.NotAfter.UTC().Format(time.DateOnly)
 	f := finding{Severity: "error", Object: c.Name, Remedy: "renew it"}
@@ -75,7 +75,7 @@ func (c *Certificate) finding(now time.Time) (finding, bool) {
 		f.Message = "the certificate expired on " + day + ", so clients reject it"
 	case now.Before(c.NotBefore):
 		f.Message, f.Remedy = "the certificate is not valid before "+c.NotBefore.UTC().Format(time.DateOnly)+", so clients reject it", "use another until then, or correct this machine's clock"
-	case c.NotAfter.Sub(now) < soon && c.NotAfter.Sub(c.NotBefore) > 2*soon: // short-lived ones are renewed in time by who makes them
+	case c.NotAfter.Sub(now) < soon && c.NotAfter.Sub(c.NotBefore) > 2*soon: // short-lived certificates are renewed in time by their issuer
 		f.Severity, f.Message = "warning", fmt.Sprintf("the certificate expires on %s, in %d days", day, int(c.NotAfter.Sub(now)/(24*time.Hour)))
 	default:
 		return f, false
@@ -83,7 +83,7 @@ func (c *Certificate) finding(now time.Time) (finding, bool) {
 	return f, true
 }
 
-// State is how long the certificate is valid, for people.
+// State returns how long the certificate is valid, in text.
 func (c Certificate) State() string {
 	if f, ok := c.finding(time.Now()); ok {
 		return f.Message

@@ -9,12 +9,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// counts are sums since the start of the process; what happens now is the difference between two answers.
+// counts are sums since the start of the process; the present rate is the difference between two responses.
 type counts struct {
 	Requests uint64 `json:"requests"`
-	Errors   uint64 `json:"errors"` // of them, with a status of 500 and above
-	// Durations are requests by how long they took: one number for each of the bounds, of those that took as long at most and longer than the bound
-	// before, and one for those beyond the last. Empty where nothing was measured.
+	Errors   uint64 `json:"errors"` // with a status of 500 and above
+	// Durations are the numbers of requests by duration: for each bound, of those that took at most as long and longer than the
+	// bound before, and last of those beyond all bounds. Empty if nothing was measured.
 	Durations []uint64 `json:"durations,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func labelsOf(m *dto.Metric) map[string]string {
 	return label
 }
 
-// each adds to all sums that a series belongs to.
+// each calls add for all sums that a series belongs to.
 func (c *requestCounts) each(label map[string]string, add func(*counts)) {
 	add(&c.total)
 	add(sumOf(c.byListener, label["gateway"]+"/"+label["listener"]))
@@ -101,7 +101,7 @@ func sumOf(sums map[string]*counts, key string) *counts {
 	return sum
 }
 
-// of is the sum under a key, zero where there is none.
+// of returns the sum with a key, zero if there is none.
 func of(sums map[string]*counts, key string) counts {
 	if sum := sums[key]; sum != nil {
 		return *sum
@@ -109,7 +109,7 @@ func of(sums map[string]*counts, key string) counts {
 	return counts{}
 }
 
-// outcomes lists how requests ended, most frequent first.
+// outcomes returns how requests ended, the most frequent first.
 func (c *requestCounts) outcomes() []outcomeRow {
 	out := make([]outcomeRow, 0, len(c.byOutcome))
 	for k, n := range c.byOutcome {

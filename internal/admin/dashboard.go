@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// The page is whole without its script, which keeps it up to date and answers in place.
+// The page is complete without its script, which updates it and shows results without reloading.
 var (
 	//go:embed dashboard.html
 	dashboardHTML string
@@ -21,24 +21,24 @@ var (
 	dashboardStyle []byte
 )
 
-// dashboardPage is parsed when first looked at: most processes never show it.
+// dashboardPage is parsed when it is first needed: most processes never show it.
 var dashboardPage = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("dashboard").Parse(dashboardHTML))
 })
 
-// dashboardPolicy lets the page load its own style and script and ask its own server, and nothing else; text never becomes elements.
+// dashboardPolicy allows the page to load its own style and script and to query its own server, and nothing else.
 const dashboardPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	*topology
 	Certificates certificateList
 	Explains     bool
-	Gatewayish   bool // explain asks for a Gateway
+	Gatewayish   bool // explain needs a Gateway
 }
 
-// Link is the address of the page with other routes.
+// Link returns the URL of the page with other routes.
 func (p *page) Link(offset int) string {
 	v := url.Values{"offset": {strconv.Itoa(offset)}}
 	if p.Query != "" {
@@ -53,13 +53,13 @@ func (p *page) Link(offset int) string {
 	return "/?" + v.Encode() + "#routes"
 }
 
-// First and the others are about the page of routes: numbers from 1 on, and offsets, negative where there is none.
+// First, Last, Previous and Next are for paging through routes. First returns the number of the first route of the page, from 1.
 func (p *page) First() int { return min(p.Offset+1, p.Matching) }
 
-// Last is the number of the last route of the page.
+// Last returns the number of the last route of the page.
 func (p *page) Last() int { return p.Offset + len(p.Routes) }
 
-// Previous is the offset of the page before.
+// Previous returns the offset of the previous page, negative if there is none.
 func (p *page) Previous() int {
 	if p.Offset == 0 {
 		return -1
@@ -67,7 +67,7 @@ func (p *page) Previous() int {
 	return max(p.Offset-p.Limit, 0)
 }
 
-// Next is the offset of the page behind.
+// Next returns the offset of the next page, negative if there is none.
 func (p *page) Next() int {
 	if p.Last() >= p.Matching {
 		return -1
@@ -75,13 +75,13 @@ func (p *page) Next() int {
 	return p.Last()
 }
 
-// Rest is what a policy says of fields, for people.
+// Rest returns the fields in text.
 func (o Override) Rest() string { return strings.Join(o.Fields, ", ") }
 
 func (s *Server) dashboard(w http.ResponseWriter, r *http.Request) {
 	t := s.look(r.Context(), selectionOf(r))
 	if t == nil {
-		return // the browser has gone
+		return // the client has disconnected
 	}
 	p := page{topology: t, Certificates: s.listCertificates(r.FormValue("q")), Explains: s.options.Explain != nil, Gatewayish: s.options.Uncounted}
 	var out bytes.Buffer

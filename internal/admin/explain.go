@@ -7,36 +7,37 @@ import (
 	"unicode"
 )
 
-// What a question may have.
+// Maximums of a question.
 const (
 	maxQuestionURL     = 8 << 10
 	maxQuestionHeaders = 32
 )
 
-// Question is a request, a connection or datagrams to be explained.
+// Question is a request, a connection or a datagram to be explained.
 type Question struct {
 	Method  string   // "" for GET, and for connections
-	URL     string   // as http://example.com:8080/, tcp://, tls:// or udp://
+	URL     string   // such as http://example.com:8080/, tcp://, tls:// or udp://
 	Headers []string // as "Name: value"
-	Gateway string   // whose proxies get it, "<namespace>/<name>"; "" where there is one, or one process serves all
+	Gateway string   // whose proxies receive it, "<namespace>/<name>"; "" if there is only one, or if one process serves all
 }
 
-// Explanation is which way it takes.
+// Explanation is the answer.
 type Explanation struct {
-	Steps any    `json:"steps"` // as moongate explain prints them in JSON
-	Text  string `json:"text"`  // and for people
+	Steps any    `json:"steps"` // as JSON output of moongate explain
+	Text  string `json:"text"`  // the same in text
 }
 
-// ownHeader is a field that the page's script sends. Browsers let no page of another site do that without having asked this server first.
+// ownHeader is a field that the page's script sends. Browsers do not let pages of other sites send it without asking this server
+// first.
 const ownHeader = "X-Moongate-Page"
 
-// explain decides a request without sending it.
+// explain answers a question without sending a request.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	if s.options.Explain == nil {
 		http.Error(w, "This process has no configuration to explain requests by.", http.StatusNotFound)
 		return
 	}
-	_ = r.ParseForm() // what is malformed is missing below
+	_ = r.ParseForm() // malformed input results in missing values below
 	q := Question{Method: r.Form.Get("method"), URL: strings.TrimSpace(r.Form.Get("url")), Gateway: r.Form.Get("gateway")}
 	for _, field := range r.Form["header"] {
 		for line := range strings.Lines(field) {
@@ -49,7 +50,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, why, http.StatusBadRequest)
 		return
 	}
-	select { // one at a time: each builds all tables
+	select { // one at a time, because each builds all tables
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
 	case <-r.Context().Done():
@@ -68,10 +69,10 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, answer)
 }
 
-// refuse is why a question is not asked, "" where it is.
+// refuse returns why a question is invalid, "" if it is valid.
 func (q *Question) refuse() string {
 	control := func(s string) bool { return strings.ContainsFunc(s, unicode.IsControl) }
-	header := func(s string) bool { return control(strings.ReplaceAll(s, "\t", "")) } // a value may have tabs (RFC 9110 section 5.5)
+	header := func(s string) bool { return control(strings.ReplaceAll(s, "\t", "")) } // a value may contain tabs (RFC 9110 section 5.5)
 	switch {
 	case q.URL == "":
 		return "Give the URL of the request, as ?url=http://example.com:8080/path."

@@ -10,26 +10,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// finding is a problem with what helps against it, wherever it was found out.
+// finding is a problem with its remedy, from any source.
 type finding struct {
 	Severity string `json:"severity"`        // error or warning
-	Object   string `json:"object"`          // "" where the file is all that is known
+	Object   string `json:"object"`          // "" if only the file is known
 	Where    string `json:"where,omitempty"` // file and line, the part of the object, or the field
 	Message  string `json:"message"`
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-// maxJudged bounds the objects with trouble whose conditions are read for their causes, and maxOfNamespace those of one namespace as long as others have some: no tenant
-// hides the trouble of another.
+// maxJudged limits the objects with problems whose conditions are examined for the cause, and maxOfNamespace those of one namespace
+// as long as others have some: no tenant hides the problems of another.
 const (
 	maxJudged      = 2 * maxRows
 	maxOfNamespace = maxRows / 10
 )
 
-// soon is before how long a certificate expires that is reported.
+// soon is how long before its end the expiry of a certificate is reported.
 const soon = 30 * 24 * time.Hour
 
-// findings are the problems of the input, of objects, certificates and backends: errors first, and how many objects with trouble were not looked at. s.looking is held.
+// findings returns the problems of the input, of objects, certificates and backends, errors first, and how many objects with
+// problems were not examined. The caller must hold s.looking.
 func (s *Server) findings(problems []Problem, backends map[string][]Backend) (found []finding, unjudged int) {
 	found = []finding{}
 	for _, p := range problems {
@@ -58,7 +59,7 @@ func (s *Server) findings(problems []Problem, backends map[string][]Backend) (fo
 	return found, unjudged
 }
 
-// fairly chooses so many of list, in its order: at most maxOfNamespace of a namespace, and more of it where room is left.
+// fairly selects at most most entries of list, in order: at most maxOfNamespace of a namespace, and more if there is room left.
 func fairly(list []finding, most int) []finding {
 	if len(list) <= most {
 		return list
@@ -83,7 +84,7 @@ func fairly(list []finding, most int) []finding {
 	return out
 }
 
-// namespaceOf is the namespace in "<kind> <namespace>/<name>" or "<kind>/<namespace>/<name>/...", "" where there is none.
+// namespaceOf returns the namespace in "<kind> <namespace>/<name>" or "<kind>/<namespace>/<name>/...", "" if there is none.
 func namespaceOf(object string) string {
 	rest := object
 	if i := strings.IndexAny(object, " /"); i >= 0 {
@@ -112,13 +113,14 @@ func (p *Problem) finding() finding {
 	return f
 }
 
-// complaints are what conditions say against objects, consequences left out, and how many objects with trouble were left out for their number.
+// complaints returns the problems in conditions of objects, without consequences, and how many objects with problems were not
+// examined because of the limit.
 func (s *Server) complaints() (found []finding, unjudged int) {
 	var judged []any
 	trouble := 0
 	of := map[string]int{}
 	chosen := map[*entry]bool{}
-	for _, all := range [...]bool{false, true} { // each namespace its share, then what there is room for
+	for _, all := range [...]bool{false, true} { // first the share of each namespace, then more while there is room
 		for _, e := range s.inventory.all {
 			if !e.trouble || chosen[e] || len(chosen) == maxJudged {
 				continue
@@ -130,7 +132,7 @@ func (s *Server) complaints() (found []finding, unjudged int) {
 		}
 	}
 	for _, e := range s.inventory.all {
-		// Whose a Gateway is its class says, and a ListenerSet its Gateway.
+		// The class of a Gateway, and the Gateway of a ListenerSet, show which controller manages it.
 		if e.kind == "GatewayClass" || e.kind == "Gateway" && len(chosen) > 0 || chosen[e] {
 			judged = append(judged, e.item)
 		}
@@ -146,7 +148,7 @@ func (s *Server) complaints() (found []finding, unjudged int) {
 		return s.complained, unjudged
 	}
 	objects, err := show.Objects(judged, s.options.ControllerName)
-	if err != nil { // cannot be: all have been printed before
+	if err != nil { // cannot happen: all were encoded before
 		return nil, unjudged
 	}
 	for _, o := range objects {

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// endpoint is one path that the server answers.
+// endpoint is one path of the server.
 type endpoint struct {
-	path        string // with a trailing slash it stands for all below it too
+	path        string // with a trailing slash it includes all paths below
 	description string
 	serve       func(*Server, http.ResponseWriter, *http.Request)
 }
 
-// endpoints returns the table; it is a function because the page of unknown paths prints it.
+// endpoints returns the table; it is a function because the page for unknown paths prints it.
 func endpoints() []endpoint {
 	return []endpoint{
 		{"/", "dashboard", (*Server).dashboard},
@@ -41,7 +41,7 @@ func endpoints() []endpoint {
 	}
 }
 
-// endpoints are those that this server answers.
+// endpoints returns those that this server has.
 func (s *Server) endpoints() []endpoint {
 	if s.options.Paths == nil {
 		return endpoints()
@@ -49,7 +49,7 @@ func (s *Server) endpoints() []endpoint {
 	return slices.DeleteFunc(endpoints(), func(e endpoint) bool { return !slices.Contains(s.options.Paths, e.path) })
 }
 
-// ServeHTTP is part of http.Handler.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setWriteDeadline(w, replyTimeout)
 	h := w.Header()
@@ -88,19 +88,19 @@ func (s *Server) notFound(w http.ResponseWriter) {
 	io.WriteString(w, b.String())
 }
 
-// refuse returns why a request may come from a page of another site, or "". A page cannot read what a
-// server of another site answers, but it can make a profile be recorded, and after DNS rebinding (its own
-// name then resolves to this server) it can read everything.
+// refuse returns why a request may come from a web page of another site, or "". A page cannot read responses of another site's
+// server, but it can cause a profile to be recorded, and after DNS rebinding (its own name then resolves to this server) it can read
+// everything.
 func (s *Server) refuse(r *http.Request) string {
 	site := r.Header.Get("Sec-Fetch-Site")
-	// Sec-Fetch-Site is set by browsers, to "none" where the user gave the address; no script can set it.
-	// Browsers leave it out for plain HTTP beyond loopback.
+	// Browsers set Sec-Fetch-Site, to "none" if the user has entered the URL; scripts cannot set it. Browsers omit it for plain HTTP
+	// to hosts other than loopback.
 	origin := r.Header.Get("Origin")
 	if site != "" && site != "none" && site != "same-origin" || site == "" && origin != "" && !strings.EqualFold(origin, "http://"+r.Host) {
 		return "This request comes from a page of another site, which this server does not answer. Enter the address by hand to see it."
 	}
 	host := hostname(r.Host)
-	// An image of any page can ask for a profile by an address, and then nothing but its name shows the browser.
+	// An image on any page can request a profile by an IP address; then only the name in User-Agent shows that it is a browser.
 	if site == "" && host != "" && !isLoopbackHost(host) && strings.HasPrefix(r.URL.Path+"/", "/debug/pprof/") && !isTool(r.UserAgent()) {
 		return "Browsers do not say which page a request beyond loopback comes from, so this server gives them no profiles there. Use go tool pprof or curl, or forward the port and open it on localhost."
 	}
@@ -108,7 +108,7 @@ func (s *Server) refuse(r *http.Request) string {
 		return "Browsers do not say which page a request beyond loopback comes from, so this server explains there only what its own page asks. Use that with its script, or curl, or forward the port and open it on localhost."
 	}
 	switch {
-	case host == "", isLoopbackHost(host): // without a Host it is HTTP/1.0, and no browser
+	case host == "", isLoopbackHost(host): // without a Host it is HTTP/1.0, and not a browser
 	case s.loopback:
 		return "This server is bound to a loopback address and answers for localhost, 127.0.0.1 and [::1] only, not for the Host of this request."
 	case site == "none", slices.Contains(HealthPaths, r.URL.Path), isLocalHost(host):
@@ -118,12 +118,13 @@ func (s *Server) refuse(r *http.Request) string {
 	return ""
 }
 
-// isTool reports whether a User-Agent is that of a tool which follows no page. Not all that browsers fetch bears their own name: media does not.
+// isTool reports whether a User-Agent is that of a tool that does not render pages. Not all requests of browsers contain the
+// browser's name: those for media do not.
 func isTool(agent string) bool {
 	return agent == "" || agent == "Wget" || slices.ContainsFunc([]string{"Go-http-client/", "curl/", "Wget/"}, func(tool string) bool { return strings.HasPrefix(agent, tool) })
 }
 
-// hostname returns a Host without the port, brackets and the final dot.
+// hostname returns a Host without the port, brackets and the trailing dot.
 func hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -141,8 +142,8 @@ func isLoopbackHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// isLocalHost reports whether no foreign site can have the name: it is an address, a name without a dot,
-// one that only a cluster's DNS has, or this machine's.
+// isLocalHost reports whether the host cannot be a name of another site: it is an address, a name without a dot, a name that only a
+// cluster's DNS has, or that of this host.
 func isLocalHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") ||
 		strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local") {
@@ -153,7 +154,7 @@ func isLocalHost(host string) bool {
 }
 
 func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
-	// It fails only where the connection is gone, which the next write shows.
+	// It fails only if the connection is closed, which the next write reports.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
 }
 
@@ -206,7 +207,7 @@ func (s *Server) profile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	setWriteDeadline(w, max(length, replyTimeout)+replyTimeout)
-	// The index of profiles brings a small style and no script.
+	// The index of profiles has a small inline style and no script.
 	switch r.URL.Path {
 	case "/debug/pprof":
 		http.Redirect(w, r, "/debug/pprof/", http.StatusMovedPermanently)

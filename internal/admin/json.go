@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// beginDump waits until no other answer with all of something is being made: it is in memory several times. It returns nil where the client goes before that; what it returns
-// is called at the end.
+// beginDump waits until no other complete dump is being made, because a dump is in memory several times. It returns nil if the
+// client disconnects before; else the returned function must be called at the end.
 func (s *Server) beginDump(r *http.Request) (end func()) {
 	select {
 	case s.dumping <- struct{}{}:
@@ -57,7 +57,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, v)
 }
 
-// writeJSON prints v indented, in its own order, and without secrets.
+// writeJSON writes v indented, in its own order, and without secrets.
 func writeJSON(w http.ResponseWriter, v any) {
 	raw, err := json.Marshal(v)
 	if err == nil {
@@ -77,7 +77,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 	w.Write(out.Bytes())
 }
 
-// writeCompactJSON prints what has no secrets, for a script.
+// writeCompactJSON writes a value without secrets, for a script.
 func writeCompactJSON(w http.ResponseWriter, v any) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -97,7 +97,7 @@ var dropSeparators = strings.NewReplacer("_", "", "-", "", ".", "")
 
 func isSecretKey(key string) bool { return secretKeys[strings.ToLower(dropSeparators.Replace(key))] }
 
-// redact replaces the values of secret names, and private keys wherever they stand; it keeps the order.
+// redact replaces the values of secret names, and private keys anywhere; it keeps the order.
 func redact(raw []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -112,17 +112,17 @@ func redact(raw []byte) ([]byte, error) {
 type redactor struct {
 	decoder *json.Decoder
 	out     bytes.Buffer
-	path    []string // the names of what the present value is in
+	path    []string // the names that lead to the present value
 }
 
-// hides reports whether the value of a name is not shown: besides those of secret names, the fields that an XTelemetryPolicy has sent to a collector, most of which are
-// credentials.
+// hides reports whether the value of a name is not shown: that of secret names, and those of header fields that an XTelemetryPolicy
+// sends to a collector, most of which are credentials.
 func (r *redactor) hides(key string) bool {
 	n := len(r.path)
 	return isSecretKey(key) || key == "value" && n >= 2 && r.path[n-1] == "headers" && r.path[n-2] == "provider"
 }
 
-// value copies the next value; a hidden one is read and replaced.
+// value copies the next value; a hidden one is replaced.
 func (r *redactor) value(hidden bool) error {
 	if hidden {
 		var skipped json.RawMessage
@@ -184,7 +184,7 @@ func (r *redactor) scalar(token json.Token) error {
 	return err
 }
 
-// holdsPrivateKey finds a PEM private key in plain text and in base64, as bytes are in JSON.
+// holdsPrivateKey reports whether s contains a PEM private key, in plain text or in base64, as bytes are encoded in JSON.
 func holdsPrivateKey(s string) bool {
 	const label = "PRIVATE KEY-----"
 	if strings.Contains(s, label) {

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
-// What is kept of one object, so that no object fills the page.
+// Maximums of what is kept of one object, so that no object fills the page.
 const (
 	maxShownRules      = 16
 	maxShownMatches    = 4
@@ -23,10 +23,10 @@ const (
 	maxShownConditions = 16
 )
 
-// forgetAfter is for how long what was read of objects is kept without being asked for.
+// forgetAfter is how long what was read of objects is cached without requests.
 const forgetAfter = time.Minute
 
-// object is what the dashboard reads of any Gateway API object; its spec is read by kind.
+// object is what the dashboard reads of any Gateway API object; its spec depends on the kind.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -55,7 +55,7 @@ type object struct {
 	} `json:"status"`
 }
 
-// gatewaySpec is that of Gateways and ListenerSets.
+// gatewaySpec is the spec of Gateways and ListenerSets.
 type gatewaySpec struct {
 	GatewayClassName string    `json:"gatewayClassName"`
 	ParentRef        parentRef `json:"parentRef"`
@@ -67,7 +67,7 @@ type gatewaySpec struct {
 	} `json:"listeners"`
 }
 
-// routeSpec is that of routes of all kinds.
+// routeSpec is the spec of routes of all kinds.
 type routeSpec struct {
 	Hostnames []string `json:"hostnames"`
 	Rules     []struct {
@@ -99,7 +99,7 @@ type matchedValue struct {
 	Value string `json:"value"`
 }
 
-// policySpec is what policies of all kinds have in common.
+// policySpec is what the specs of policies have in common.
 type policySpec struct {
 	TargetRef       *policyTarget  `json:"targetRef"`
 	TargetRefs      []policyTarget `json:"targetRefs"`
@@ -131,7 +131,7 @@ type parentRef struct {
 	Port        int    `json:"port"`
 }
 
-// String is "<namespace>/<name>", with listener and port where they are named.
+// String returns "<namespace>/<name>", with listener and port if they are named.
 func (p parentRef) String() string {
 	s := p.Name
 	if p.Namespace != "" {
@@ -149,7 +149,7 @@ func (p parentRef) String() string {
 	return s
 }
 
-// neither are conditions that are good or bad in no status: they describe how policies relate.
+// neither are conditions that are neither good nor bad: they describe how policies relate.
 var neither = map[string]bool{"Aggregated": true, "Merged": true, "Overridden": true, "Warning": true}
 
 func badges(conditions []condition) []badge {
@@ -173,12 +173,12 @@ func anyBad(list []badge) bool {
 	return slices.ContainsFunc(list, func(b badge) bool { return b.Class == "bad" })
 }
 
-// entry is one object as the dashboard shows it: one of its rows is set. It is not modified once it was read.
+// entry is one object on the dashboard: exactly one of its rows is set. It is immutable.
 type entry struct {
 	kind, name string
-	search     string // lower case, what a query is looked for in
-	trouble    bool   // a condition says that something is wrong
-	item       any    // that it was read from
+	search     string // the searchable text, in lower case
+	trouble    bool   // a condition reports a problem
+	item       any    // the item that it was read from
 
 	gateway *gatewayRow
 	route   *routeRow
@@ -186,20 +186,20 @@ type entry struct {
 	other   *objectRow
 }
 
-// compare puts trouble first, then goes by kind and name.
+// compare orders entries with problems first, then by kind and name.
 func (e *entry) compare(o *entry) int {
 	return cmp.Or(boolOrder(e.trouble, o.trouble), cmp.Compare(e.kind, o.kind), cmp.Compare(e.name, o.name))
 }
 
-// fits reports whether the object has text, in lower case, in what is searched.
+// fits reports whether the searchable text contains text, which must be in lower case.
 func (e *entry) fits(text string) bool { return strings.Contains(e.search, text) }
 
-// inventory is what was read of the objects, sorted. What was read of an item is used again while the same item, a pointer to what nobody
-// modifies, is there: thousands of objects are looked at every other second.
+// inventory is what was read of the objects, sorted. An entry is reused while its item, a pointer to an immutable object, is the
+// same: thousands of objects are read every other second.
 type inventory struct {
 	read map[any]*entry
 	all  []*entry
-	// items are those that all is of.
+	// items are those from which all was made.
 	items []any
 }
 
@@ -215,10 +215,10 @@ func sameItems(a, b []any) bool {
 	return true
 }
 
-// isComparable reports whether an item may be a key: JSON is none.
+// isComparable reports whether an item can be a map key: decoded JSON cannot.
 func isComparable(item any) bool { return item != nil && reflect.ValueOf(item).Comparable() }
 
-// update reads what is new among the items.
+// update reads new items.
 func (in *inventory) update(items []any) error {
 	if in.read != nil && sameItems(in.items, items) {
 		return nil
@@ -260,7 +260,7 @@ func readEntry(item any) (*entry, error) {
 		e.name = o.Metadata.Namespace + "/" + e.name
 	}
 	words := []string{e.kind, e.name}
-	// A spec that is not as its kind has it is that of an object which was refused: its name and status are shown.
+	// A spec that cannot be decoded belongs to an object that was rejected: its name and status are shown.
 	switch {
 	case o.Kind == "Gateway" || strings.HasSuffix(o.Kind, "ListenerSet"):
 		words = append(words, e.readGateway(&o)...)
@@ -361,7 +361,7 @@ func (e *entry) readRoute(o *object) (words []string) {
 	return words
 }
 
-// shownMethod is the method that a match asks for, if any.
+// shownMethod returns the method of a match, if any.
 func shownMethod(raw json.RawMessage) []string {
 	var text string
 	var grpc struct{ Service, Method string }
@@ -416,13 +416,13 @@ func unmarshalSpec(raw json.RawMessage, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// How long a text of an object is shown, in bytes.
+// Maximum lengths of texts of an object in bytes.
 const (
 	maxShownText    = 256
 	maxShownMessage = 1024
 )
 
-// clip bounds a text of an object.
+// clip truncates a text of an object.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -430,7 +430,7 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// boolOrder puts true first.
+// boolOrder orders true first.
 func boolOrder(a, b bool) int {
 	switch {
 	case a == b:

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// DefaultAddress is what --admin-address is by default.
+// DefaultAddress is the default of --admin-address.
 const DefaultAddress = "127.0.0.1:9901"
 
 const (
@@ -27,90 +27,91 @@ const (
 	replyTimeout = 30 * time.Second
 	idleTimeout  = 2 * time.Minute
 	maxHeadBytes = 16 << 10
-	// A profile is recorded for at most this long.
+	// The maximum time for which a profile is recorded.
 	maxProfile = 5 * time.Minute
 )
 
-// Status is what /status answers and what the dashboard shows.
+// Status is the response of /status, and what the dashboard shows.
 type Status struct {
-	// Items are Gateway API objects with their status, as Kubernetes would show them:
-	// whatever encoding/json prints as an object with apiVersion, kind, metadata, status.
+	// Items are Gateway API objects with their status, as in Kubernetes: values that encoding/json encodes as an object with
+	// apiVersion, kind, metadata and status.
 	Items []any `json:"items"`
 	// Problems are the documents and fields of the file source that could not be used.
 	Problems []Problem `json:"problems"`
-	// Others are objects without a status that those of Items may refer to, such as Services, so that who shows a status can
-	// name what was probably meant. A cluster's controller gives none.
+	// Others are objects without a status to which Items may refer, such as Services, so that a client can suggest the name that was
+	// probably meant. The controller of a cluster provides none.
 	Others []Other `json:"others,omitempty"`
 }
 
-// Other is an object by its name.
+// Other is the name of an object.
 type Other struct {
 	Object string   `json:"object"`          // "<Kind> <namespace>/<name>"
 	Ports  []string `json:"ports,omitempty"` // of a Service
 }
 
-// Problem is one thing in the input that could not be used.
+// Problem is something in the input that could not be used.
 type Problem struct {
 	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`   // counted from 1
+	Line    int    `json:"line,omitempty"`   // from 1
 	Object  string `json:"object,omitempty"` // "<Kind> <namespace>/<name>" as far as known
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
-	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: no mistake, only unused
+	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: not a mistake, but not used
 	Warning bool   `json:"warning,omitempty"` // valid, but probably not intended
 	Kept    bool   `json:"kept,omitempty"`    // the previous version stays in use
-	Effect  string `json:"effect,omitempty"`  // what the object does until it is valid, where it is not only absent
+	Effect  string `json:"effect,omitempty"`  // what the object does until it is valid, if it is not just absent
 }
 
-// Groups of paths for Options.Paths.
+// Sets of paths for Options.Paths.
 var (
-	// HealthPaths are for a server that others than this machine can reach.
+	// HealthPaths are for a server that can be reached from other hosts.
 	HealthPaths = []string{"/healthz", "/readyz", "/metrics"}
 	// ProxyPaths are those of a proxy, which has configuration but no objects.
 	ProxyPaths = append([]string{"/backends", "/config", "/debug/pprof/"}, HealthPaths...)
 )
 
-// ErrShutdown is why a process that still serves everything is not ready: it ends soon. A request for /readyz?exclude=shutdown, as API servers of Kubernetes have it, does not ask for that.
+// ErrShutdown is returned by Options.Ready if a process still serves everything, but will end soon. A request for
+// /readyz?exclude=shutdown ignores it, as in Kubernetes API servers.
 var ErrShutdown = errors.New("shutting down")
 
-// Options are what the server shows. Callbacks are called for each request, must be safe for
-// concurrent use, and may be nil.
+// Options configure the server. Callbacks are called for each request, must be safe for concurrent use, and may be nil.
 type Options struct {
-	// Listener is used instead of one that is bound to Address; nil is none.
+	// Listener is used instead of binding Address; may be nil.
 	Listener net.Listener
-	Address  string   // "" is DefaultAddress
-	Flag     string   // that the address comes from, for messages; "" is --admin-address
-	Paths    []string // what is answered, as in HealthPaths; nil is everything
+	Address  string   // "" means DefaultAddress
+	Flag     string   // the flag that sets the address, for messages; "" means --admin-address
+	Paths    []string // the paths that are served, such as HealthPaths; nil means all
 	Version  string   // shown on the dashboard
 	Gatherer prometheus.Gatherer
-	// Ready answers nil once everything accepted is served, else why not, ErrShutdown while it is served but about to end; nil Ready is never ready.
+	// Ready returns nil once everything accepted is served, ErrShutdown while it is served but the process is about to end, and else
+	// why not. If Ready is nil, the process is never ready.
 	Ready func() error
-	// Alive answers an error where only a restart helps; nil Alive is always alive. It must not block.
+	// Alive returns an error if only a restart helps; nil means always alive. It must not block.
 	Alive func() error
-	// Status answers the objects and problems of now.
+	// Status returns the present objects and problems.
 	Status func() Status
-	// Config answers the configuration in force; it is printed as JSON in the order it has,
-	// with secrets (key_pem and the like) redacted whatever it holds.
+	// Config returns the configuration in force; it is encoded as JSON in its own order, with secrets (key_pem and the like)
+	// redacted.
 	Config func() (any, error)
-	// Backends answers the backends and their endpoints as they are balanced now, sorted by name.
+	// Backends returns the backends and their endpoints as they are balanced now, sorted by name.
 	Backends func() []Backend
 
-	// What follows is for the dashboard and what it asks.
+	// The following fields are for the dashboard and its requests.
 
-	// ControllerName is that of our GatewayClasses: what other controllers say of objects is no problem of ours.
+	// ControllerName is that of managed GatewayClasses: what other controllers report on objects is not a problem here.
 	ControllerName string
-	// Uncounted is that requests are counted by other processes.
+	// Uncounted is set if other processes count requests.
 	Uncounted bool
-	// Note answers what this process does not know, and where that is to be found; "" where it knows all.
+	// Note returns what this process does not know, and where to find it; "" if it knows everything.
 	Note func() string
-	// Proxies answers the proxies of Gateways ("<namespace>/<name>") in other processes.
+	// Proxies returns the proxies of Gateways ("<namespace>/<name>") in other processes.
 	Proxies func() map[string][]GatewayProxy
-	// Certificates answers those that listeners show, the first to expire first.
+	// Certificates returns the server certificates of listeners, the first to expire first.
 	Certificates func() []Certificate
-	// Overrides answers what policies ("<kind> <namespace>/<name>") take the place of.
+	// Overrides returns the settings that policies ("<kind> <namespace>/<name>") replace.
 	Overrides func() map[string][]Override
-	// Explain decides a request; an error is about the question. Calls do not overlap.
+	// Explain answers a question; an error is about the question. Calls do not overlap.
 	Explain func(Question) (*Explanation, error)
 }
 
@@ -123,24 +124,24 @@ type Server struct {
 	loopback bool // bound to loopback only
 	released atomic.Bool
 
-	explaining chan struct{} // holds one while Explain is called
-	dumping    chan struct{} // holds one while all objects, or the configuration, are printed
+	explaining chan struct{} // contains one element while Explain is called
+	dumping    chan struct{} // contains one element while all objects, or the configuration, are encoded
 
-	reading sync.Mutex // guards what follows
-	// read are certificates as they were at readAt.
+	reading sync.Mutex // guards the following fields
+	// read are the certificates as of readAt.
 	read   []Certificate
 	readAt time.Time
 
-	looking chan struct{} // has room for one; who has put something in may use what follows. reading is taken after it
-	// inventory is what was read of the objects, and forgetting lets it go.
+	looking chan struct{} // has capacity one; whoever has added an element may use the following fields. reading is locked after it
+	// inventory is what was read of the objects, and forgetting the timer that drops it.
 	inventory  inventory
 	forgetting *time.Timer
-	// complained is what conditions say against the objects judged.
+	// complained are the problems in conditions of the objects in judged.
 	judged     []any
 	complained []finding
 }
 
-// Listen binds the address; an error names --admin-address. Connections wait until Serve.
+// Listen binds the address; an error names --admin-address. Connections wait until Serve is called.
 func Listen(o Options) (*Server, error) {
 	if o.Address == "" {
 		o.Address = DefaultAddress
@@ -165,13 +166,13 @@ func Listen(o Options) (*Server, error) {
 		ReadTimeout:       headTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeadBytes,
-		// A client that breaks off is no news.
+		// Clients that disconnect are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s, nil
 }
 
-// SyscallConn is for handing the listening socket to another process.
+// SyscallConn is for passing the listening socket to another process.
 func (s *Server) SyscallConn() (syscall.RawConn, error) {
 	if l, ok := s.listener.(syscall.Conn); ok {
 		return l.SyscallConn()
@@ -179,20 +180,21 @@ func (s *Server) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Release stops listening; requests on connections that there are, also on those that have sent nothing yet, are answered until Shutdown, which must follow.
+// Release stops listening. Requests on existing connections, including those that have sent nothing yet, are answered until
+// Shutdown, which must be called afterwards.
 func (s *Server) Release() {
 	s.released.Store(true)
 	s.http.SetKeepAlivesEnabled(false)
 	s.listener.Close()
 }
 
-// Address is what Listen was given.
+// Address returns the address of Options.
 func (s *Server) Address() string { return s.options.Address }
 
-// Addr is the bound address.
+// Addr returns the bound address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Exposed reports whether others than this machine can reach what shows state.
+// Exposed reports whether the state can be read from other hosts.
 func (s *Server) Exposed() bool {
 	return !s.loopback && slices.ContainsFunc(s.endpoints(), func(e endpoint) bool { return !slices.Contains(HealthPaths, e.path) })
 }
@@ -208,7 +210,7 @@ func (s *Server) Serve() error {
 // Shutdown stops listening, lets requests in flight finish until ctx ends, then closes them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
-	s.listener.Close() // where Serve was never called
+	s.listener.Close() // in case Serve was never called
 	if err != nil {
 		s.http.Close()
 		return fmt.Errorf("admin server: requests were cut off: %w", err)

@@ -12,24 +12,25 @@ import (
 )
 
 const (
-	// maxRows bounds each list of an answer; ?q= narrows it down, and routes have pages.
+	// maxRows limits each list of a response; ?q= narrows it down, and routes have pages.
 	maxRows = 100
-	// maxPageRows is how many routes a page has by default.
+	// maxPageRows is the default number of routes of a page.
 	maxPageRows = 50
-	// maxEndpoints bounds the endpoints that are shown of a backend, those first that are not healthy.
+	// maxEndpoints is the maximum number of endpoints that are shown of a backend, those first that are not healthy.
 	maxEndpoints = 16
 )
 
-// topology is what /topology answers and the page shows: which listener, route, backend and endpoints a request meets, with what was counted.
+// topology is the response of /topology and the data of the page: the listeners, routes, backends and endpoints that requests use,
+// with their counts.
 type topology struct {
 	Time     time.Time `json:"time"`
 	Version  string    `json:"version"`
-	NotReady string    `json:"notReady,omitempty"` // why; "" is ready
-	// Note is what this process does not know, and who does; "" where it knows everything.
+	NotReady string    `json:"notReady,omitempty"` // the reason; "" if it is ready
+	// Note is what this process does not know, and which process does; "" if it knows everything.
 	Note    string `json:"note,omitempty"`
-	Counted bool   `json:"counted"` // requests are counted by this process
+	Counted bool   `json:"counted"` // this process counts requests
 	Query   string `json:"query"`
-	Trouble bool   `json:"trouble"` // only objects with trouble were asked for
+	Trouble bool   `json:"trouble"` // only objects with problems were requested
 	Failed  string `json:"failed,omitempty"`
 
 	Problems     []finding `json:"problems"`
@@ -39,13 +40,13 @@ type topology struct {
 	Gateways     []gatewayRow `json:"gateways"`
 	MoreGateways int          `json:"moreGateways,omitempty"`
 	Routes       []routeRow   `json:"routes"`
-	Offset       int          `json:"offset"`   // of the first of Routes among those that match
-	Limit        int          `json:"limit"`    // of a page
-	Matching     int          `json:"matching"` // routes that match the query
+	Offset       int          `json:"offset"`   // index of the first of Routes among those that match
+	Limit        int          `json:"limit"`    // maximum number of routes of a page
+	Matching     int          `json:"matching"` // number of routes that match the query
 	AllRoutes    int          `json:"allRoutes"`
 	Policies     []policyRow  `json:"policies"`
 	Others       []objectRow  `json:"others"`
-	Hidden       int          `json:"hidden,omitempty"` // policies and other objects that do not fit
+	Hidden       int          `json:"hidden,omitempty"` // number of policies and other objects that do not fit
 
 	Bounds   []float64    `json:"bounds"` // of durations, in seconds
 	Total    counts       `json:"total"`
@@ -62,7 +63,7 @@ type gatewayRow struct {
 	Listeners     []listenerRow  `json:"listeners"`
 	MoreListeners int            `json:"moreListeners,omitempty"`
 	Proxies       []GatewayProxy `json:"proxies,omitempty"`
-	Alone         bool           `json:"alone,omitempty"` // it is to have proxies, and none is connected
+	Alone         bool           `json:"alone,omitempty"` // it should have proxies, and none is connected
 }
 
 type listenerRow struct {
@@ -73,7 +74,7 @@ type listenerRow struct {
 	AttachedRoutes int     `json:"attachedRoutes"`
 	Counts         counts  `json:"counts"`
 	Conditions     []badge `json:"conditions"`
-	counted        string  // "<gateway>/<listener>" in metrics
+	counted        string  // "<gateway>/<listener>" as in metrics
 }
 
 type routeRow struct {
@@ -96,20 +97,21 @@ type ruleRow struct {
 	MoreBackends int          `json:"moreBackends,omitempty"`
 }
 
-// backendRef is a backendRef of a rule, and the backends that are made of it: several where protocols or policies differ, none where it is invalid.
+// backendRef is a backendRef of a rule, and the backends that are made from it: several if protocols or policies differ, none if it
+// is invalid.
 type backendRef struct {
 	Key    string       `json:"key"` // "<kind>/<namespace>/<name>/<port>"
 	Weight int          `json:"weight"`
 	Pools  []backendRow `json:"pools,omitempty"`
 }
 
-// backendRow is a Backend, without all its endpoints where there are many.
+// backendRow is a Backend, with only some of its endpoints if there are many.
 type backendRow struct {
 	Name          string        `json:"name"`
 	Panic         bool          `json:"panic,omitempty"`
 	Healthy       int           `json:"healthy"`
 	Total         int           `json:"total"`
-	State         string        `json:"state"` // how many are healthy, in words
+	State         string        `json:"state"` // how many are healthy, in text
 	Class         string        `json:"class"` // ok, bad or unknown
 	Endpoints     []endpointRow `json:"endpoints"`
 	MoreEndpoints int           `json:"moreEndpoints,omitempty"`
@@ -134,7 +136,7 @@ type policyRow struct {
 	Name      string      `json:"name"`
 	Targets   []string    `json:"targets"`
 	Ancestors []parentRow `json:"ancestors"`
-	// Overrides are the policies that this one takes the place of, as the configuration in force has it.
+	// Overrides are the policies that this one replaces in the configuration in force.
 	Overrides []Override `json:"overrides,omitempty"`
 }
 
@@ -146,7 +148,7 @@ type objectRow struct {
 
 type outcomeRow struct {
 	Reason   string `json:"reason"`
-	Code     string `json:"code"` // "0" where no response was sent
+	Code     string `json:"code"` // "0" if no response was sent
 	Requests uint64 `json:"requests"`
 }
 
@@ -159,22 +161,22 @@ type badge struct {
 	Class   string `json:"class"` // ok, bad or unknown
 }
 
-// Override is that a policy takes the place of a more general one.
+// Override is that a policy replaces a more general one.
 type Override struct {
 	Policy string   `json:"policy"` // the general one, as "BackendTrafficPolicy default/all"
-	Fields []string `json:"fields"` // of it that are not in force there, sorted
-	Rules  int      `json:"rules"`  // of routes where it does
+	Fields []string `json:"fields"` // its fields that are not in force there, sorted
+	Rules  int      `json:"rules"`  // number of rules of routes for which it does
 }
 
 // GatewayProxy is a proxy that serves a Gateway of a cluster.
 type GatewayProxy struct {
 	Pod     string `json:"pod"`
 	Version string `json:"version,omitempty"`
-	State   string `json:"state"` // current, or what is the matter
+	State   string `json:"state"` // current, or the problem
 	Class   string `json:"class"` // ok, bad or unknown
 }
 
-// selection is which part of the topology is asked for.
+// selection selects a part of the topology.
 type selection struct {
 	query         string
 	trouble       bool
@@ -189,7 +191,7 @@ func selectionOf(r *http.Request) selection {
 	return selection{query: r.FormValue("q"), trouble: r.FormValue("trouble") != "", offset: number("offset", 1<<30), limit: cmp.Or(number("limit", maxRows), maxPageRows)}
 }
 
-// fits reports whether an object is asked for.
+// fits reports whether an object is selected.
 func (s selection) fits(e *entry) bool {
 	return (!s.trouble || e.trouble) && e.fits(strings.ToLower(s.query))
 }
@@ -200,8 +202,8 @@ func (s *Server) topology(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// look reads everything that a page shows. One is done at a time: others wait, so that many windows do not cost more than one after the other. It returns nil where ctx
-// ends before it is its turn.
+// look reads everything that a page shows. Only one runs at a time: others wait, so that many windows do not cost more than one
+// after the other. It returns nil if ctx ends before its turn.
 func (s *Server) look(ctx context.Context, sel selection) *topology {
 	select {
 	case s.looking <- struct{}{}:
@@ -238,7 +240,7 @@ func (s *Server) look(ctx context.Context, sel selection) *topology {
 	return t
 }
 
-// forget lets what was read of the objects go some time after it was last needed; s.looking is held.
+// forget drops what was read of the objects some time after it was last needed; the caller must hold s.looking.
 func (s *Server) forget() {
 	if s.forgetting != nil {
 		s.forgetting.Stop()
@@ -257,7 +259,7 @@ func (s *Server) note() string {
 	return s.options.Note()
 }
 
-// backendsByRef are the backends by the backendRef that they are made of.
+// backendsByRef returns the backends by the backendRef from which they are made.
 func (s *Server) backendsByRef() map[string][]Backend {
 	byRef := map[string][]Backend{}
 	if s.options.Backends == nil {
@@ -270,7 +272,7 @@ func (s *Server) backendsByRef() map[string][]Backend {
 	return byRef
 }
 
-// refOf is the first four parts of a backend's name.
+// refOf returns the first four parts of a backend's name.
 func refOf(name string) string {
 	end := 0
 	for range 4 {
@@ -283,7 +285,7 @@ func refOf(name string) string {
 	return name[:end-1]
 }
 
-// add puts the entries that are asked for into the lists.
+// add adds the selected entries to the lists.
 func (t *topology) add(all []*entry, sel selection, count *requestCounts, backends map[string][]Backend) {
 	var routes []*entry
 	for _, e := range all {
@@ -307,7 +309,7 @@ func (t *topology) add(all []*entry, sel selection, count *requestCounts, backen
 		}
 	}
 	t.Matching = len(routes)
-	if sel.offset >= len(routes) { // of a page that is gone
+	if sel.offset >= len(routes) { // the page no longer exists
 		sel.offset = max(len(routes)-1, 0) / sel.limit * sel.limit
 	}
 	t.Offset = sel.offset
@@ -316,7 +318,7 @@ func (t *topology) add(all []*entry, sel selection, count *requestCounts, backen
 	}
 }
 
-// with is the row with what was counted.
+// with returns the row with its counts.
 func (g *gatewayRow) with(count *requestCounts) gatewayRow {
 	row := *g
 	row.Listeners = slices.Clone(g.Listeners)
@@ -326,7 +328,7 @@ func (g *gatewayRow) with(count *requestCounts) gatewayRow {
 	return row
 }
 
-// with is the row with what was counted, and with the endpoints of its backends.
+// with returns the row with its counts, and with the endpoints of its backends.
 func (r *routeRow) with(c counts, backends map[string][]Backend) routeRow {
 	row := *r
 	row.Counts, row.Rules = c, slices.Clone(r.Rules)
@@ -348,7 +350,7 @@ func (r *routeRow) with(c counts, backends map[string][]Backend) routeRow {
 	return row
 }
 
-// row is what is shown of a backend.
+// row returns what is shown of a backend.
 func (b *Backend) row() backendRow {
 	row := backendRow{Name: b.Name, Panic: b.Panic, Total: len(b.Endpoints), Endpoints: []endpointRow{}, MoreEndpoints: max(len(b.Endpoints)-maxEndpoints, 0)}
 	var last []*Endpoint // the healthy ones
@@ -367,7 +369,7 @@ func (b *Backend) row() backendRow {
 	return row
 }
 
-// state is how a backend does of whose endpoints so many are healthy, and the class of that.
+// state returns the state of a backend with that many healthy endpoints, and its class.
 func (b *Backend) state(healthy int) (state, class string) {
 	total, bad, elsewhere := len(b.Endpoints), 0, 0
 	for i := range b.Endpoints {
@@ -396,11 +398,11 @@ func (b *Backend) state(healthy int) (state, class string) {
 	return fmt.Sprintf("%d of %d healthy", healthy, total), class
 }
 
-// The words of Endpoint.Health that need no judgement.
+// Values of Endpoint.Health that are neither good nor bad.
 const (
 	healthy = "healthy"
 	unknown = "unknown"
-	// HealthElsewhere is of an endpoint that is judged in other processes.
+	// HealthElsewhere is used if other processes determine the health of an endpoint.
 	HealthElsewhere = "judged by each proxy"
 )
 
@@ -418,7 +420,7 @@ func (e *Endpoint) class() string {
 	return "bad"
 }
 
-// join adds what comes from beside the objects.
+// join adds what is not from objects.
 func (s *Server) join(t *topology) {
 	if s.options.Proxies != nil {
 		proxies := s.options.Proxies()

@@ -96,8 +96,8 @@ func (r *Resource) ID() ID {
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
 
-// Update is one generation. It becomes visible at once. A Resource that a proxy rejects does not stop the others:
-// proxy.Result.Rejected reports it.
+// Update is one generation. A Resource that a proxy rejects does not keep it from applying the others: proxy.Result.Rejected reports
+// the rejected ones.
 type Update struct {
 	// Generation increases by one with each Update of one sender.
 	Generation uint64

@@ -9,13 +9,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// What stands for the values of fields that are not known before there is a request.
+// Placeholders for values of fields that are not known before there is a request.
 var (
 	clientAddress = []byte("(the client's address)")
 	newRequestID  = []byte("(an id of the gateway's)")
 )
 
-// arrive does what the gateway does with a head before it looks for a rule, and reports whether the request ends there.
+// arrive does what the gateway does with a header section before it selects a rule, and reports whether the request ends there.
 func (d *decision) arrive() (answered bool) {
 	d.setForwarded()
 	if most := d.listener.MaxRequestBodyBytes; most > 0 && d.head.ContentLength > most {
@@ -38,7 +38,8 @@ func (d *decision) arrive() (answered bool) {
 	return false
 }
 
-// setForwarded replaces what the request says of its provenance. Where the listener trusts proxies, the request is taken to come from one of them.
+// setForwarded sets the fields about the origin of the request. If the listener trusts proxies, the request is assumed to come from
+// one of them.
 func (d *decision) setForwarded() {
 	h := &d.req.Header
 	drops, why := message.ClaimsProvenance, "the Gateway's parameters name no trustedProxies"
@@ -63,7 +64,7 @@ func (d *decision) setForwarded() {
 	}
 }
 
-// names lists the names of the fields that are of a kind.
+// names returns the names of the fields for which of returns true.
 func names(h *message.Fields, of func(*message.Field) bool) string {
 	var all []string
 	for i := range h.Len() {
@@ -74,7 +75,7 @@ func names(h *message.Fields, of func(*message.Field) bool) string {
 	return strings.Join(all, ", ")
 }
 
-// keepForwardedFor joins the lines of X-Forwarded-For, and adds the proxy that has sent them.
+// keepForwardedFor joins the lines of X-Forwarded-For, and appends the proxy that has sent them.
 func (d *decision) keepForwardedFor() {
 	h := &d.req.Header
 	var way []byte
@@ -90,7 +91,7 @@ func (d *decision) keepForwardedFor() {
 	h.Add([]byte("X-Forwarded-For"), append(way, clientAddress...))
 }
 
-// add adds a field of the gateway's.
+// add adds a field that the gateway sets.
 func (d *decision) add(name string, value []byte) {
 	d.req.Header.Add([]byte(name), value)
 	d.added = append(d.added, value)

@@ -25,7 +25,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// ifLetPass stands behind an answer that comes from behind an authorization server.
+// ifLetPass is appended to an answer that depends on an authorization server.
 const ifLetPass = ", if the authorization server lets the request pass"
 
 // carryOut runs the rule's filters and shows its backends.
@@ -51,7 +51,7 @@ func (d *decision) carryOut() error {
 	if answered, err := d.run(rule.Filters, &d.Filters, exchange); answered || err != nil {
 		return err
 	}
-	if d.rule.Match.Preflight { // no backendRef gets it that has no CORS filter
+	if d.rule.Match.Preflight { // only backendRefs with a CORS filter get it
 		for _, ref := range rule.BackendRefs {
 			if answered, err := d.run(ref.Filters, &d.Filters, exchange); answered || err != nil {
 				return err
@@ -78,8 +78,8 @@ func (d *decision) carryOut() error {
 	return nil
 }
 
-// filterForOnly runs the filters of the backendRef that gets all of the rule's requests, if there is one, and reports whether one has answered. That nobody can be asked for
-// authorization is told with the backend.
+// filterForOnly runs the filters of the backendRef that gets all of the rule's requests, if there is one, and reports whether one of
+// them has answered. A missing authorization server is shown with the backend.
 func (d *decision) filterForOnly(refs []*config.BackendRef, exchange *filter.Exchange) (answered bool, err error) {
 	var only *config.BackendRef
 	for _, ref := range refs {
@@ -101,7 +101,8 @@ func (d *decision) filterForOnly(refs []*config.BackendRef, exchange *filter.Exc
 	return answered, err
 }
 
-// authorizes says that the request is asked about where a backendRef has a filter for it, and returns how it fails where nobody can be asked.
+// authorizes sets d.asks if one of a backendRef's filters asks an authorization server. It returns how the request fails if that
+// server has no endpoints, else nil.
 func (d *decision) authorizes(filters []*anypb.Any) *config.Failure {
 	for _, message := range filters {
 		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
@@ -133,7 +134,7 @@ func (d *decision) filterForListener() (answered bool, err error) {
 	return d.run(d.listener.Filters, &d.ListenerFilters, &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)})
 }
 
-// run runs filters in their order, shows them, and reports whether one has answered.
+// run runs filters in order, shows them, and reports whether one has answered.
 func (d *decision) run(list []*anypb.Any, shown *[]string, exchange *filter.Exchange) (answered bool, err error) {
 	for _, message := range list {
 		*shown = append(*shown, d.describeFilter(message))
@@ -165,7 +166,7 @@ func (d *decision) run(list []*anypb.Any, shown *[]string, exchange *filter.Exch
 	return false, nil
 }
 
-// fail ends the decision with a failure, whose status is not always that of its reason: gRPC has another one than HTTP.
+// fail ends the decision with a failure, whose status may differ from that of its reason: gRPC has another one than HTTP.
 func (d *decision) fail(f *config.Failure) {
 	if reason, ok := observe.ReasonByWord(f.Reason); ok && d.connection() {
 		d.answerWith(reason, "")
@@ -195,7 +196,7 @@ func (d *decision) forward() {
 	}
 }
 
-// shareOut shows those of a rule's backendRefs that get traffic, and what follows for the answer.
+// shareOut shows the backendRefs of a rule that get traffic, and the resulting answer.
 func (d *decision) shareOut(refs []*config.BackendRef) {
 	total := uint64(0)
 	for _, ref := range refs {
@@ -247,16 +248,17 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 	}
 }
 
-// ruleField is the path of the rule in its route.
+// ruleField returns the path of the rule in its route.
 func (d *decision) ruleField() string {
-	index := uint32(0) // the only rule of connections
+	index := uint32(0) // the only rule of an L4 route
 	if d.rule != nil {
 		index = d.rule.Config.Index
 	}
 	return fmt.Sprintf("spec.rules[%d]", index)
 }
 
-// shownBackend shows what a backendRef leads to, without a name where that is nothing, and how its share of the requests fails, nil where it does not.
+// shownBackend returns the backend of a backendRef, without a name if the reference is invalid, and how its share of the requests
+// fails, nil if it does not.
 func (d *decision) shownBackend(ref *config.BackendRef) (Backend, *config.Failure) {
 	var shown Backend
 	for _, f := range ref.Filters {
@@ -299,7 +301,7 @@ func failureOf(reason observe.Reason) *config.Failure {
 	return &config.Failure{Status: uint32(reason.Status()), Reason: reason.String()}
 }
 
-// retries is what bounds the retries of requests to a backend.
+// retries describes the retry budget of a backend.
 func (d *decision) retries(b *config.RetryBudget) string {
 	if b == nil || d.connection() {
 		return ""
@@ -308,7 +310,8 @@ func (d *decision) retries(b *config.RetryBudget) string {
 		time.Duration(b.MinIntervalNanos), b.Policy)
 }
 
-// zones is how requests to a backend are shared out among zones as long as its endpoints are healthy, "" where its load balancer has no zones.
+// zones describes how requests to a backend are distributed among zones while its endpoints are healthy, "" if its load balancer
+// ignores zones.
 func (d *decision) zones(b *upstream.Backend) string {
 	l := b.Config().GetTraffic().GetLoadBalancer()
 	prefers := l.GetPreferLocalZone() != nil
@@ -335,7 +338,7 @@ func (d *decision) zones(b *upstream.Backend) string {
 	return text
 }
 
-// sessions is how sessions with a backend persist, and where the request's own leads.
+// sessions describes the session persistence of a backend, and the endpoint of the request's own session.
 func (d *decision) sessions(b *upstream.Backend) string {
 	if d.connection() {
 		return ""
@@ -345,7 +348,7 @@ func (d *decision) sessions(b *upstream.Backend) string {
 		c = b.Config().SessionPersistence
 	}
 	settings, err := session.Compile(c)
-	if settings == nil || err != nil { // which the backend was not taken with
+	if settings == nil || err != nil { // the proxy would have rejected the backend
 		return ""
 	}
 	text := "sessions: by cookie " + c.Name
@@ -373,7 +376,7 @@ func (d *decision) sessions(b *upstream.Backend) string {
 	return text + "the endpoint of this request no longer exists"
 }
 
-// problem is what becomes of the share of a backend.
+// problem describes what happens to the share of a backend.
 func (d *decision) problem(f *config.Failure) string {
 	if d.connection() {
 		return d.refusal() + ", " + f.Reason
@@ -381,7 +384,7 @@ func (d *decision) problem(f *config.Failure) string {
 	return fmt.Sprintf("answered %d %s", f.Status, f.Reason)
 }
 
-// speaks is the protocol of a backend's endpoints in words.
+// speaks describes the protocol of a backend's endpoints.
 func (d *decision) speaks(b *config.Backend) string {
 	info := b.Protocol.Info()
 	if d.connection() {
@@ -400,7 +403,8 @@ func (d *decision) speaks(b *config.Backend) string {
 	return info.Cleartext
 }
 
-// serverNames are the name that a backend is asked for by, and what else authenticates it.
+// serverNames returns the server name of a backend (SNI), the names of which its certificate must have one if these differ, and the
+// TLS limits.
 func serverNames(b *config.BackendTLS) string {
 	names := b.SubjectAltNames
 	if names == nil {
@@ -409,7 +413,7 @@ func serverNames(b *config.BackendTLS) string {
 	return names.AskedName + ", authenticated by " + strings.Join(slices.Concat(names.Hostnames, names.Uris), " or ") + limits(b)
 }
 
-// limits are the versions and cipher suites that no others are used than, "" for the default.
+// limits describes the minimum TLS version and the cipher suites, "" for the defaults.
 func limits(b *config.BackendTLS) (text string) {
 	if b.MinVersion != 0 {
 		text = ", by " + tls.VersionName(uint16(b.MinVersion)) + " at least"
@@ -424,7 +428,7 @@ func limits(b *config.BackendTLS) (text string) {
 	return text
 }
 
-// describeFilter is the filter on one line, and what it asks.
+// describeFilter returns the filter on one line, with the authorization server that it asks.
 func (d *decision) describeFilter(packed *anypb.Any) string {
 	text := filterText(packed)
 	var auth config.ExternalAuth
@@ -445,14 +449,14 @@ func (d *decision) serverOf(b *upstream.Backend) string {
 	return object + inParens(position)
 }
 
-// objectOf names the object that a Backend is of, its port, and where the object is written.
+// objectOf returns the name and the port of the object to which a Backend belongs, and the object's place in manifests.
 func (d *decision) objectOf(c *config.Backend) (text, position string) {
 	kind, _, _ := strings.Cut(c.Key, "/")
 	name := c.Namespace + "/" + c.Name
 	return fmt.Sprintf("%s %s port %d", kind, name, c.Port), d.position(kind, name)
 }
 
-// endpointsOf are the addresses of a backend's endpoints, or whose they are.
+// endpointsOf returns the addresses of a backend's endpoints, or a text with its external hostname.
 func endpointsOf(b *upstream.Backend) (all []string) {
 	if c := b.Config(); c.ExternalHostname != nil {
 		return []string{fmt.Sprintf("%s:%d, at the addresses that DNS has of it", c.ExternalHostname.Name, c.Port)}
@@ -463,7 +467,7 @@ func endpointsOf(b *upstream.Backend) (all []string) {
 	return all
 }
 
-// filterText is the filter's message on one line.
+// filterText returns the filter's message on one line.
 func filterText(packed *anypb.Any) string {
 	name := strings.Replace(string(packed.MessageName().Name()), "Url", "URL", 1) // as in the specification
 	m, err := packed.UnmarshalNew()
@@ -476,20 +480,21 @@ func filterText(packed *anypb.Any) string {
 	return name
 }
 
-// compact is a message as JSON, "" where it cannot be.
+// compact returns a message as JSON, "" if it cannot be encoded.
 func compact(m proto.Message) string {
 	text, err := protojson.Marshal(m)
 	if err != nil {
 		return ""
 	}
-	var out bytes.Buffer // protojson's spacing differs from build to build
+	var out bytes.Buffer // because protojson's spacing differs between builds
 	if json.Compact(&out, text) != nil {
 		return ""
 	}
 	return out.String()
 }
 
-// note adds what the status of the policy in force for the rule says that is well all the same: of several that are merged the first has it for all.
+// note adds notes from the accepted condition of the policy in force for the rule. If several policies are merged, the first one
+// reports for all.
 func (d *decision) note() error {
 	if d.rule == nil || d.connection() || d.rule.Config.GetTraffic() == nil {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// complain adds the conditions that may be why the request fails: those of the rule's route, and of the policies by which the rule fails, else
-// of what could have been there instead. Where the request is served it is what is missing of the rule all the same, such as one of its backends or a mirror.
+// complain adds the conditions that may be why the request fails: those of the rule's route and of the policies because of which the
+// rule fails, or else of what could have matched instead. If the request is served, it adds what is missing nevertheless, such as
+// one of the rule's backends or a mirror.
 func (d *decision) complain() error {
 	served := d.Answer.Status < 400
 	if d.connection() {
@@ -47,7 +48,7 @@ func (d *decision) complain() error {
 			if !d.mayCause(c) {
 				continue
 			}
-			// Without a rule it is no matter whether routes have their backends.
+			// Without a rule it does not matter whether routes have their backends.
 			if d.Rule != nil || ofListeners || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)
 			}
@@ -56,13 +57,13 @@ func (d *decision) complain() error {
 	return err
 }
 
-// mayCause reports whether what an object says against itself may be why the request fails. Warnings are no reason, unless TLS is.
+// mayCause reports whether a complaint may be why the request fails. Warnings are not, except about TLS.
 func (d *decision) mayCause(c show.Complaint) bool {
 	return !c.Warns() || slices.Contains([]string{observe.ReasonMisdirected.String(), observe.ReasonTLSHandshakeFailed.String()}, d.Answer.Reason)
 }
 
-// concerned are the Gateways and ListenerSets, as show.Object.String has them, whose listeners the request or connection would be for, and these listeners: where a rule was chosen, those of its
-// own listener; else all of the port and host, be they served or not.
+// concerned returns the Gateways and ListenerSets, in the form of show.Object.String, whose listeners the request or connection may
+// be for, and these listeners: if a rule was selected, those of its own listener; else all of the port and host, served or not.
 func (d *decision) concerned(objects []*show.Object) map[string][]string {
 	if d.Rule != nil {
 		kind, name := ownerOf(d.listener)
@@ -83,7 +84,7 @@ func (d *decision) concerned(objects []*show.Object) map[string][]string {
 	return all
 }
 
-// reached are the Gateways that have the proxies which get the request; nil where all share their ports.
+// reached returns the Gateways whose proxies receive the request; nil if all share their ports.
 func (d *decision) reached(objects []*show.Object) map[string]bool {
 	if d.in.Gateway == "" {
 		return nil

@@ -10,15 +10,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 )
 
-// The schemes of what is not a request.
+// The schemes for connections and datagrams.
 const (
 	schemeTCP = "tcp"
 	schemeTLS = "tls"
 	schemeUDP = "udp"
 )
 
-// NewConnection reads what explain was given of a connection, as tcp://example.com:5432, or tls://example.com:443, whose host is the server name, or of
-// datagrams, as udp://example.com:53. Nothing but its destination decides which way it takes.
+// NewConnection returns the Question about a connection, such as tcp://example.com:5432, or tls://example.com:443, whose host is the
+// server name, or about datagrams, such as udp://example.com:53. Only its destination determines its route.
 func NewConnection(rawURL string) (*Question, error) {
 	scheme, authority, ok := strings.Cut(rawURL, "://")
 	q := &Question{url: rawURL, scheme: strings.ToLower(scheme)}
@@ -46,7 +46,7 @@ func (d *decision) datagrams() bool { return d.ask.datagrams() }
 
 func (q *Question) datagrams() bool { return q.scheme == schemeUDP }
 
-// unit is what the question is about.
+// unit names what the question is about.
 func (d *decision) unit() string {
 	if d.datagrams() {
 		return "datagram"
@@ -54,7 +54,7 @@ func (d *decision) unit() string {
 	return "connection"
 }
 
-// refusal is what becomes of one that goes nowhere.
+// refusal describes what happens to a connection or datagram without a route.
 func (d *decision) refusal() string {
 	if d.datagrams() {
 		return "dropped"
@@ -62,8 +62,8 @@ func (d *decision) refusal() string {
 	return "reset"
 }
 
-// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go, and client/tls.go before it), or with a client's
-// first datagram (datagram/session.go).
+// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go, and client/tls.go before it),
+// or with a client's first datagram (datagram/session.go).
 func (d *decision) decideConnection() error {
 	choose := d.choosePlain
 	if d.ask.scheme == schemeTLS {
@@ -96,7 +96,7 @@ func (d *decision) decideConnection() error {
 	return nil
 }
 
-// choosePlain finds the listener of a connection without TLS, or of datagrams; false ends the decision.
+// choosePlain finds the listener of a connection without TLS, or of datagrams; it returns false if the decision has ended.
 func (d *decision) choosePlain() (bool, error) {
 	wanted := config.Protocol_PROTOCOL_TCP
 	if d.datagrams() {
@@ -115,7 +115,7 @@ func (d *decision) choosePlain() (bool, error) {
 	return true, nil
 }
 
-// chooseTLS finds the listener of a server name; false ends the decision.
+// chooseTLS finds the listener of a server name; it returns false if the decision has ended.
 func (d *decision) chooseTLS() (bool, error) {
 	hosts := d.listenersOfPort(config.Protocol_PROTOCOL_TLS)
 	if hosts == nil {
@@ -140,7 +140,7 @@ func (d *decision) choose(l *config.Listener, why string) {
 	d.Listener = &shown
 }
 
-// serverName is that of the connection in question, "" without TLS.
+// serverName returns that of the connection, "" without TLS.
 func (d *decision) serverName() string {
 	if d.ask.scheme != schemeTLS {
 		return ""
@@ -148,7 +148,7 @@ func (d *decision) serverName() string {
 	return d.sni()
 }
 
-// l4Route returns the layer-4 route that the listener has for a server name, and the hostname by which.
+// l4Route returns the L4 route that the listener selects for a server name, and the matching hostname.
 func (d *decision) l4Route(serverName string) (route *config.L4Route, hostname string, ok bool) {
 	type attached struct {
 		route    *config.L4Route

@@ -21,7 +21,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// maxRunnersUp bounds how many rules that lost are shown.
+// maxRunnersUp is the maximum number of rules that did not win that are shown.
 const maxRunnersUp = 3
 
 // Question is the request to be explained.
@@ -34,13 +34,13 @@ type Question struct {
 	head        []byte // as a client would send it
 }
 
-// IsFor reports whether the port of the question is that of the listener, whatever its addresses.
+// IsFor reports whether the port of the question is that of the listener, regardless of its addresses.
 func (q *Question) IsFor(l *config.Listener) bool {
 	return l.Port == q.port && q.datagrams() == (l.Protocol == config.Protocol_PROTOCOL_UDP)
 }
 
-// NewQuestion reads what explain was given. The target is kept as typed, because
-// normalising it is part of what is explained.
+// NewQuestion returns the Question about a request. The target is kept as typed, because its normalization is part of what is
+// explained.
 func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	q := &Question{method: method, url: rawURL, port: 80}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
@@ -62,7 +62,7 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	if err := q.setAuthority(authority); err != nil {
 		return nil, err
 	}
-	if method == http.MethodConnect { // of which the path is nothing
+	if method == http.MethodConnect { // a CONNECT has no path
 		if target = authority; strings.LastIndexByte(authority, ':') <= strings.LastIndexByte(authority, ']') {
 			target += ":" + strconv.Itoa(int(q.port))
 		}
@@ -84,7 +84,7 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	return q, nil
 }
 
-// setAuthority reads the host of the URL and, where it has one, the port.
+// setAuthority sets the host of the URL and, if there is one, the port.
 func (q *Question) setAuthority(authority string) error {
 	q.serverName = strings.ToLower(authority)
 	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
@@ -102,7 +102,7 @@ func (q *Question) setAuthority(authority string) error {
 	return nil
 }
 
-// decision is an Explanation in the making.
+// decision is an Explanation under construction.
 type decision struct {
 	Explanation
 	in  World
@@ -113,15 +113,15 @@ type decision struct {
 	listener  *config.Listener
 	rule      *match.Rule[struct{}]
 	upstreams *upstream.Set
-	// asks tells that a filter asks an authorization server, which is taken to let the request pass.
+	// asks is set if a filter asks an authorization server, which is assumed to allow the request.
 	asks bool
-	// ownTracing is what the rule says of the request's span, nil for nothing, and where no rule is reached.
+	// ownTracing are the rule's settings for the request's span, nil if there are none or no rule is reached.
 	ownTracing *config.RuleTracing
-	// arrived tells that the request has come as far as its span begins.
+	// arrived is set once the request has reached the point where its span begins.
 	arrived bool
 	// added are the values of fields that the gateway adds to each request.
 	added [][]byte
-	// needsRedis tells that the rule has global rate limits, and that it is not known whether there is a Redis for them.
+	// needsRedis is set if the rule has global rate limits, and it is not known whether there is a Redis server for them.
 	needsRedis bool
 }
 
@@ -139,7 +139,7 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 	if err := d.decide(); err != nil {
 		return nil, err
 	}
-	if d.asks && d.Answer.Reason != observe.ReasonOK.String() { // else shareOut has said it
+	if d.asks && d.Answer.Reason != observe.ReasonOK.String() { // otherwise shareOut has appended it
 		d.Answer.Text += ifLetPass
 	}
 	if d.arrived {
@@ -160,7 +160,7 @@ func (d *decision) decide() error {
 		return nil
 	}
 	if d.connects() {
-		d.req.Path = []byte("/") // as matches and filters see it
+		d.req.Path = []byte("/") // in the form for matches and filters
 	}
 	d.Request.Host, d.Request.Path = string(d.req.MatchHost), string(d.req.Path)
 	if ok, err := d.chooseListener(); !ok || err != nil {
@@ -178,7 +178,7 @@ func (d *decision) decide() error {
 	return d.carryOut()
 }
 
-// answerWith ends the decision with a reason of the proxy's.
+// answerWith ends the decision with a reason of the proxy.
 func (d *decision) answerWith(reason observe.Reason, detail string) {
 	text := fmt.Sprintf("%s: %s", reason, reason.Description())
 	if detail != "" {
@@ -191,12 +191,12 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 	d.Answer = Answer{Status: reason.Status(), Reason: reason.String(), Text: fmt.Sprintf("%d %s", reason.Status(), text)}
 }
 
-// resetWith ends the decision with the end of the connection.
+// resetWith ends the decision with a reset of the connection.
 func (d *decision) resetWith(reason observe.Reason, text string) {
 	d.Answer = Answer{Reason: reason.String(), Text: fmt.Sprintf("the %s is %s, %s", d.unit(), d.refusal(), text)}
 }
 
-// refuse is a head that the parser does not accept.
+// refuse ends the decision for a header section that the parser rejects.
 func (d *decision) refuse(err error) {
 	reason := observe.ReasonBadRequest
 	var bad *http1.Error
@@ -212,7 +212,8 @@ func (d *decision) refuse(err error) {
 	d.answerWith(reason, err.Error())
 }
 
-// listenersOfPort returns the listeners of the port, which all have the protocol, or all begin with TLS as it does; nil ends the decision.
+// listenersOfPort returns the listeners of the port with the protocol, or, if that uses TLS, of all protocols that do; nil ends the
+// decision.
 func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.Listener] {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
@@ -259,13 +260,13 @@ func beginsWithTLS(p config.Protocol) bool {
 	return p == config.Protocol_PROTOCOL_HTTPS || p == config.Protocol_PROTOCOL_TLS || p == config.Protocol_PROTOCOL_TLS_PASSTHROUGH
 }
 
-// wrongProtocol ends the decision where the server name has chosen a listener of another protocol.
+// wrongProtocol ends the decision because the server name has selected a listener of another protocol.
 func (d *decision) wrongProtocol(l *config.Listener) {
 	d.Answer = Answer{Reason: "wrong_protocol", Text: fmt.Sprintf("server name %q on port %d is of listener %s, which speaks %s, not %s",
 		d.sni(), l.Port, l.Key, protocolName(l), strings.ToUpper(d.ask.scheme))}
 }
 
-// chooseListener does what accept, handshake and Host decide: false ends the decision.
+// chooseListener selects the listener by address, handshake and Host; it returns false if the decision has ended.
 func (d *decision) chooseListener() (bool, error) {
 	https := d.ask.scheme == "https"
 	wanted := config.Protocol_PROTOCOL_HTTP
@@ -302,7 +303,7 @@ func (d *decision) chooseListener() (bool, error) {
 	return true, nil
 }
 
-// passOver shows the listeners that are not the chosen one, which may be nil.
+// passOver shows the listeners other than the selected one, which may be nil.
 func (d *decision) passOver(hosts *match.Hosts[*config.Listener], chosen *config.Listener, host string) {
 	for hostname, l := range hosts.All() {
 		if l == chosen {
@@ -316,7 +317,7 @@ func (d *decision) passOver(hosts *match.Hosts[*config.Listener], chosen *config
 	}
 }
 
-// place is where a listener listens, for people.
+// place returns the addresses of a listener in text.
 func place(l *config.Listener) string {
 	if len(l.Addresses) == 0 {
 		return fmt.Sprintf("port %d (%s)", l.Port, l.Key)
@@ -354,10 +355,10 @@ func (d *decision) shownListener(l *config.Listener, why string) Listener {
 		Position: d.owner(l), Why: why}
 }
 
-// owner is where the object is written that a listener is of.
+// owner returns the place of the object that contains a listener.
 func (d *decision) owner(l *config.Listener) string { return d.position(ownerOf(l)) }
 
-// ownerOf is the kind and the name ("<namespace>/<name>") of the object that a listener is of.
+// ownerOf returns the kind and the name ("<namespace>/<name>") of the object that contains a listener.
 func ownerOf(l *config.Listener) (kind, name string) {
 	if l.ListenerSet == "" {
 		return "Gateway", l.Gateway
@@ -368,7 +369,7 @@ func ownerOf(l *config.Listener) (kind, name string) {
 	return "ListenerSet", l.ListenerSet
 }
 
-// position is where an object ("<namespace>/<name>") is in the manifests.
+// position returns the place of an object ("<namespace>/<name>") in the manifests.
 func (d *decision) position(kind, name string) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return d.in.Place(kind, namespace, name)
@@ -416,7 +417,7 @@ func (d *decision) chooseRule() error {
 	return nil
 }
 
-// distance orders candidates by how near they came: who matched as well, whose path fits, the rest.
+// distance orders candidates by how close they came: those that match too, those whose path matches, the rest.
 func distance(c match.Candidate[struct{}]) int {
 	switch {
 	case c.Matched:

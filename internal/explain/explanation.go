@@ -13,71 +13,71 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// Explanation is the decision on one request, or on one connection. Parts that were not reached are absent.
+// Explanation is the decision about one request, or one connection. Parts that were not reached are absent.
 type Explanation struct {
 	Request    Request    `json:"request"`
 	Listener   *Listener  `json:"listener,omitempty"`
 	PassedOver []Listener `json:"passedOver,omitempty"` // other listeners of the port
-	// Certificate is what the client is shown; HTTPS only.
+	// Certificate is the server certificate; HTTPS only.
 	Certificate *Certificate `json:"certificate,omitempty"`
-	// Demands is what the client must show itself; "" for nothing.
+	// Demands describes the required client certificate; "" if none.
 	Demands string `json:"demands,omitempty"`
-	// ListenerFilters act before the rule is looked for, Filters after that.
+	// ListenerFilters run before the rule is selected, Filters afterwards.
 	ListenerFilters []string `json:"listenerFilters,omitempty"`
 	Rule            *Rule    `json:"rule,omitempty"`
 	Filters         []string `json:"filters,omitempty"`
 	Forwarded       *Forward `json:"forwarded,omitempty"`
 	Settings        []string `json:"settings,omitempty"` // of the rule: timeouts and policies
-	// Notes are what the policy in force says that changes nothing, and why.
+	// Notes are settings of the policy in force that have no effect, and why.
 	Notes     []string  `json:"notes,omitempty"`
 	Backends  []Backend `json:"backends,omitempty"`
 	RunnersUp []Rule    `json:"runnersUp,omitempty"`
 	Answer    Answer    `json:"answer"`
-	// Complaints are conditions that may be why the request fails, or of what is missing of the rule where it is served.
+	// Complaints are conditions that may be why the request fails, or, if it is served, of what is missing nevertheless.
 	Complaints []show.Complaint `json:"complaints,omitempty"`
-	// Refused are documents of the input that are no part of this decision, because they could not be used.
+	// Refused are documents of the input that are not part of this decision because they could not be used.
 	Refused []string `json:"refused,omitempty"`
 }
 
-// Request is what was asked about.
+// Request is the request or connection of the question.
 type Request struct {
 	Method string `json:"method,omitempty"` // empty for a connection
 	URL    string `json:"url"`
-	Host   string `json:"host,omitempty"` // as routing sees it
-	Path   string `json:"path,omitempty"` // normalised: what is matched and forwarded
+	Host   string `json:"host,omitempty"` // as used for routing
+	Path   string `json:"path,omitempty"` // normalized: what is matched and forwarded
 }
 
-// Listener is a listener of the port and why it is the one, or not.
+// Listener is a listener of the port, and why it was selected or not.
 type Listener struct {
 	Listener string `json:"listener"` // "<namespace>/<gateway>/<name>"
-	Hostname string `json:"hostname"` // "*" is every host
+	Hostname string `json:"hostname"` // "*" means every host
 	Port     uint32 `json:"port"`
 	Protocol string `json:"protocol"`
 	Position string `json:"position,omitempty"` // of the Gateway or ListenerSet
 	Why      string `json:"why"`
 }
 
-// Certificate is the one that a TLS client is shown.
+// Certificate is the server certificate that a TLS client gets.
 type Certificate struct {
 	Secret   string    `json:"secret"` // "Secret default/www"
 	Names    []string  `json:"names,omitempty"`
 	NotAfter time.Time `json:"notAfter"`
 	Position string    `json:"position,omitempty"`
-	// Problem is why clients will not trust it, as far as its names and dates tell.
+	// Problem is why clients will not trust it, as far as its names and dates determine.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Rule is a rule that was looked at.
+// Rule is a rule that was examined.
 type Rule struct {
 	Route    string `json:"route"`
 	Rule     string `json:"rule"`  // "rules[0] (name)"
-	Match    string `json:"match"` // what it asks of a request
+	Match    string `json:"match"` // its conditions
 	Position string `json:"position,omitempty"`
-	Matched  bool   `json:"matched"`       // the request satisfies it
-	Why      string `json:"why,omitempty"` // it lost
+	Matched  bool   `json:"matched"`       // the request satisfies its conditions
+	Why      string `json:"why,omitempty"` // why it was not selected
 }
 
-// Forward is the request as a backend would get it.
+// Forward is the request as it is sent to a backend.
 type Forward struct {
 	Method  string   `json:"method"`
 	Target  string   `json:"target"`
@@ -94,30 +94,31 @@ type Backend struct {
 	Position  string   `json:"position,omitempty"`
 	Endpoints []string `json:"endpoints,omitempty"`
 	Filters   []string `json:"filters,omitempty"`
-	Problem   string   `json:"problem,omitempty"` // what its share is answered
-	// Retries is what bounds the retries of requests to the Service, of all rules together; empty where nothing does.
+	Problem   string   `json:"problem,omitempty"` // how its share is answered
+	// Retries describes the limit of retries to the Service, for all rules together; empty if there is none.
 	Retries string `json:"retries,omitempty"`
-	// Traffic is how a BackendTrafficPolicy has it spoken to, a line for each part; empty where none does.
+	// Traffic describes the settings of a BackendTrafficPolicy for it, one line for each part; empty if there are none.
 	Traffic []string `json:"traffic,omitempty"`
-	// Zones is which zones get how much of its requests; empty where zones do not count.
+	// Zones describes how its requests are distributed among zones; empty if zones are ignored.
 	Zones string `json:"zones,omitempty"`
-	// Sessions is how sessions with the backend persist, and what is known of the request's own; empty where they do not.
+	// Sessions describes its session persistence, and the request's own session; empty if there is none.
 	Sessions string `json:"sessions,omitempty"`
-	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
+	// Upgrade describes what happens to the request's upgrade to another protocol; empty if it asks for none.
 	Upgrade string `json:"upgrade,omitempty"`
 }
 
 // Answer is how the request ends.
 type Answer struct {
-	Status int    `json:"status,omitempty"` // 0: the backend decides, or nothing is answered
-	Reason string `json:"reason"`           // the word of access log and metrics
+	Status int    `json:"status,omitempty"` // 0: the backend decides, or there is no response
+	Reason string `json:"reason"`           // the word in access log and metrics
 	Text   string `json:"text"`
-	// Except is which requests end otherwise, and how, where that depends on what the question does not tell; Text has it, too.
+	// Except describes which requests end differently, and how, if that depends on what the question does not contain; Text includes
+	// it.
 	Except string `json:"except,omitempty"`
 }
 
-// Is reports whether the request ends as expected: with this status or this reason. A status below 300 is a backend's, unless the gateway answers with one
-// itself, so it is expected of every request that a healthy backend gets.
+// Is reports whether the request ends as expected: with this status or this reason. A status below 300 comes from a backend, unless
+// the gateway itself answers with one, so it is expected of every request that a healthy backend gets.
 func (e *Explanation) Is(expected string) bool {
 	if status, err := strconv.Atoi(expected); err == nil && status < 300 && e.Answer.Status == 0 {
 		return e.Answer.Reason == observe.ReasonOK.String() && e.Answer.Except == "" && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Problem != "" })
@@ -125,10 +126,10 @@ func (e *Explanation) Is(expected string) bool {
 	return expected == e.Answer.Reason || expected == strconv.Itoa(e.Answer.Status) && e.Answer.Status != 0
 }
 
-// mostRefused is how many of Refused are printed: a cluster may have hundreds, and the question is about one request.
+// mostRefused is the maximum number of Refused that are printed: a cluster may have hundreds, and the question is about one request.
 const mostRefused = 5
 
-// Print writes the steps for people, a line each.
+// Print writes the steps in text, one line each.
 func (e *Explanation) Print(w io.Writer) error {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
@@ -218,12 +219,12 @@ func (e *Explanation) Print(w io.Writer) error {
 	return err
 }
 
-// String is one line of Print.
+// String returns one line for Print.
 func (l *Listener) String() string {
 	return fmt.Sprintf("%s, %s port %d, hostname %s: %s%s", l.Listener, l.Protocol, l.Port, l.Hostname, l.Why, inParens(l.Position))
 }
 
-// String is one line of Print.
+// String returns one line for Print.
 func (c *Certificate) String() string {
 	names := "no DNS name"
 	if len(c.Names) > 0 {
@@ -236,7 +237,7 @@ func (c *Certificate) String() string {
 	return text
 }
 
-// String is one line of Print.
+// String returns one line for Print.
 func (r *Rule) String() string {
 	text := fmt.Sprintf("%s %s: %s%s", r.Route, r.Rule, r.Match, inParens(r.Position))
 	if r.Why != "" {
@@ -245,7 +246,7 @@ func (r *Rule) String() string {
 	return text
 }
 
-// String is one line of Print.
+// String returns one line for Print.
 func (b Backend) String() string {
 	text := b.Share + " to " + b.Backend + inParens(b.Position)
 	if b.Speaks != "" && b.Speaks != config.BackendProtocol_BACKEND_PROTOCOL_HTTP.Info().Cleartext {

@@ -11,7 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
-// sni is the server name that a client sends: none where the URL has an IP address (RFC 6066 section 3).
+// sni returns the server name that a client sends: none if the URL contains an IP address (RFC 6066 section 3).
 func (d *decision) sni() string {
 	if d.ask.address.IsValid() {
 		return ""
@@ -19,8 +19,8 @@ func (d *decision) sni() string {
 	return d.ask.serverName
 }
 
-// handshake decides the TLS handshake, and returns the listener that the server name selects, or nil where the
-// handshake fails. Whether one that is passed on fails is the backend's affair.
+// handshake decides the TLS handshake, and returns the listener that the server name selects, or nil if the handshake fails. If TLS
+// is passed through, the backend decides whether it fails.
 func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.Listener, error) {
 	name := d.sni()
 	l, ok := hosts.Find([]byte(name))
@@ -53,7 +53,7 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 	return l, nil
 }
 
-// passesOn reports whether TLS is passed on for any of the listeners.
+// passesOn reports whether one of the listeners passes TLS through.
 func passesOn(hosts *match.Hosts[*config.Listener]) bool {
 	for _, l := range hosts.All() {
 		if l.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
@@ -63,7 +63,7 @@ func passesOn(hosts *match.Hosts[*config.Listener]) bool {
 	return false
 }
 
-// demands says what a client must show.
+// demands describes the required client certificate.
 func demands(v *config.ClientValidation) string {
 	switch {
 	case v == nil:
@@ -78,7 +78,7 @@ func (d *decision) failHandshake(format string, args ...any) {
 	d.Answer = Answer{Reason: observe.ReasonTLSHandshakeFailed.String(), Text: "the TLS handshake fails: " + fmt.Sprintf(format, args...)}
 }
 
-// certificates are those that a listener has, in the order of certificateRefs.
+// certificates returns those of a listener, in the order of certificateRefs.
 func (d *decision) certificates(l *config.Listener) ([]*tls.Certificate, error) {
 	byKey := map[string]*config.Certificate{}
 	for _, r := range d.in.Resources {

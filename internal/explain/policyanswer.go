@@ -13,7 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 )
 
-// injectsFault ends the decision where fault injection answers every request of the rule, and reports whether it does.
+// injectsFault ends the decision if fault injection answers every request of the rule, and reports whether it does.
 func (d *decision) injectsFault() bool {
 	traffic := d.rule.Config.GetTraffic()
 	abort := traffic.GetFaultInjection().GetAbort()
@@ -30,18 +30,19 @@ func (d *decision) injectsFault() bool {
 	return true
 }
 
-// clientFamilies are an address of each family that clients may have, and what these are called.
+// clientFamilies are an address of each family that clients may have, and its name.
 var clientFamilies = []struct {
 	client netip.Addr
-	all    string // the range of all of them
+	all    string // the range of all addresses of the family
 	name   string
 }{
 	{netip.MustParseAddr("192.0.2.1"), "0.0.0.0/0", "IPv4"},
 	{netip.MustParseAddr("2001:db8::1"), "::/0", "IPv6"},
 }
 
-// refusesAll ends the decision where a rate limit lets no request like this one pass, and reports whether there is one. Where that depends on whether a client has
-// an address of IPv4 or of IPv6, it is an exception from the answer. The path and query are those by which the rule was found.
+// refusesAll ends the decision if a rate limit rejects every request like this one, and reports whether it does. If that depends on
+// whether the client has an IPv4 or an IPv6 address, it becomes an exception of the answer. The path and query must be those by
+// which the rule was selected.
 func (d *decision) refusesAll(path, query []byte) (bool, error) {
 	limits := d.rule.Config.GetTraffic().GetRateLimits()
 	refused, passes := "", false
@@ -73,7 +74,8 @@ func (d *decision) refusesAll(path, query []byte) (bool, error) {
 	return true, nil
 }
 
-// mayBeOf reports whether a client may have an address of a family: that of the address which it connects to, unless another proxy says what it is.
+// mayBeOf reports whether a client may have an address of a family: that of the address to which it connects, unless another proxy
+// sets the client's address.
 func (d *decision) mayBeOf(family netip.Addr) bool {
 	switch l := d.listener; {
 	case len(l.TrustedProxies) > 0:
@@ -89,14 +91,15 @@ func (d *decision) mayBeOf(family netip.Addr) bool {
 	return true
 }
 
-// refusing is the name of a limit that lets no request like this one pass, whatever address of its family the client has; "" where there is none.
+// refusing returns the name of a limit that rejects every request like this one, for all client addresses of a family; "" if there
+// is none.
 func refusing(limits *config.RateLimits, r *ratelimit.Request, all string) (string, error) {
 	for i, l := range slices.Concat(limits.GetLocal(), limits.GetGlobal()) {
 		if !passesNone(l) || !forEvery(l, r.Client) {
 			continue
 		}
 		asked := []*config.RateLimit{l}
-		if i < len(limits.GetLocal()) { // where it has no conditions, it is not asked where another one matches
+		if i < len(limits.GetLocal()) { // a local limit without conditions is not checked if another one matches
 			for _, other := range limits.GetLocal() {
 				if other != l && !passesNone(other) {
 					asked = append(asked, forAll(other, all))
@@ -109,7 +112,7 @@ func refusing(limits *config.RateLimits, r *ratelimit.Request, all string) (stri
 			return "", err
 		}
 		var decision ratelimit.Decision
-		rules.Check(r, nil, &decision) // nothing has been taken from the others
+		rules.Check(r, nil, &decision) // nothing has been consumed from the others
 		release()
 		if decision.Limited {
 			return l.Name, nil
@@ -118,10 +121,10 @@ func refusing(limits *config.RateLimits, r *ratelimit.Request, all string) (stri
 	return "", nil
 }
 
-// passesNone reports whether a limit refuses all requests that it is for.
+// passesNone reports whether a limit rejects all requests to which it applies.
 func passesNone(l *config.RateLimit) bool { return !l.Shadow && max(l.RequestCost, 1) > l.Requests }
 
-// forEvery reports whether all ranges of addresses of a limit are met by every client of the family of one.
+// forEvery reports whether each address range of a limit contains all clients of the family of an address.
 func forEvery(l *config.RateLimit, client netip.Addr) bool {
 	return !slices.ContainsFunc(l.Sources, func(s *config.RateLimitSource) bool {
 		p, err := netip.ParsePrefix(s.Cidr)
@@ -137,7 +140,7 @@ func forEvery(l *config.RateLimit, client netip.Addr) bool {
 	})
 }
 
-// forAll is a limit with the range of all clients of a family in the place of its own ranges.
+// forAll returns a limit whose address ranges are replaced by that of all clients of a family.
 func forAll(l *config.RateLimit, all string) *config.RateLimit {
 	if len(l.Sources) == 0 {
 		return l

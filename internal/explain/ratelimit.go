@@ -8,10 +8,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 )
 
-// periods are the units of limits by their seconds.
+// periods are the units of limits by seconds.
 var periods = map[uint32]string{1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week", 2592000: "month", 31536000: "year"}
 
-// rateLimits are what bounds the requests of a rule, a line each.
+// rateLimits describes the rate limits of a rule, one line each.
 func rateLimits(l *config.RateLimits) (lines []string) {
 	for _, scope := range []struct {
 		name   string
@@ -87,7 +87,7 @@ func rateLimit(r *config.RateLimit) string {
 	return b.String()
 }
 
-// inverted is one of two phrases.
+// inverted returns one of two phrases.
 func inverted(is bool, no, yes string) string {
 	if is {
 		return yes
@@ -95,7 +95,7 @@ func inverted(is bool, no, yes string) string {
 	return no
 }
 
-// noteRedis says what becomes of requests that have global rate limits, where it is not known whether there is a Redis for these.
+// noteRedis notes what happens to requests with global rate limits if it is not known whether there is a Redis server for these.
 func (d *decision) noteRedis() {
 	traffic := d.rule.Config.GetTraffic()
 	if d.in.UnknownRedis == "" || len(traffic.GetRateLimits().GetGlobal()) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// responseOverrides is which responses a BackendTrafficPolicy overrides and how, a line each, in the order in which they are looked at.
+// responseOverrides describes which responses a BackendTrafficPolicy overrides, and how, one line each, in order.
 func responseOverrides(list []*config.ResponseOverride) (lines []string) {
 	for _, o := range list {
 		lines = append(lines, "a response "+overridden(o)+" is "+overriding(o))
@@ -16,7 +16,7 @@ func responseOverrides(list []*config.ResponseOverride) (lines []string) {
 	return lines
 }
 
-// overridden is what a response must be.
+// overridden describes the conditions for a response.
 func overridden(o *config.ResponseOverride) string {
 	var when []string
 	switch o.Source {
@@ -51,7 +51,7 @@ func overridden(o *config.ResponseOverride) string {
 	return strings.Join(when, " ")
 }
 
-// overriding is what becomes of it.
+// overriding describes how the response is changed.
 func overriding(o *config.ResponseOverride) string {
 	if r := o.Redirect; r != nil {
 		return fmt.Sprintf("replaced by a redirect, status %d", r.StatusCode)

@@ -11,7 +11,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// settings are what else a rule says of requests that it forwards, a line each: its timeouts, and each policy that it has as a message.
+// settings describes other settings of a rule for the requests that it forwards, one line each: its timeouts, and each policy that
+// it contains as a message.
 func settings(r *config.Rule) (lines []string) {
 	if n := r.RequestTimeoutNanos; n != 0 {
 		lines = append(lines, "timeouts.request "+time.Duration(max(n, 0)).String())
@@ -27,11 +28,11 @@ func settings(r *config.Rule) (lines []string) {
 		}
 		return true
 	})
-	slices.Sort(lines[policies:]) // Range has no order
+	slices.Sort(lines[policies:]) // because the order of Range is random
 	return lines
 }
 
-// policy is what a BackendTrafficPolicy says of a rule's requests beside what rules can say themselves, and what others say that is not in force.
+// policy describes what a BackendTrafficPolicy sets for a rule's requests, and what other policies set that is not in force.
 func policy(t *config.RuleTraffic) (lines []string) {
 	if t == nil {
 		return nil
@@ -55,7 +56,7 @@ func policy(t *config.RuleTraffic) (lines []string) {
 	return lines
 }
 
-// policiesOf are the BackendTrafficPolicies that are in force for a rule, with their kind: more than one where they are merged.
+// policiesOf returns the BackendTrafficPolicies that are in force for a rule, with their kind: several if they are merged.
 func policiesOf(t *config.RuleTraffic) (all []string) {
 	kind, names, _ := strings.Cut(t.GetPolicy(), " ")
 	for _, name := range strings.Split(names, ", merged with ") {
@@ -64,7 +65,7 @@ func policiesOf(t *config.RuleTraffic) (all []string) {
 	return all
 }
 
-// traffic is how a backend is spoken to as a BackendTrafficPolicy says, a line for each of its parts.
+// traffic describes the settings of a BackendTrafficPolicy for a backend, one line for each part.
 func traffic(t *config.BackendTraffic) (lines []string) {
 	t.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.Message() != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// shaping is what a BackendTrafficPolicy does to requests on purpose, and by which it bounds them, a line each.
+// shaping describes the faults that a BackendTrafficPolicy injects, and its limits, one line each.
 func shaping(t *config.RuleTraffic) (lines []string) {
 	if d := t.FaultInjection.GetDelay(); d != nil {
 		lines = append(lines, fmt.Sprintf("fault injection delays %s of requests by %s", share(d.PerMillion), time.Duration(d.DelayNanos)))
@@ -56,14 +56,14 @@ func shaping(t *config.RuleTraffic) (lines []string) {
 	return lines
 }
 
-// encodingNames are those of Content-Encoding.
+// encodingNames are the names in Content-Encoding.
 var encodingNames = map[config.ContentEncoding]string{
 	config.ContentEncoding_CONTENT_ENCODING_GZIP:   "gzip",
 	config.ContentEncoding_CONTENT_ENCODING_BROTLI: "br",
 	config.ContentEncoding_CONTENT_ENCODING_ZSTD:   "zstd",
 }
 
-// share is a number of a million as a percentage.
+// share returns a number per million as a percentage.
 func share(perMillion uint32) string {
 	return strconv.FormatFloat(float64(perMillion)/10_000, 'f', -1, 64) + "%"
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// tracing says whether the request would be traced, however it ends, and where its span goes. own is what the rule says of it, nil for nothing.
+// tracing describes whether the request would be traced, however it ends, and the collector of its span. own are the settings of the
+// rule, nil if none.
 func (d *decision) tracing(own *config.RuleTracing) []string {
 	t := d.listener.Tracing
 	if t == nil {
@@ -54,7 +55,7 @@ func (d *decision) tracing(own *config.RuleTracing) []string {
 
 func portion(s *config.Share) string { return fmt.Sprintf("%d of %d", s.Numerator, s.Denominator) }
 
-// ownSpan is what the span of a rule's request has of its own.
+// ownSpan describes what is specific to the span of a rule's request.
 func ownSpan(own *config.RuleTracing) (lines []string) {
 	if len(own.SpanName) > 0 {
 		lines = append(lines, "the span is called "+traceText(own.SpanName))
@@ -65,7 +66,7 @@ func ownSpan(own *config.RuleTracing) (lines []string) {
 	return lines
 }
 
-// traceText is a text as a policy has it, with operators in it.
+// traceText returns a text as it is written in a policy, with operators.
 func traceText(parts []*config.TraceText) string {
 	var b strings.Builder
 	header := func(operator, name string, p *config.TraceText) {

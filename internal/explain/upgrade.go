@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// upgradesOf is what a BackendTrafficPolicy lets requests of a rule switch to, a line where it says so.
+// upgradesOf describes the protocols that a BackendTrafficPolicy allows requests of a rule to switch to.
 func upgradesOf(t *config.RuleTraffic) (lines []string) {
 	if !t.UpgradesSet {
 		return nil
@@ -39,7 +39,7 @@ func upgradesOf(t *config.RuleTraffic) (lines []string) {
 // connects reports whether the method is CONNECT.
 func (d *decision) connects() bool { return string(d.req.Method) == http.MethodConnect }
 
-// connectOf is what the rule says of CONNECT, nil where it refuses that.
+// connectOf returns the rule's setting for CONNECT, nil if it is not allowed.
 func (d *decision) connectOf() *config.Upgrade {
 	t := d.rule.Config.GetTraffic()
 	if i := slices.IndexFunc(t.GetUpgrades(), func(u *config.Upgrade) bool { return u.Type == config.UpgradeConnect }); i >= 0 && t.UpgradesSet {
@@ -48,7 +48,7 @@ func (d *decision) connectOf() *config.Upgrade {
 	return nil
 }
 
-// takesConnect answers a CONNECT that the rule does not take.
+// takesConnect answers a CONNECT that the rule does not allow.
 func (d *decision) takesConnect() bool {
 	if d.connectOf() == nil {
 		d.answerWith(observe.ReasonNotImplemented, "a rule takes CONNECT where httpUpgrade of its BackendTrafficPolicy has that type")
@@ -60,7 +60,7 @@ func (d *decision) takesConnect() bool {
 // terminates reports whether a CONNECT ends at the gateway.
 func (d *decision) terminates() bool { return d.connects() && d.connectOf().GetTerminate() }
 
-// upgrade is what becomes of a request's wish to switch to another protocol, or to open a tunnel.
+// upgrade describes what happens to a request that asks to switch to another protocol, or to open a tunnel.
 func (d *decision) upgrade(b *upstream.Backend) string {
 	switch {
 	case d.connection():
@@ -96,7 +96,7 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 	return fmt.Sprintf("is not asked to switch to %s (%s): %s", protocol, observe.ReasonUpgradeIgnored, remedy)
 }
 
-// listedUpgrade is upgrade where a BackendTrafficPolicy has a list.
+// listedUpgrade is upgrade if a BackendTrafficPolicy has a list.
 func (d *decision) listedUpgrade(b *upstream.Backend, t *config.RuleTraffic, protocol string) string {
 	why := ""
 	switch {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// words is what a message of the configuration says, in the order of its fields: their names and values, and those of messages within it in parentheses. Fields that
-// are at their default are left out, but for a type.
+// words describes a message of the configuration, in the order of its fields: their names and values, and nested messages in
+// parentheses. Fields with their default value are omitted, except a type.
 func words(m protoreflect.Message) string {
 	var all []string
 	fields := m.Descriptor().Fields()
@@ -41,7 +41,7 @@ func words(m protoreflect.Message) string {
 	return strings.Join(all, "; ")
 }
 
-// valueWords is one value of a field.
+// valueWords describes one value of a field.
 func valueWords(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	switch f.Kind() {
 	case protoreflect.MessageKind:
@@ -62,7 +62,7 @@ func valueWords(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// enumWords is the name of a value without that of its type, with which the names of all values begin.
+// enumWords returns the name of a value without the prefix, which is the name of its type.
 func enumWords(value protoreflect.EnumValueDescriptor) string {
 	var kind strings.Builder
 	for _, r := range string(value.Parent().Name()) {
