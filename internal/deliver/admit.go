@@ -10,18 +10,18 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Everybody in the cluster can reach the delivery port, so what a peer costs before it has shown an identity is bounded.
+// The delivery port can be reached by all pods of the cluster, so the cost of a peer without an identity is limited.
 const (
-	// maxPeers bounds the connections of one address: many nodes' pods may come from one behind a translated network.
+	// maxPeers is the maximum number of connections from one address: behind NAT, pods of many nodes may share one.
 	maxPeers = 128
-	// maxStrangers bounds the connections of one address that have not shown an identity, and maxAllStrangers those of all.
-	// Beyond the latter the oldest of the address that has most is closed, so that one that has few gets in.
+	// maxStrangers is the maximum number of connections without an identity from one address, and maxAllStrangers from all. Beyond
+	// the latter, the oldest one of the address with most of them is closed, so that an address with few can connect.
 	maxStrangers, maxAllStrangers = 32, 512
-	// introduction is how long a connection may take to show an identity.
+	// introduction is how long a connection may take to present an identity.
 	introduction = 10 * time.Second
 )
 
-// admission bounds the connections to a server.
+// admission limits the connections to a server.
 type admission struct {
 	net.Listener
 	log      *slog.Logger
@@ -34,24 +34,24 @@ type admission struct {
 	byPeer    map[string]*admitted // by remote address with port
 }
 
-// address is where connections come from.
+// address is the state of a remote address.
 type address struct {
 	open      int
-	strangers []*admitted // oldest first
+	strangers []*admitted // those without an identity, oldest first
 }
 
-// admitted is a connection that was let in.
+// admitted is an accepted connection.
 type admitted struct {
 	net.Conn
 	in       *admission
 	host     string
-	stranger bool // has not shown an identity; guarded by admission.mu
+	stranger bool // has not presented an identity; guarded by admission.mu
 	timer    *time.Timer
 	once     sync.Once
 }
 
-// Admit bounds the connections of a listener: of each address, and in total of those that have not shown an identity
-// yet, which they must within 10 s. The server must be one that Serve registers at.
+// Admit limits the connections of a listener: of each address, and in total of those without an identity, which they must present
+// within 10 s. The server must be one on which Serve was called.
 func (r *Remote) Admit(l net.Listener) net.Listener { return r.admit(l, introduction) }
 
 func (r *Remote) admit(l net.Listener, patience time.Duration) net.Listener {
@@ -61,7 +61,7 @@ func (r *Remote) admit(l net.Listener, patience time.Duration) net.Listener {
 	return a
 }
 
-// Accept returns the next connection that may come in.
+// Accept returns the next connection that is within the limits.
 func (a *admission) Accept() (net.Conn, error) {
 	for {
 		c, err := a.Listener.Accept()
@@ -79,7 +79,7 @@ func (a *admission) Accept() (net.Conn, error) {
 	}
 }
 
-// take lets a connection in, or answers nil; evicted is to be closed for it.
+// take accepts a connection, or returns nil; evicted is another one that must be closed for it.
 func (a *admission) take(conn net.Conn) (in, evicted *admitted) {
 	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *admission) take(conn net.Conn) (in, evicted *admitted) {
 	return in, evicted
 }
 
-// oldest is the oldest connection without an identity of the address that has most of them; mu is held.
+// oldest returns the oldest connection without an identity of the address with most of them; the caller must hold mu.
 func (a *admission) oldest() *admitted {
 	var most *address
 	for _, from := range a.addresses {
@@ -133,7 +133,7 @@ func (a *admission) oldest() *admitted {
 	return most.strangers[0]
 }
 
-// known takes a connection from those without an identity; mu is held.
+// known removes a connection from those without an identity; the caller must hold mu.
 func (a *admission) known(c *admitted) {
 	if !c.stranger {
 		return
@@ -149,7 +149,7 @@ func (a *admission) known(c *admitted) {
 	}
 }
 
-// introduced is called when the peer of a connection has shown an identity.
+// introduced is called when the peer of a connection has presented an identity.
 func (a *admission) introduced(peer string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,12 +176,12 @@ func (c *admitted) Close() error {
 	return c.Conn.Close()
 }
 
-// joins bounds how often a pod may begin a stream, in the place of another one or not; the zero value is ready.
+// joins limits how often a pod may begin a stream; the zero value is ready.
 type joins struct{ of map[podKey]allowance }
 
 type podKey struct{ gateway, pod string }
 
-// take reports whether the pod may begin one more.
+// take reports whether the pod may begin another stream.
 func (j *joins) take(k podKey, now time.Time) bool {
 	maps.DeleteFunc(j.of, func(_ podKey, a allowance) bool { return !a.full.After(now) })
 	if j.of == nil {
@@ -193,12 +193,12 @@ func (j *joins) take(k podKey, now time.Time) bool {
 	return ok
 }
 
-// allowance bounds the answers of a stream, and the streams of a pod, by ackRate and ackBurst; the zero value has the whole burst.
+// allowance limits the answers of a stream, and the streams of a pod, by ackRate and ackBurst; the zero value has the whole burst.
 type allowance struct {
-	full time.Time // when the whole burst is there again
+	full time.Time // when the whole burst is available again
 }
 
-// take reports whether there may be one more.
+// take reports whether one more is allowed.
 func (a *allowance) take(now time.Time) bool {
 	const each = time.Second / ackRate
 	if a.full.Before(now) {

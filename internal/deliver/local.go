@@ -16,16 +16,16 @@ type Local struct {
 
 	mu         sync.Mutex
 	generation uint64
-	// served is the configuration that the proxy has.
+	// served is the configuration of the proxy.
 	served map[config.ID]*config.Resource
 }
 
-// NewLocal makes a Local that has delivered nothing.
+// NewLocal returns a Local that has delivered nothing.
 func NewLocal(p *proxy.Proxy) *Local {
 	return &Local{proxy: p, served: map[config.ID]*config.Resource{}}
 }
 
-// Apply gives a generation to the proxy and returns Listeners of its Result.
+// Apply applies a generation in the proxy and returns Listeners of its Result.
 func (l *Local) Apply(u *config.Update) map[string]*proxy.ListenerError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,33 +38,34 @@ func (l *Local) Apply(u *config.Update) map[string]*proxy.ListenerError {
 		delete(l.served, id)
 	}
 	if u.OfListeners() && result.Unbound() {
-		// A port may have been in the way that this very generation gave up: by now it is free.
+		// A port may have been blocked by a listener that this generation removed: by now it is free.
 		result = l.proxy.Rebind()
 	}
 	return result.Listeners
 }
 
-// Rebind tries to bind again what could not be bound, and returns what Apply does.
+// Rebind retries to bind what could not be bound, and returns what Apply does.
 func (l *Local) Rebind() map[string]*proxy.ListenerError { return l.proxy.Rebind().Listeners }
 
 // Unavailable returns what the proxy cannot reach, see proxy.Proxy.Unavailable.
 func (l *Local) Unavailable() map[config.ID]string { return l.proxy.Unavailable() }
 
-// Generation returns the one that was applied last.
+// Generation returns the generation that was applied last.
 func (l *Local) Generation() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.generation
 }
 
-// Listener returns a listener of the configuration that the proxy has, nil for none.
+// Listener returns a listener of the proxy's configuration, nil if there is none.
 func (l *Local) Listener(key string) *config.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.served[config.ID{Kind: config.KindListener, Key: key}].GetListener()
 }
 
-// Resources returns what the proxy serves, private keys among it, in no order. The Resources are shared and must not be modified.
+// Resources returns what the proxy serves, including private keys, in no particular order. The Resources are shared and must not be
+// modified.
 func (l *Local) Resources() []*config.Resource {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,39 +13,39 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// gateway is what is known of one Gateway's proxies; guarded by Remote.mu.
+// gateway is the state of one Gateway's proxies; guarded by Remote.mu.
 type gateway struct {
 	name      string // "<namespace>/<name>"
-	runs      bool   // proxies are to run for it
+	runs      bool   // proxies should run for it
 	pods      map[string]*pod
-	uids      map[string]string // of the pods that there are, by name
+	uids      map[string]string // of existing pods, by name
 	zones     map[string]string // of pods, by name; see SetZones
-	awaits    bool              // it is Withheld.Unknown, or Unread without that anything was sent
+	awaits    bool              // it is Withheld.Unknown, or it is Unread and nothing was sent
 	undecided bool              // see Withheld.Undecided
-	sent      bool              // something was sent to a proxy of it in this epoch
+	sent      bool              // something was sent to one of its proxies in this epoch
 	// unknown is since when it is Withheld.Unknown, the zero value while it is not.
 	unknown time.Time
-	// faulty says that the last Report had faults of listeners.
+	// faulty is set if the last Report had faults of listeners.
 	faulty bool
-	// saidUnavailable is what the last Report has of pod.unavailable.
+	// saidUnavailable is the text of pod.unavailable in the last Report.
 	saidUnavailable string
 }
 
-// pod is one proxy: one that is connected, or that the cluster calls ready.
+// pod is one proxy that is connected, or that is ready according to the cluster.
 type pod struct {
 	ready    bool
 	stream   *stream // nil: not connected
 	answered bool    // in this epoch
 	acked    uint64  // generation; 0 before it answered
-	// behind is since when it owes an answer, zero where it does not.
+	// behind is since when it has not answered the newest generation, zero if it has.
 	behind    time.Time
-	overdue   bool // it owed for too long: nobody waits for it
+	overdue   bool // it has not answered for too long, and is no longer waited for
 	version   string
 	refusal   string            // of the last generation that it answered
-	heard     bool              // what follows is of this epoch
+	heard     bool              // the fields below are of this epoch
 	listeners map[string]string // faults by config.Listener.key
 	rejected  map[config.ID]string
-	// unavailable is what the proxy says of the Redis that its Gateway's global rate limits count in, "" for nothing.
+	// unavailable is what the proxy reports about the Redis server of its Gateway's global rate limits, "" if nothing.
 	unavailable string
 }
 
@@ -69,10 +69,10 @@ func (g *gateway) retains() bool {
 	return false
 }
 
-// counts reports whether what is said to be served must be served by this proxy.
+// counts reports whether statuses must wait for this proxy.
 func (p *pod) counts() bool { return !p.overdue && (p.ready || p.answered && p.stream != nil) }
 
-// serves reports whether everyone who counts has acknowledged the generation.
+// serves reports whether every proxy that counts has acknowledged the generation.
 func (g *gateway) serves(generation uint64) bool {
 	if g.awaits || g.retains() {
 		return false
@@ -85,7 +85,7 @@ func (g *gateway) serves(generation uint64) bool {
 	return true
 }
 
-// gateway finds or makes what is known of a Gateway; tidy drops it again.
+// gateway returns the state of a Gateway, which it creates if there is none; tidy removes it again.
 func (r *Remote) gateway(name string) *gateway {
 	g := r.gateways[name]
 	if g == nil {
@@ -95,7 +95,7 @@ func (r *Remote) gateway(name string) *gateway {
 	return g
 }
 
-// tidy forgets a Gateway of which there is nothing any more.
+// tidy removes a Gateway with an empty state.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
 	if g != nil && !r.managed(g) && len(g.pods) == 0 && len(g.uids) == 0 && len(g.zones) == 0 && !g.awaits && !g.undecided {
@@ -106,7 +106,7 @@ func (r *Remote) tidy(name string) {
 	}
 }
 
-// managed reports whether there is something to be served for the Gateway.
+// managed reports whether there is anything to serve for the Gateway.
 func (r *Remote) managed(g *gateway) bool { return g.runs || r.parts.Has(g.name) }
 
 func (r *Remote) setReady(g *gateway, names []string, now time.Time) {
@@ -122,7 +122,7 @@ func (r *Remote) setReady(g *gateway, names []string, now time.Time) {
 	r.owe(g, now)
 }
 
-// dropUnseen forgets a pod that is neither ready nor connected.
+// dropUnseen removes a pod that is neither ready nor connected.
 func (r *Remote) dropUnseen(g *gateway, name string) {
 	if p := g.pods[name]; p != nil && !p.ready && p.stream == nil {
 		delete(g.pods, name)
@@ -130,7 +130,8 @@ func (r *Remote) dropUnseen(g *gateway, name string) {
 	}
 }
 
-// wake makes the proxies of these Gateways be sent what is new, and ends the streams of those that have nothing to be served any more.
+// wake notifies the streams of these Gateways of changes, and ends the streams of Gateways for which there is nothing to serve any
+// longer.
 func (r *Remote) wake(names []string, now time.Time) {
 	for _, name := range names {
 		g := r.gateways[name]
@@ -150,7 +151,7 @@ func (r *Remote) wake(names []string, now time.Time) {
 	}
 }
 
-// owe notes since when each proxy of a Gateway is behind.
+// owe records since when each proxy of a Gateway is behind.
 func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
@@ -163,7 +164,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	}
 }
 
-// markOverdue gives up waiting for those who owe an answer for too long, and reports whether there is a new one.
+// markOverdue marks proxies that have not answered for too long, and reports whether there is a new one.
 func (r *Remote) markOverdue(g *gateway, now time.Time) bool {
 	if !r.managed(g) {
 		return false
@@ -179,39 +180,39 @@ func (r *Remote) markOverdue(g *gateway, now time.Time) bool {
 	return found
 }
 
-// Report is what the proxies of a Gateway say of what they were sent.
+// Report is what the proxies of a Gateway report about the configuration that they were sent.
 type Report struct {
 	Gateway string // "<namespace>/<name>"
 	// Listeners are those that not every proxy serves, by config.Listener.key.
 	Listeners map[string]ListenerFault
-	// Routes are those that proxies cannot carry out, each with a sentence, by config.Route.key or config.L4Route.key.
+	// Routes are those that proxies cannot apply, each with a sentence, by config.Route.key or config.L4Route.key.
 	Routes map[string]string
-	// Rejected are sentences about all that proxies cannot carry out, Others about what is neither a route nor a listener,
-	// which have a status of their own.
+	// Rejected are sentences about everything that proxies cannot apply, Others only about Resources other than routes and
+	// listeners, which have their own statuses.
 	Rejected, Others []string
-	// RateLimits is a sentence about proxies that do not reach the Redis in which the Gateway's global rate limits count, "" where all do.
+	// RateLimits is a sentence about proxies that cannot reach the Redis server of the Gateway's global rate limits, "" if all can.
 	RateLimits string
-	// Overdue are sentences about proxies that owe an answer for too long; they stay the same while they do.
+	// Overdue are sentences about proxies that have not answered for too long; they do not change while that lasts.
 	Overdue []string
-	// Serving says that a proxy that is ready serves what is current, or may yet be waited for.
+	// Serving is set if a proxy that is ready serves the current configuration, or is still waited for.
 	Serving bool
 }
 
 // ListenerFault is why proxies do not serve a listener.
 type ListenerFault struct {
 	Message string
-	Refused bool // a proxy cannot carry it out, whatever its port is
+	Refused bool // a proxy cannot apply it, regardless of its port
 	Others  bool // another proxy serves it
 }
 
-// Reports returns what is new of the proxies since the last time, sorted.
+// Reports returns the Reports that have changed since the last call, sorted.
 func (r *Remote) Reports() (out []Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(r.stale)) {
 		g := r.gateways[name]
 		if g == nil {
-			g = &gateway{name: name} // nothing is left of it
+			g = &gateway{name: name} // an empty Report
 		}
 		report := Report{Gateway: name, Listeners: g.listenerFaults(), Routes: map[string]string{}, RateLimits: g.unavailable(), Overdue: g.overdue(r.o.AnswerLimit), Serving: g.served()}
 		g.faulty = len(report.Listeners) > 0
@@ -233,7 +234,7 @@ func (r *Remote) Reports() (out []Report) {
 	return out
 }
 
-// served reports whether a proxy that is ready serves what is current, or may yet be waited for.
+// served returns Report.Serving.
 func (g *gateway) served() bool {
 	for _, p := range g.pods {
 		if p.ready && !p.overdue {
@@ -243,11 +244,11 @@ func (g *gateway) served() bool {
 	return false
 }
 
-// listenerFaults are the listeners that not every proxy serves, by config.Listener.key. One that another proxy serves is
-// not faulty for it: its clients reach that one.
+// listenerFaults returns the listeners that not every proxy serves, by config.Listener.key. If another proxy serves a listener,
+// clients reach it there, see ListenerFault.Others.
 func (g *gateway) listenerFaults() map[string]ListenerFault {
 	out := map[string]ListenerFault{}
-	faulty := map[string][]string{} // pods
+	faulty := map[string][]string{} // names of pods
 	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
 		p := g.pods[pod]
 		note := func(key string, fault ListenerFault) {
@@ -281,7 +282,7 @@ func (g *gateway) listenerFaults() map[string]ListenerFault {
 	return out
 }
 
-// rejecting are the Resources that proxies cannot carry out, with these proxies, sorted.
+// rejecting returns the Resources that proxies cannot apply, with the names of these proxies, sorted.
 func (g *gateway) rejecting() map[config.ID][]string {
 	out := map[config.ID][]string{}
 	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
@@ -292,8 +293,8 @@ func (g *gateway) rejecting() map[config.ID][]string {
 	return out
 }
 
-// unavailable is a sentence about proxies that do not reach Redis, "" for none. It does not name them, and stays the same as long as one of them says it: a great many policies may
-// repeat it. Remote.Status has what each proxy says.
+// unavailable returns a sentence about proxies that cannot reach Redis, "" if none. It does not name them, and does not change as
+// long as one of them reports it, because a great many policies may repeat it. Remote.Status contains what each proxy reports.
 func (g *gateway) unavailable() string {
 	now := ""
 	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
@@ -308,7 +309,7 @@ func (g *gateway) unavailable() string {
 	return "A proxy reports: " + now
 }
 
-// rejection is a sentence about a Resource that proxies cannot carry out.
+// rejection returns a sentence about a Resource that proxies cannot apply.
 func (g *gateway) rejection(id config.ID, pods []string) string {
 	what := id.String()
 	if id == (config.ID{}) {
@@ -317,7 +318,7 @@ func (g *gateway) rejection(id config.ID, pods []string) string {
 	return fmt.Sprintf("proxy %s cannot carry out %s: %s", listed(pods), what, g.pods[pods[0]].rejected[id])
 }
 
-// shownPods is how many pods a message has.
+// shownPods is the maximum number of pods in a message.
 const shownPods = 3
 
 // listed names pods.
@@ -328,7 +329,7 @@ func listed(pods []string) string {
 	return strings.Join(pods, ", ")
 }
 
-// overdue returns a sentence about each proxy that is. It stays the same while they are.
+// overdue returns a sentence about each proxy that is overdue. It does not change while they are.
 func (g *gateway) overdue(limit time.Duration) (out []string) {
 	namespace, _, _ := strings.Cut(g.name, "/")
 	for _, name := range slices.Sorted(maps.Keys(g.pods)) {
@@ -347,15 +348,14 @@ func (g *gateway) overdue(limit time.Duration) (out []string) {
 
 var errStandby = status.Error(codes.Unavailable, "this controller does not lead")
 
-// exists reports whether there is a pod, as far as anybody can know.
+// exists reports whether a pod exists, as far as that is known.
 func (g *gateway) exists(pod, uid string) bool { return uid == "" || g.uids[pod] == uid }
 
 func errNoPod(pod string) error {
 	return status.Errorf(codes.PermissionDenied, "pod %s, which the token was issued to, is gone, or not known yet", pod)
 }
 
-// errNotManaged tells a proxy to go on with what it has: its pod is about to be deleted, or its
-// Gateway comes back.
+// errNotManaged makes a proxy keep its configuration: either its pod is about to be deleted, or its Gateway will be managed again.
 func errNotManaged(gateway string) error {
 	return status.Errorf(codes.NotFound, "Gateway %s is not served by this controller; keep what you have", gateway)
 }

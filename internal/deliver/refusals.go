@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// repeatRefusal is when a refusal that stays the same is worth another line.
+	// repeatRefusal is after how long a refusal that stays the same is logged again.
 	repeatRefusal = 10 * time.Minute
-	// maxRefusals bounds what is remembered: everybody in the cluster can reach the port.
+	// maxRefusals limits the callers that are remembered: every pod of the cluster can connect.
 	maxRefusals = 4096
 )
 
-// refusals decides which streams that are refused are worth a line in the log: the first of each caller, since one
-// asks again every few seconds for as long as it runs. The zero value is ready. It is safe for concurrent use.
+// refusals decides which refused streams are logged: the first of each caller, which tries again every few seconds for as long as it
+// runs. The zero value is ready. It is safe for concurrent use.
 type refusals struct {
 	mu   sync.Mutex
 	said map[refusal]time.Time
@@ -30,7 +30,7 @@ type refusal struct {
 	code   codes.Code
 }
 
-// news notes a refusal and says whether to log it.
+// news records a refusal and reports whether it should be logged.
 func (f *refusals) news(caller string, code codes.Code, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *refusals) news(caller string, code codes.Code, now time.Time) bool {
 	return true
 }
 
-// forget is called when a caller is served: the address may be another one's by the next time.
+// forget is called when a caller is served: the next time the address may belong to another caller.
 func (f *refusals) forget(caller string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.said, func(k refusal, _ time.Time) bool { return k.caller == caller })
 }
 
-// callerOf is the address that a call comes from, without the port; "" where it is not known.
+// callerOf returns the address of a call's peer, without the port; "" if it is not known.
 func callerOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/partition"
 )
 
-// RemoteOptions are what a Remote needs.
+// RemoteOptions configure a Remote.
 type RemoteOptions struct {
-	// Authenticate returns who the caller of a stream is. An error without a gRPC status is returned to it as UNAUTHENTICATED.
+	// Authenticate returns the caller of a stream. An error without a gRPC status is returned to the caller as UNAUTHENTICATED.
 	Authenticate func(ctx context.Context) (Caller, error)
-	// AnswerLimit is how long a proxy may owe the answer to a generation until it is overdue; default DefaultAnswerLimit.
+	// AnswerLimit is how long a proxy may take to answer a generation until it is overdue; default DefaultAnswerLimit.
 	AnswerLimit time.Duration
-	// SharedLimit is how long what merged Gateways have in common waits for objects that are not known yet, one after the other, once anything was sent: who edits
-	// one of these Gateways again and again must not keep the others from being served. The same holds for Withheld.Shared. Their listeners keep the certificates that they have meanwhile. Default 2 s.
+	// SharedLimit is how long the common configuration of merged Gateways waits for objects that are not known yet, one after the
+	// other, once anything was sent: a user who edits one of these Gateways again and again must not keep the others from being
+	// served. It also applies to Withheld.Shared. Their listeners keep their certificates in the meantime. Default 2 s.
 	SharedLimit time.Duration
 	Logger      *slog.Logger // nil discards
 }
@@ -33,9 +34,9 @@ const sharedLimit = 2 * time.Second
 
 // Caller is the proxy at the other end of a stream.
 type Caller struct {
-	Gateway string // "<namespace>/<name>", the one that it may ask for
+	Gateway string // "<namespace>/<name>", the one whose configuration it gets
 	Pod     string // its name
-	// PodUID is served only while SetPods says that there is this pod; "" leaves that to Authenticate.
+	// PodUID must be the UID of a pod set by SetPods; "" leaves this check to Authenticate.
 	PodUID string
 }
 
@@ -47,21 +48,21 @@ type Remote struct {
 	answered func(gateway string)
 
 	refusals refusals
-	// admission is that of the server's listener; nil where nobody bounds it.
+	// admission is that of the server's listener; nil if Admit was not called.
 	admission atomic.Pointer[admission]
 
-	// mu guards all that follows. Nothing else is locked or called while it is held.
+	// mu guards the fields below. Nothing else is locked or called while it is held.
 	mu       sync.Mutex
-	complete bool   // there was a Change that is
+	complete bool   // Apply was called with a complete Change
 	epoch    string // "" on standby
 	parts    *partition.Partition
 	gateways map[string]*gateway
 	joins    joins
-	// stale are the Gateways on whose proxies there is something that Reports has not returned.
+	// stale are the Gateways with a new Report that Reports has not returned.
 	stale map[string]struct{}
 }
 
-// NewRemote makes a Remote on standby that has delivered nothing.
+// NewRemote returns a Remote on standby that has delivered nothing.
 func NewRemote(o RemoteOptions) *Remote {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -79,47 +80,47 @@ func NewRemote(o RemoteOptions) *Remote {
 	}
 }
 
-// Notify sets what is called when proxies answer: news where Reports has something to return, before the answer counts for
-// Serves, and answered when more than before may be served for a Gateway. It is to be called before everything else.
+// Notify sets functions that are called when proxies answer: news if Reports has something to return, before the answer counts for
+// Serves, and answered if more than before may be served for a Gateway. It must be called before all other methods.
 func (r *Remote) Notify(news func(), answered func(gateway string)) {
 	r.news, r.answered = news, answered
 }
 
-// Change is what one translation changes of what proxies are to serve. Gateways are named "<namespace>/<name>".
+// Change is a change of what proxies serve, by one translation. Gateways are named "<namespace>/<name>".
 type Change struct {
 	Config *config.Update
-	// Gateways are those of which it changed whether proxies are to run for them.
+	// Gateways are those for which it has changed whether proxies should run.
 	Gateways map[string]bool
 	Withheld Withheld
-	// Complete says that what there is was read as a whole: nothing is served before one that is.
+	// Complete is set if all objects were read: nothing is served before.
 	Complete bool
 }
 
-// Withheld are the Gateways whose proxies are to keep what they have for now.
+// Withheld are the Gateways whose proxies must keep their configuration for now.
 type Withheld struct {
-	// Unknown are those that want an object that is not known yet. What was translated without it is neither sent nor
-	// published: their proxies keep the certificate that they have. Of merged Gateways, and of those in Shared, see RemoteOptions.SharedLimit.
+	// Unknown are those that need an object that is not known yet. What was translated without it is neither sent nor published:
+	// their proxies keep their certificate. For merged Gateways, and for those in Shared, see RemoteOptions.SharedLimit.
 	Unknown map[string]bool
-	// Shared are Gateways that others than their owners can have want objects, again and again.
+	// Shared are Gateways for which users other than their owners can request objects again and again.
 	Shared map[string]bool
-	// Unread are those that want an object that could not be read. They are like Unknown as long as nothing was sent to a proxy of
-	// them in this epoch.
+	// Unread are those that need an object that could not be read. They are treated like Unknown as long as nothing was sent to one
+	// of their proxies in this epoch.
 	Unread map[string]bool
-	// Undecided are those of which nobody knows whether a listener may use a Secret, because its namespace cannot be read.
-	// Proxies that have a configuration keep it; others are sent what was translated without.
+	// Undecided are those for which it is not known whether a listener may use a Secret, because its namespace cannot be read.
+	// Proxies that have a configuration keep it; others are sent what was translated without the Secret.
 	Undecided map[string]bool
 }
 
-// Effect is what came of a Change.
+// Effect is the effect of a Change.
 type Effect struct {
 	Generation uint64
 	// Changed are the Gateways for which withholding began or ended.
 	Changed []string
-	// Unread are those of Withheld.Unread for which it is withheld.
+	// Unread are those of Withheld.Unread whose configuration is withheld for that reason.
 	Unread []string
 }
 
-// Apply takes a Change and has proxies be sent what is new.
+// Apply applies a Change and notifies the streams of proxies.
 func (r *Remote) Apply(c *Change) Effect {
 	now := time.Now()
 	r.mu.Lock()
@@ -146,8 +147,8 @@ func (r *Remote) Apply(c *Change) Effect {
 	return effect
 }
 
-// withhold notes which Gateways' proxies keep what they have. It returns those for which that is new, or over, and those for which
-// it is because of Unread. r.mu is held.
+// withhold records which Gateways' proxies keep their configuration. It returns those for which that began or ended, and those for
+// which the reason is Unread. The caller must hold r.mu.
 func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string) {
 	waits := maps.Clone(w.Unknown)
 	for name := range w.Unknown {
@@ -190,7 +191,7 @@ func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string)
 	return changed, unread
 }
 
-// SetReady sets which pods of a Gateway are ready in the eyes of the cluster. A pod that is gone is waited for no more.
+// SetReady sets which pods of a Gateway are ready according to the cluster. A pod that is gone is no longer waited for.
 func (r *Remote) SetReady(gateway string, pods []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +201,8 @@ func (r *Remote) SetReady(gateway string, pods []string) {
 	r.tidy(g.name)
 }
 
-// SetPods sets which pods there are of a Gateway: their UIDs, by name. The stream of one that is gone ends, and a token that
-// was issued to it, which may be valid for another hour, is refused.
+// SetPods sets which pods of a Gateway exist: their UIDs by name. The stream of a pod that is gone ends, and its token, which may be
+// valid for another hour, is rejected.
 func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +216,8 @@ func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 	r.tidy(g.name)
 }
 
-// SetZones sets which zones the pods of a Gateway are in, by the pods' names; those whose zone is not known are left out. Proxies are told as soon as
-// they may be sent anything: in the Begin of what they are sent anyway, or by a generation without changes.
+// SetZones sets the zones of a Gateway's pods, by name; pods whose zone is not known are left out. Proxies get their zone in the
+// Begin of the next generation, or by one without changes.
 func (r *Remote) SetZones(namespace, name string, zones map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +231,7 @@ func (r *Remote) SetZones(namespace, name string, zones map[string]string) {
 	r.tidy(g.name)
 }
 
-// Lead begins to serve. The epoch must be another one each time, and never "".
+// Lead begins to serve. The epoch must be different each time, and never "".
 func (r *Remote) Lead(epoch string, w *Withheld) (unread []string) {
 	now := time.Now()
 	r.mu.Lock()
@@ -244,7 +245,7 @@ func (r *Remote) Lead(epoch string, w *Withheld) (unread []string) {
 	return unread
 }
 
-// Standby ends what Lead began: all streams end, and what the proxies have answered is forgotten.
+// Standby ends what Lead has begun: all streams end, and the answers of the proxies are dropped.
 func (r *Remote) Standby() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,8 +256,7 @@ func (r *Remote) Standby() {
 	}
 }
 
-// Generation returns the newest generation of what the proxies of a Gateway are to serve, and whether anything is to be served
-// for it.
+// Generation returns the newest generation for the proxies of a Gateway, and whether there is anything to serve for it.
 func (r *Remote) Generation(gateway string) (generation uint64, serving bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,8 +275,8 @@ func (r *Remote) Serves(gateway string, generation uint64) bool {
 	return g == nil || g.serves(generation)
 }
 
-// Withholds reports whether the proxies of a Gateway are not sent what is newest until more is known, and whether proxies of it
-// retain what they had before this epoch because it is undecided.
+// Withholds reports whether the newest configuration is not sent to the proxies of a Gateway until more is known, and whether its
+// proxies retain a configuration from before this epoch because it is undecided.
 func (r *Remote) Withholds(gateway string) (awaits, retains bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,7 +284,7 @@ func (r *Remote) Withholds(gateway string) (awaits, retains bool) {
 	return g != nil && g.awaits, g != nil && g.retains()
 }
 
-// Expire gives up waiting for proxies that owe an answer for too long, and returns the Gateways that have such proxies since now.
+// Expire stops waiting for proxies that have not answered for too long, and returns the Gateways with new ones.
 func (r *Remote) Expire(now time.Time) (late []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -298,7 +298,7 @@ func (r *Remote) Expire(now time.Time) (late []string) {
 	return late
 }
 
-// forgetAnswers makes everything that the proxies said be of an epoch that is over. r.mu is held.
+// forgetAnswers marks all answers of the proxies as belonging to an earlier epoch. The caller must hold r.mu.
 func (r *Remote) forgetAnswers(g *gateway) {
 	g.sent = false
 	for name, p := range g.pods {

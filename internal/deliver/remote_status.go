@@ -8,7 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// RemoteStatus is a Remote at one moment, for the dashboard.
+// RemoteStatus is a snapshot of a Remote, for the dashboard.
 type RemoteStatus struct {
 	Leading    bool            `json:"leading"`
 	Epoch      string          `json:"epoch,omitempty"`
@@ -16,31 +16,31 @@ type RemoteStatus struct {
 	Gateways   []RemoteGateway `json:"gateways"` // sorted by name
 }
 
-// RemoteGateway is a Gateway and its proxies, or several and the proxies of all.
+// RemoteGateway is a Gateway and its proxies, or several Gateways and the proxies of all.
 type RemoteGateway struct {
-	Gateway    string        `json:"gateway"`          // "<namespace>/<name>", of merged Gateways with config.MergedName
-	Merged     []string      `json:"merged,omitempty"` // Gateways with listeners among those that are merged; sorted
+	Gateway    string        `json:"gateway"`          // "<namespace>/<name>", with config.MergedName for merged Gateways
+	Merged     []string      `json:"merged,omitempty"` // merged Gateways with listeners; sorted
 	Generation uint64        `json:"generation"`       // of its last change
 	Resources  int           `json:"resources"`
 	Proxies    []RemoteProxy `json:"proxies"` // sorted by pod
 }
 
-// RemoteProxy is a proxy that is connected, or ready in the eyes of the cluster.
+// RemoteProxy is a proxy that is connected, or ready according to the cluster.
 type RemoteProxy struct {
 	Pod       string            `json:"pod"`
 	Version   string            `json:"version,omitempty"`
 	Ready     bool              `json:"ready"`
 	Connected bool              `json:"connected"`
-	Acked     uint64            `json:"acked"` // generation; 0 for none in this epoch
+	Acked     uint64            `json:"acked"` // generation; 0 if none in this epoch
 	Overdue   bool              `json:"overdue,omitempty"`
 	Error     string            `json:"error,omitempty"`     // of the last refused generation
-	Listeners map[string]string `json:"listeners,omitempty"` // that it cannot serve, and why
+	Listeners map[string]string `json:"listeners,omitempty"` // those that it cannot serve, and why
 	Rejected  map[string]string `json:"rejected,omitempty"`  // resources, and why
-	// Unavailable is what it says of the Redis of global rate limits, where it does not reach that.
+	// Unavailable is what it reports if it cannot reach the Redis server of global rate limits.
 	Unavailable string `json:"unavailable,omitempty"`
 }
 
-// Status returns what is known of all proxies.
+// Status returns the state of all proxies.
 func (r *Remote) Status() RemoteStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Remote) Status() RemoteStatus {
 		}
 		s.Gateways = append(s.Gateways, row)
 	}
-	// Those that are merged and have no proxies of their own any more are no rows, as they are none of a controller that has not seen these.
+	// Merged Gateways without their own proxies have no row: a controller that has restarted does not know them either.
 	s.Gateways = slices.DeleteFunc(s.Gateways, func(row RemoteGateway) bool {
 		g := r.gateways[row.Gateway]
 		return together[row.Gateway] && !g.runs && len(g.pods)+len(g.uids) == 0
@@ -71,15 +71,15 @@ func (r *Remote) Status() RemoteStatus {
 	return s
 }
 
-// merged reports whether a name is that of proxies of several Gateways.
+// merged reports whether a name stands for the proxies of several Gateways.
 func merged(gateway string) bool {
 	_, name, _ := strings.Cut(gateway, "/")
 	_, is := config.MergedClass(name)
 	return is
 }
 
-// Resources returns what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it, sorted by config.CompareID; nil where
-// nothing is known of it. The Resources are shared and must not be modified.
+// Resources returns the configuration of the proxies of a Gateway ("<namespace>/<name>"), including private keys, sorted by
+// config.CompareID; nil if the Gateway is not known. The Resources are shared and must not be modified.
 func (r *Remote) Resources(gateway string) []*config.Resource {
 	r.mu.Lock()
 	var all []*config.Resource

@@ -22,22 +22,23 @@ import (
 )
 
 const (
-	// maxChunk is the size of a Chunk in bytes unless one Resource is larger.
+	// maxChunk is the maximum size of a Chunk in bytes, unless one Resource is larger.
 	maxChunk = 1 << 20
-	// refusedPause is how long a proxy that refused a generation is left alone.
+	// refusedPause is how long nothing is sent to a proxy that has refused a generation.
 	refusedPause = 5 * time.Second
-	// maxStreams is how many streams a connection may have: a proxy has one, and another one for a moment.
+	// maxStreams is the maximum number of streams of a connection: a proxy has one, and briefly another.
 	maxStreams = 4
-	// maxHead bounds the header list of a call, in bytes; most of it is the token.
+	// maxHead is the maximum size of the header list of a call in bytes; most of it is the token.
 	maxHead = 32 << 10
-	// maxAnswer bounds a message of a proxy, in bytes: its faults, of which each is short.
+	// maxAnswer is the maximum size of a message of a proxy in bytes: its faults, of which each is short.
 	maxAnswer = 1 << 20
-	// ackRate and ackBurst bound the answers that nothing was sent for, as when a port is free again, and the streams of a pod, each second and at once.
+	// ackRate and ackBurst limit the answers without a preceding generation, as when a port becomes free, and the streams of a pod:
+	// per second and at once.
 	ackRate, ackBurst = 2, 20
 )
 
-// ServerOptions are what a server for proxies needs beside its credentials: a proxy that is gone is noticed
-// within 15 s, and each shows its identity anew every hour. What a peer may cost is bounded, here and by Remote.Admit.
+// ServerOptions are the options of a server for proxies in addition to its credentials: a lost proxy is noticed within 15 s, and
+// each must authenticate again every hour. They limit the cost of a peer, together with Remote.Admit.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second,
@@ -48,7 +49,7 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Serve registers the delivery's service. The server must have been made with ServerOptions.
+// Serve registers the delivery service. The server must have been created with ServerOptions.
 func (r *Remote) Serve(s grpc.ServiceRegistrar) { wire.RegisterDeliveryServer(s, &service{r: r}) }
 
 type service struct {
@@ -56,22 +57,22 @@ type service struct {
 	r *Remote
 }
 
-// stream is one proxy's. What is not said otherwise is guarded by Remote.mu.
+// stream is that of one proxy. Fields are guarded by Remote.mu unless noted otherwise.
 type stream struct {
 	gateway    *gateway          // set once
 	pod        string            // set once
-	uid        string            // set once; of the pod, "" where that is not known
+	uid        string            // set once; of the pod, "" if it is not known
 	end        func(cause error) // safe for concurrent use
 	woken      chan struct{}     // of capacity 1
 	full       bool              // everything must be sent next
-	configured bool              // the proxy came with a configuration, of whatever epoch, and was sent nothing since
+	configured bool              // the proxy had a configuration of any epoch when it connected, and was sent nothing since
 	idle       bool              // nothing was sent yet
-	base       uint64            // the generation that it has, unless full
-	sent       uint64            // the generation that it was sent last
+	base       uint64            // the generation that the proxy has, unless full
+	sent       uint64            // the last generation that was sent
 	waits      bool              // for the answer to it
 	paused     bool              // after a refusal
-	zone       string            // that it was sent last
-	acks       allowance         // of answers that nothing was sent for
+	zone       string            // the last one that was sent
+	acks       allowance         // limits answers without a preceding generation
 }
 
 // retains reports whether the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
@@ -80,12 +81,12 @@ func (s *stream) retains() bool { return s.configured && s.full }
 func (s *stream) wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // it is awake already
+	default: // it was notified already
 	}
 }
 
-// Stream is one proxy's connection from its Hello to its end. One goroutine sends and one receives; neither
-// is this one, so that the end need not wait for a proxy that does not read.
+// Stream runs one proxy's stream from its Hello to its end. One goroutine sends and another receives; this one does neither, so that
+// it need not wait for a proxy that does not read.
 func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	r := v.r
 	if err := r.canServe(); err != nil {
@@ -98,7 +99,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 			r.o.Logger.Warn("a stream without a valid identity is refused, now and whenever it asks again", "from", caller, "error", err)
 		}
 		if status.Code(err) != codes.Unknown {
-			return err // it knows better, as that keys could not be had yet
+			return err // its status is more precise, for example if there are no keys yet
 		}
 		return status.Error(codes.Unauthenticated, err.Error())
 	}
@@ -137,7 +138,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	return context.Cause(ctx)
 }
 
-// canServe says why nobody is served here.
+// canServe returns why no stream can be served now, or nil.
 func (r *Remote) canServe() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +151,7 @@ func (r *Remote) canServe() error {
 	return nil
 }
 
-// join adds a stream in the place of an older one of the pod.
+// join adds a stream, which replaces an older one of the pod.
 func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, error) {
 	if err := r.canServe(); err != nil {
 		return nil, err
@@ -162,7 +163,7 @@ func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, 
 	switch {
 	case r.epoch == "" || !r.managed(g):
 		return nil, errNotManaged(who.Gateway)
-	case !g.exists(who.Pod, who.PodUID): // asked here, where SetPods finds who entered before
+	case !g.exists(who.Pod, who.PodUID): // checked here because SetPods only ends streams that have already joined
 		return nil, errNoPod(who.Pod)
 	case !r.joins.take(podKey{who.Gateway, who.Pod}, time.Now()):
 		return nil, status.Error(codes.ResourceExhausted, "too many streams of this pod, one after the other")
@@ -184,7 +185,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 		p.answered, p.acked = false, 0
 	}
 	p.version = said(hello.Version)
-	// A proxy that has refused a generation names no epoch, and serves what it had before.
+	// A proxy that has refused a generation sends no epoch, and serves its previous configuration.
 	configured := hello.Epoch != "" || hello.Generation > 0
 	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, configured: configured, base: hello.Generation}
 	p.stream.wake()
@@ -192,7 +193,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 	return p.stream
 }
 
-// leave forgets a stream that has ended.
+// leave removes a stream that has ended.
 func (r *Remote) leave(s *stream) {
 	r.mu.Lock()
 	g := s.gateway
@@ -200,7 +201,7 @@ func (r *Remote) leave(s *stream) {
 	current := p != nil && p.stream == s
 	if current {
 		p.stream = nil
-		r.owe(g, time.Now()) // it may have owed nothing while it was connected
+		r.owe(g, time.Now()) // it may not have been behind while it was connected
 		r.dropUnseen(g, s.pod)
 		r.tidy(g.name)
 	}
@@ -214,7 +215,7 @@ func (r *Remote) leave(s *stream) {
 	}
 }
 
-// receiveFirst receives the first message of a stream, which must come within a time.
+// receiveFirst receives the first message of a stream, which must arrive within a time limit.
 func receiveFirst(in wire.Delivery_StreamServer, within time.Duration) (*wire.FromProxy, error) {
 	type received struct {
 		message *wire.FromProxy
@@ -222,7 +223,7 @@ func receiveFirst(in wire.Delivery_StreamServer, within time.Duration) (*wire.Fr
 	}
 	came := make(chan received, 1)
 	go func() {
-		m, err := in.Recv() // ends with the stream at the latest
+		m, err := in.Recv() // returns at the latest when the stream ends
 		came <- received{m, err}
 	}()
 	late := time.NewTimer(within)
@@ -235,8 +236,7 @@ func receiveFirst(in wire.Delivery_StreamServer, within time.Duration) (*wire.Fr
 	}
 }
 
-// send carries what is new to a proxy, one generation at a time: what comes while it is at work waits in
-// the Partition, where it takes no room.
+// send sends changes to a proxy, one generation at a time: later changes wait in the Partition, where they need no memory.
 func (r *Remote) send(ctx context.Context, s *stream, out wire.Delivery_StreamServer) error {
 	for {
 		select {
@@ -257,7 +257,7 @@ func (r *Remote) send(ctx context.Context, s *stream, out wire.Delivery_StreamSe
 	}
 }
 
-// next returns what a proxy is to be sent now; nil for nothing.
+// next returns what must be sent to a proxy now; nil if nothing.
 func (r *Remote) next(s *stream) (*wire.Begin, *partition.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,7 +301,7 @@ func sendDelta(out wire.Delivery_StreamServer, begin *wire.Begin, d *partition.D
 		chunk.Upserts = append(chunk.Upserts, r)
 	}
 	for _, id := range d.Removals {
-		if err := flush(len(id.Key) + 8); err != nil { // 8 bytes and more for tags and lengths
+		if err := flush(len(id.Key) + 8); err != nil { // 8 bytes or more for tags and lengths
 			return err
 		}
 		chunk.Removals = append(chunk.Removals, &wire.ResourceId{Kind: uint32(id.Kind), Key: id.Key})
@@ -312,7 +312,7 @@ func sendDelta(out wire.Delivery_StreamServer, begin *wire.Begin, d *partition.D
 	return out.Send(&wire.ToProxy{Message: &wire.ToProxy_Commit{Commit: &wire.Commit{Generation: d.Generation}}})
 }
 
-// receive takes a proxy's answers until the stream ends.
+// receive receives a proxy's answers until the stream ends.
 func (r *Remote) receive(s *stream, in wire.Delivery_StreamServer) error {
 	for {
 		m, err := in.Recv()
@@ -331,14 +331,14 @@ func (r *Remote) receive(s *stream, in wire.Delivery_StreamServer) error {
 	}
 }
 
-// answer takes one answer. Its faults are reported before it counts for Serves.
+// answer processes one answer. Its faults are reported before it counts for Serves.
 func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	r.mu.Lock()
 	p := s.gateway.pods[s.pod]
 	switch {
 	case p == nil || p.stream != s || r.epoch == "":
 		r.mu.Unlock()
-		return nil // its end is under way
+		return nil // it is ending
 	case (!s.waits || a.Generation != s.sent) && !s.acks.take(time.Now()):
 		r.mu.Unlock()
 		return status.Error(codes.ResourceExhausted, "too many answers that nothing was sent for")
@@ -371,8 +371,8 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	return nil
 }
 
-// refused takes note that nothing of the generation is served, and reports whether the reason is news of a proxy that was given up already.
-// Everything is sent again after a while. r.mu is held.
+// refused records that the proxy serves nothing of the generation, and reports whether the reason is new and the proxy was overdue
+// already. A full generation is sent after a while. The caller must hold r.mu.
 func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", said(a.Error))
 	if news = p.overdue && p.refusal != said(a.Error); news {
@@ -392,11 +392,11 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 	return news
 }
 
-// maxFault bounds what is kept and logged of a proxy's words, in bytes.
+// maxFault is the maximum length of a proxy's message that is kept and logged, in bytes.
 const maxFault = 512
 
-// note keeps what a proxy cannot do, and reports whether that is news. A proxy has a say in the resources
-// of its own Gateway only.
+// note records what a proxy cannot apply or serve, and reports whether that has changed. A proxy can only report on Resources of its
+// own Gateway.
 func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	part := r.parts.Part(s.gateway.name)
 	listeners, rejected := map[string]string{}, map[config.ID]string{}
@@ -418,12 +418,12 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	unavailable := ""
 	for _, f := range a.Unavailable {
 		id := config.ID{Kind: config.KindRateLimitService, Key: f.GetResource().GetKey()}
-		if f.GetResource().GetKind() == uint32(id.Kind) && part.Holds(id) && unavailable == "" { // Gateways that are served together have one Redis
+		if f.GetResource().GetKind() == uint32(id.Kind) && part.Holds(id) && unavailable == "" { // merged Gateways have one Redis server
 			unavailable = said(f.GetMessage())
 		}
 	}
 	r.logRejected(s, p.rejected, rejected)
-	// A proxy that is heard for the first time may be the one that serves what another one cannot.
+	// The first answer of a proxy may show that it serves what another one cannot.
 	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || unavailable != p.unavailable || !p.heard && s.gateway.faulty
 	p.listeners, p.rejected, p.unavailable, p.heard = listeners, rejected, unavailable, true
 	if news {
@@ -432,7 +432,7 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	return news
 }
 
-// logRejected says what is new of what a proxy cannot carry out. One Ack has room for many words, and mu is held.
+// logRejected logs changes in what a proxy cannot apply. It limits the lines, because one Ack may be long, and mu is held.
 func (r *Remote) logRejected(s *stream, before, now map[config.ID]string) {
 	const most = 8
 	var fresh []config.ID
@@ -451,7 +451,7 @@ func (r *Remote) logRejected(s *stream, before, now map[config.ID]string) {
 	}
 }
 
-// said is the beginning of a proxy's words.
+// said truncates a proxy's message.
 func said(message string) string {
 	if len(message) > maxFault {
 		message = message[:maxFault] + "..."
@@ -459,7 +459,7 @@ func said(message string) string {
 	return strings.ToValidUTF8(message, "")
 }
 
-// acknowledged takes note of what the proxy serves, and reports whether it is news that it is not overdue any more.
+// acknowledged records what the proxy serves, and reports whether it is no longer overdue.
 func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	g := s.gateway
 	if s.waits && a.Generation == s.sent {
@@ -467,7 +467,7 @@ func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 		s.wake()
 	}
 	news := false
-	if a.Generation > p.acked || !p.answered { // not the same one again with other faults
+	if a.Generation > p.acked || !p.answered { // not the same generation again with other faults
 		news = p.overdue
 		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, heard: p.heard, listeners: p.listeners, rejected: p.rejected, unavailable: p.unavailable}
 	}

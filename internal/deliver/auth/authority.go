@@ -19,53 +19,50 @@ import (
 )
 
 const (
-	// lookEvery is how often the Secret is looked at.
+	// lookEvery is the interval in which the Secret is read.
 	lookEvery = time.Minute
-	// attempts bounds how often a change is tried again because somebody else made one.
+	// attempts is the maximum number of attempts of a change that conflicts with changes by others.
 	attempts = 5
 )
 
-// Secrets are those of the controller's namespace; client-go's
-// CoreV1().Secrets(namespace) is one.
+// Secrets accesses the Secrets of the controller's namespace; client-go's CoreV1().Secrets(namespace) implements it.
 type Secrets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Secret, error)
 	Create(ctx context.Context, secret *corev1.Secret, opts metav1.CreateOptions) (*corev1.Secret, error)
 	Update(ctx context.Context, secret *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error)
 }
 
-// AuthorityOptions are the ends of an Authority.
+// AuthorityOptions configure an Authority.
 type AuthorityOptions struct {
 	Secrets   Secrets
 	Namespace string // of the Secret
-	// Changed is called from Run after CAPEM has changed; nil is not called.
+	// Changed is called from Run after CAPEM has changed; may be nil.
 	Changed func()
 	Logger  *slog.Logger     // nil discards
-	Now     func() time.Time // nil is time.Now
+	Now     func() time.Time // nil means time.Now
 }
 
-// Authority is the controller's own certificate authority, kept in a Secret (SecretName) that
-// all replicas share. It is safe for concurrent use.
+// Authority is the controller's own certificate authority, stored in a Secret (SecretName) that all replicas share. It is safe for
+// concurrent use.
 //
-// A year before its end it gets a successor. Proxies are told to trust both at once; for a
-// day the old one goes on signing, so that every proxy has heard of the new one before it
-// is shown a certificate by it; the old one is trusted until it expires.
+// A year before it expires it gets a successor. Proxies trust both at once; the old one continues to sign for a day, so that every
+// proxy trusts the new one before it gets a certificate signed by it; the old one is trusted until it expires.
 //
-// Somebody may replace the Secret by an authority of his own, and renews it himself then. That
-// one signs within a minute. Proxies keep their connections; new ones fail until the kubelet
-// has brought them the new authority. This process goes on trusting the old one, because
-// other replicas may still use it. To end that, as after a theft of the key, delete or
-// replace the Secret and restart the controllers.
+// An administrator may replace the Secret by another authority, and must renew that one. It signs within a minute. Proxies keep
+// their connections; new ones fail until the kubelet has updated the authority in their pods. This process continues to trust the
+// old one, because other replicas may still use it. To end that, for example after a theft of the key, delete or replace the Secret
+// and restart the controllers.
 type Authority struct {
 	o AuthorityOptions
 
 	mu      sync.Mutex
 	in      *authority
-	trusted []*x509.Certificate // in.trusted and what this process used before
+	trusted []*x509.Certificate // in.trusted and those that this process used before
 	pem     []byte
-	warned  *x509.Certificate // the one whose end was logged
+	warned  *x509.Certificate // whose expiry was logged
 }
 
-// NewAuthority reads the authority from its Secret, and makes the Secret where there is none.
+// NewAuthority reads the authority from its Secret, and creates the Secret if there is none.
 func NewAuthority(ctx context.Context, o AuthorityOptions) (*Authority, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -83,8 +80,7 @@ func NewAuthority(ctx context.Context, o AuthorityOptions) (*Authority, error) {
 	return a, nil
 }
 
-// Run looks every minute whether the Secret was replaced, and renews the authority in time,
-// until ctx ends; then it answers nil.
+// Run checks every minute whether the Secret was replaced, and renews the authority in time, until ctx ends; then it returns nil.
 func (a *Authority) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -104,15 +100,15 @@ func (a *Authority) Run(ctx context.Context) error {
 	}
 }
 
-// CAPEM is what a proxy must trust to know the controller: one certificate or several.
+// CAPEM returns the certificates that a proxy must trust in order to verify the controller.
 func (a *Authority) CAPEM() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return bytes.Clone(a.pem)
 }
 
-// Secret is 32 bytes for a purpose, which every replica derives alike from the authority's private key and nobody
-// can who does not have that. It changes with the authority.
+// Secret returns 32 bytes for a purpose, which every replica derives from the authority's private key. They cannot be computed
+// without it, and change with the authority.
 func (a *Authority) Secret(purpose string) ([]byte, error) {
 	a.mu.Lock()
 	in := a.in
@@ -124,12 +120,12 @@ func (a *Authority) Secret(purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, key, nil, "moongate "+purpose, sha256.Size)
 }
 
-// look brings the Secret up to date, takes what it says, and answers whether CAPEM changed.
+// look updates the Secret if necessary, reads it, and reports whether CAPEM has changed.
 func (a *Authority) look(ctx context.Context) (bool, error) {
 	for range attempts {
 		in, err := a.lookOnce(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errMustRead) {
-			continue // another replica was faster: what it wrote is read
+			continue // another replica was faster: read what it has written
 		}
 		if err != nil {
 			return false, err
@@ -139,7 +135,7 @@ func (a *Authority) look(ctx context.Context) (bool, error) {
 	return false, fmt.Errorf("the Secret %s/%s changes whenever it is read; who else writes it?", a.o.Namespace, SecretName)
 }
 
-// errMustRead says that what was written is to be read back.
+// errMustRead means that the Secret was written and must be read again.
 var errMustRead = errors.New("written")
 
 func (a *Authority) lookOnce(ctx context.Context) (*authority, error) {
@@ -170,7 +166,7 @@ func (a *Authority) lookOnce(ctx context.Context) (*authority, error) {
 	return nil, errMustRead
 }
 
-// take puts in force what the Secret says, and answers whether CAPEM changed.
+// take sets the authority that was read, and reports whether CAPEM has changed.
 func (a *Authority) take(in *authority) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,9 +187,8 @@ func (a *Authority) take(in *authority) bool {
 	return !bytes.Equal(before, a.pem)
 }
 
-// ServerConfig is a server's TLS configuration with certificates for the names, of which there
-// must be one, DNS names or IP addresses. They are made in memory, are valid for 7 days and
-// renewed at half of that.
+// ServerConfig returns a server's TLS configuration with certificates for the names, DNS names or IP addresses, of which there must
+// be at least one. The certificates are created in memory, are valid for 7 days and are renewed after half of that.
 func (a *Authority) ServerConfig(names ...string) *tls.Config {
 	l := &leaves{authority: a, names: names}
 	return &tls.Config{
@@ -202,7 +197,7 @@ func (a *Authority) ServerConfig(names ...string) *tls.Config {
 	}
 }
 
-// leaves are the certificates of one server, one after the other.
+// leaves are the successive certificates of one server.
 type leaves struct {
 	authority *Authority
 	names     []string
@@ -212,7 +207,7 @@ type leaves struct {
 	by   *signer
 }
 
-// current is the certificate of now.
+// current returns the present certificate.
 func (l *leaves) current() (*tls.Certificate, error) {
 	l.authority.mu.Lock()
 	in := l.authority.in

@@ -20,7 +20,7 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 7 * 24 * time.Hour
-	// clockSkew is how far before its making a certificate begins to be valid.
+	// clockSkew is how long before its creation a certificate becomes valid.
 	clockSkew = time.Hour
 )
 
@@ -28,12 +28,11 @@ const (
 type signer struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	// chain are DER certificates between cert and a root, cert first; empty where cert is a root.
+	// chain are the DER certificates between cert and a root, beginning with cert; empty if cert is a root.
 	chain [][]byte
 }
 
-// newSigner makes an authority of our own. Its names are not constrained: proxies alone
-// trust it, and they ask for one name.
+// newSigner creates an authority. Its names are not constrained: only proxies trust it, and they verify one name.
 func newSigner(now time.Time) (*signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,8 +44,7 @@ func newSigner(now time.Time) (*signer, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The serial number makes subjects differ, so that a verifier with an old and a new
-		// authority finds the right one.
+		// The serial number makes subjects differ, so that a verifier with an old and a new authority finds the right one.
 		Subject:               pkix.Name{CommonName: "moongate controller CA", SerialNumber: serial.Text(16)[:8]},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(authorityLife),
@@ -67,14 +65,14 @@ func newSigner(now time.Time) (*signer, error) {
 	return &signer{cert: cert, key: key}, nil
 }
 
-// readSigner reads what a Secret holds, of this controller or another one.
+// readSigner parses the authority in a Secret.
 func readSigner(certPEM, keyPEM []byte) (*signer, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return nil, err
 	}
 	cert := pair.Leaf
-	if cert == nil { // GODEBUG x509keypairleaf=0
+	if cert == nil { // with GODEBUG x509keypairleaf=0
 		if cert, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
 			return nil, err
 		}
@@ -93,7 +91,7 @@ func readSigner(certPEM, keyPEM []byte) (*signer, error) {
 	return s, nil
 }
 
-// encode is the signer as a Secret holds it.
+// encode returns the form in which a Secret stores the signer.
 func (s *signer) encode() (certPEM, keyPEM []byte, err error) {
 	der, err := x509.MarshalPKCS8PrivateKey(s.key)
 	if err != nil {
@@ -102,7 +100,7 @@ func (s *signer) encode() (certPEM, keyPEM []byte, err error) {
 	return encodeCertificates([]*x509.Certificate{s.cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// issue makes a server's certificate for the names.
+// issue creates a server certificate for the names.
 func (s *signer) issue(names []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -145,10 +143,10 @@ func newSerial() (*big.Int, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serial.SetBit(serial, 126, 1), nil // always as long, never 0
+	return serial.SetBit(serial, 126, 1), nil // constant length, never 0
 }
 
-// readCertificates reads all certificates of a PEM text.
+// readCertificates parses all certificates of a PEM text.
 func readCertificates(text []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for {
@@ -170,7 +168,7 @@ func readCertificates(text []byte) ([]*x509.Certificate, error) {
 func encodeCertificates(certs []*x509.Certificate) []byte {
 	var text bytes.Buffer
 	for _, c := range certs {
-		// A bytes.Buffer takes everything, and a block without headers can be encoded.
+		// A bytes.Buffer never returns an error, and a block without headers can be encoded.
 		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 	}
 	return text.Bytes()

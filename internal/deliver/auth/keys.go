@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	// fetchTimeout bounds one fetch of issuer and keys together.
+	// fetchTimeout limits one fetch of issuer and keys together.
 	fetchTimeout = 5 * time.Second
-	// maxDocument bounds each of the two answers, in bytes.
+	// maxDocument is the maximum size of each response in bytes.
 	maxDocument = 1 << 20
-	// tokenLife is longer than a pod keeps a token: the kubelet replaces one of an hour, which proxies have, after 80 % of it.
+	// tokenLife is longer than a pod keeps a token: the tokens of proxies are valid for an hour, and the kubelet replaces one after
+	// 80 % of that.
 	tokenLife = time.Hour
 )
 
-// keyring is who signs the tokens of a cluster, at one moment. It is immutable.
+// keyring contains the issuer of a cluster's tokens and its keys, at one moment. It is immutable.
 type keyring struct {
 	issuer string
-	keys   map[string]jose.JSONWebKey // public ones, by key id
-	// former are issuers before this one, whose tokens are still in the pods: API servers take them, too, while an issuer is replaced.
+	keys   map[string]jose.JSONWebKey // public keys by key id
+	// former are earlier issuers whose tokens are still in pods: API servers accept them too, while an issuer is replaced.
 	former []formerIssuer
 }
 
@@ -36,7 +37,7 @@ type formerIssuer struct {
 	until time.Time
 }
 
-// after has a keyring take the place of another one, nil for none.
+// after updates former when the keyring replaces another one, nil for none.
 func (k *keyring) after(before *keyring, now time.Time) {
 	if before == nil {
 		return
@@ -51,14 +52,14 @@ func (k *keyring) after(before *keyring, now time.Time) {
 	}
 }
 
-// keySource is the API server as far as signing keys are concerned.
+// keySource fetches signing keys from the API server.
 type keySource struct {
 	client *http.Client
 	base   *url.URL
 	log    *slog.Logger
 }
 
-// fetch asks for issuer and keys.
+// fetch fetches the issuer and the keys.
 func (s *keySource) fetch(ctx context.Context) (*keyring, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -71,8 +72,7 @@ func (s *keySource) fetch(ctx context.Context) (*keyring, error) {
 	if discovery.Issuer == "" {
 		return nil, errors.New("/.well-known/openid-configuration names no issuer; the API server needs --service-account-issuer")
 	}
-	// The keys are fetched from the API server itself, wherever jwks_uri points: it may be an
-	// address for others that this pod cannot reach.
+	// The keys are fetched from the API server itself, regardless of jwks_uri, which may be an address that this pod cannot reach.
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
@@ -83,7 +83,7 @@ func (s *keySource) fetch(ctx context.Context) (*keyring, error) {
 	for i, text := range set.Keys {
 		var key jose.JSONWebKey
 		switch err := key.UnmarshalJSON(text); {
-		case err != nil: // of a kind to come; the others are good
+		case err != nil: // of an unknown type; the others can be used
 			s.log.Warn("cannot use a signing key of the cluster", "position", i, "error", err)
 		case key.KeyID != "" && key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig"):
 			ring.keys[key.KeyID] = key

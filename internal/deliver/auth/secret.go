@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SecretName is the Secret, in the controller's namespace, that keeps the authority.
+// SecretName is the name of the Secret with the authority, in the controller's namespace.
 const SecretName = "moongate-ca"
 
-// What the Secret holds beside tls.crt and tls.key, which are the authority.
+// Keys of the Secret in addition to tls.crt and tls.key, which are the authority.
 const (
-	keyTrusted = "ca.crt" // all that proxies are to trust
-	// The authority before, as long as it signs; see handover.
+	keyTrusted = "ca.crt" // all certificates that proxies must trust
+	// The previous authority, as long as it signs; see handover.
 	keyPreviousCert = "previous.crt"
 	keyPreviousKey  = "previous.key"
 
@@ -26,22 +26,22 @@ const (
 )
 
 const (
-	// renewBefore is how long before its end an authority gets a successor.
+	// renewBefore is how long before it expires an authority gets a successor.
 	renewBefore = 365 * 24 * time.Hour
-	// handover is how long a successor is known to proxies before it signs: they find it in a
-	// ConfigMap, which the kubelet brings within minutes, but a node may be away for a while.
+	// handover is how long proxies trust a successor before it signs: they read it from a ConfigMap, which the kubelet updates
+	// within minutes, but a node may be unreachable for a while.
 	handover = 24 * time.Hour
 )
 
-// authority is what a Secret says. It is immutable.
+// authority is the content of a Secret. It is immutable.
 type authority struct {
 	current  *signer
 	previous *signer             // nil except during a handover
-	trusted  []*x509.Certificate // current among them, oldest first
-	managed  bool                // made by a controller, not put there by somebody else
+	trusted  []*x509.Certificate // including that of current, oldest first
+	managed  bool                // created by a controller, not by an administrator
 }
 
-// readSecret reads what the Secret says; an error names the remedy.
+// readSecret parses a Secret; an error names the remedy.
 func readSecret(secret *corev1.Secret) (*authority, error) {
 	bad := func(err error) (*authority, error) {
 		return nil, fmt.Errorf("the Secret %s/%s is not a certificate authority: %w; put one there (tls.crt, tls.key), or delete it and a new one is made",
@@ -65,7 +65,7 @@ func readSecret(secret *corev1.Secret) (*authority, error) {
 	return a, nil
 }
 
-// signs is who issues certificates now: during a handover still the authority before.
+// signs returns the authority that issues certificates now: during a handover still the previous one.
 func (a *authority) signs(now time.Time) *signer {
 	if a.inHandover(now) {
 		return a.previous
@@ -77,7 +77,7 @@ func (a *authority) inHandover(now time.Time) bool {
 	return a.previous != nil && now.Before(a.current.cert.NotBefore.Add(clockSkew+handover)) && now.Before(a.previous.cert.NotAfter)
 }
 
-// freshSecret is a Secret with an authority of our own.
+// freshSecret returns a Secret with a new authority.
 func freshSecret(namespace string, now time.Time) (*corev1.Secret, error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,9 +94,9 @@ func freshSecret(namespace string, now time.Time) (*corev1.Secret, error) {
 	return secret, writeSigner(secret, s, nil)
 }
 
-// tended is the Secret as it should be by now, nil where that is as it is: a successor where
-// the authority nears its end, no key of one that signs no more, no certificate that expired.
-// An authority that somebody else put there is that one's to renew.
+// tended returns the Secret as it should be now, nil if nothing must change: it adds a successor if the authority expires soon, and
+// removes the key of an authority that no longer signs, and expired certificates. An authority created by an administrator must be
+// renewed by the administrator.
 func tended(secret *corev1.Secret, a *authority, now time.Time) (*corev1.Secret, error) {
 	if !a.managed {
 		return nil, nil
@@ -121,7 +121,7 @@ func tended(secret *corev1.Secret, a *authority, now time.Time) (*corev1.Secret,
 	return next, nil
 }
 
-// writeSigner makes s the Secret's authority, trusted beside others.
+// writeSigner makes s the Secret's authority, trusted in addition to others.
 func writeSigner(secret *corev1.Secret, s *signer, others []*x509.Certificate) error {
 	certPEM, keyPEM, err := s.encode()
 	if err != nil {
@@ -132,7 +132,7 @@ func writeSigner(secret *corev1.Secret, s *signer, others []*x509.Certificate) e
 	return nil
 }
 
-// withCertificate is the list with c in it.
+// withCertificate returns the list with c added.
 func withCertificate(certs []*x509.Certificate, c *x509.Certificate) []*x509.Certificate {
 	if slices.ContainsFunc(certs, c.Equal) {
 		return certs

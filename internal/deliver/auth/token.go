@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	// leeway is how much clocks may differ.
+	// leeway is the allowed difference between clocks.
 	leeway = 30 * time.Second
-	// maxToken bounds a token, in bytes; real ones have about 1,000.
+	// maxToken is the maximum length of a token in bytes; real ones have about 1,000.
 	maxToken = 16 << 10
 )
 
-// algorithms are those that API servers sign with. None of them has a secret in common with
-// whoever verifies, so a public key can never pass for one.
+// algorithms are those with which API servers sign. All are asymmetric, so a public key can never be used as a shared secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
 var (
@@ -33,7 +32,7 @@ var (
 	errIssuer     = errors.New("it is not of this cluster's issuer")
 )
 
-// claims are what Kubernetes writes into the token of a pod.
+// claims are those that Kubernetes includes in the token of a pod.
 type claims struct {
 	jwt.Claims
 	Kubernetes struct {
@@ -48,9 +47,8 @@ type bound struct {
 	UID  string `json:"uid"`
 }
 
-// Verify answers whose token it is. An error says why it is refused, never the token. For a
-// key or an issuer that is not known the keys are fetched again, once in 10 s at most, which
-// takes 5 s at most.
+// Verify returns the identity in a token. An error says why the token is rejected, and never contains it. For an unknown key or
+// issuer the keys are fetched again, at most once in 10 s, which takes at most 5 s.
 func (v *Verifier) Verify(token string) (Identity, error) {
 	return v.verify(context.Background(), token)
 }
@@ -64,7 +62,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (Identity, error) {
 	if !errors.Is(err, errUnknownKey) && !errors.Is(err, errIssuer) {
 		return identity, err
 	}
-	// Not to be cancelled by whoever shows a token: he could keep the keys from ever being fetched.
+	// The caller must not be able to cancel it: otherwise it could prevent that the keys are ever fetched.
 	newer, fetchErr := v.refresh(context.WithoutCancel(ctx), refreshAtMost)
 	if fetchErr != nil {
 		v.log.Warn("a token is of a key or issuer that is not known, and the cluster's keys cannot be fetched", "error", fetchErr)
@@ -75,12 +73,12 @@ func (v *Verifier) verify(ctx context.Context, token string) (Identity, error) {
 	return newer.verify(token, v.now())
 }
 
-// verify judges the token by these keys alone.
+// verify verifies the token with these keys only.
 func (k *keyring) verify(token string, now time.Time) (Identity, error) {
 	if len(token) > maxToken {
 		return Identity{}, fmt.Errorf("it is longer than %d bytes", maxToken)
 	}
-	// Errors of the library are not passed on: some quote what they could not read.
+	// Errors of the library are not returned, because some quote the token.
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil || len(parsed.Headers) != 1 {
 		return Identity{}, errMalformed
@@ -108,7 +106,7 @@ func (k *keyring) verify(token string, now time.Time) (Identity, error) {
 	return identity, err
 }
 
-// judge checks claims whose signature is good.
+// judge checks claims whose signature is valid.
 func (c *claims) judge(issuer string, now time.Time) (Identity, error) {
 	err := c.ValidateWithLeeway(jwt.Expected{Issuer: issuer, AnyAudience: jwt.Audience{Audience}, Time: now}, leeway)
 	switch {
@@ -130,9 +128,8 @@ func (c *claims) judge(issuer string, now time.Time) (Identity, error) {
 	return Identity{Namespace: k.Namespace, ServiceAccount: k.ServiceAccount.Name, Pod: k.Pod.Name, PodUID: k.Pod.UID, ServiceAccountUID: k.ServiceAccount.UID}, nil
 }
 
-// Authenticate verifies the token that came with a gRPC call as "authorization: Bearer <token>".
-// Its errors are statuses: UNAUTHENTICATED for a token that is refused, UNAVAILABLE while there
-// are no keys to judge it by.
+// Authenticate verifies the token of a gRPC call, sent as "authorization: Bearer <token>". Its errors are statuses: UNAUTHENTICATED
+// for a token that is rejected, UNAVAILABLE while there are no keys.
 func (v *Verifier) Authenticate(ctx context.Context) (Identity, error) {
 	values := metadata.ValueFromIncomingContext(ctx, "authorization")
 	if len(values) != 1 {

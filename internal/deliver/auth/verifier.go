@@ -11,18 +11,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Audience is the audience that a proxy's token must be for.
+// Audience is the required audience of a proxy's token.
 const Audience = "moongate.dev/controller"
 
 const (
-	// refreshEvery is how often the cluster's keys are fetched.
+	// refreshEvery is the interval in which the cluster's keys are fetched.
 	refreshEvery = 10 * time.Minute
-	// refreshAtMost is how soon after a fetch a token can cause another, and how soon one that
-	// failed is tried again while there are no keys at all.
+	// refreshAtMost is the minimum time between a fetch and another that a token causes, and between attempts while there are no
+	// keys at all.
 	refreshAtMost = 10 * time.Second
 )
 
-// Identity is the pod that a token was made for. No field is empty.
+// Identity is the pod for which a token was issued. No field is empty.
 type Identity struct {
 	Namespace      string
 	ServiceAccount string // its name
@@ -32,16 +32,15 @@ type Identity struct {
 	ServiceAccountUID string
 }
 
-// VerifierOptions are the ends of a Verifier.
+// VerifierOptions configure a Verifier.
 type VerifierOptions struct {
-	// Config reaches the API server whose tokens are verified.
+	// Config is the connection to the API server whose tokens are verified.
 	Config *rest.Config
 	Logger *slog.Logger     // nil discards
-	Now    func() time.Time // nil is time.Now
+	Now    func() time.Time // nil means time.Now
 }
 
-// Verifier verifies projected ServiceAccount tokens without asking anyone. It is safe for
-// concurrent use.
+// Verifier verifies projected ServiceAccount tokens without a request for each. It is safe for concurrent use.
 type Verifier struct {
 	source keySource
 	log    *slog.Logger
@@ -49,12 +48,11 @@ type Verifier struct {
 
 	ring atomic.Pointer[keyring] // nil before the first fetch
 
-	mu      sync.Mutex // held while fetching; guards what follows
+	mu      sync.Mutex // held while fetching; guards the fields below
 	fetched time.Time  // when the last fetch began
 }
 
-// NewVerifier makes a Verifier that has no keys yet; Run fetches them. It errs only where the
-// configuration cannot be used.
+// NewVerifier returns a Verifier without keys; Run fetches them. It returns an error only if the configuration cannot be used.
 func NewVerifier(o VerifierOptions) (*Verifier, error) {
 	client, err := rest.HTTPClientFor(o.Config)
 	if err != nil {
@@ -75,8 +73,7 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 	return v, nil
 }
 
-// Run keeps the cluster's signing keys fresh until ctx ends, and then answers nil. What cannot
-// be fetched leaves the keys that are there in force.
+// Run updates the cluster's signing keys until ctx ends, and then returns nil. If a fetch fails, the existing keys remain in use.
 func (v *Verifier) Run(ctx context.Context) error {
 	for {
 		wait := refreshEvery
@@ -94,11 +91,11 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}
 }
 
-// Ready says whether there are keys, so that tokens can be verified at all.
+// Ready reports whether there are keys, so that tokens can be verified.
 func (v *Verifier) Ready() bool { return v.ring.Load() != nil }
 
-// refresh fetches the keys, unless that was tried within the time before, and answers those in
-// force then. Callers that come meanwhile wait for it and share what it brought.
+// refresh fetches the keys, unless that was tried within the given time, and returns the present ones. Concurrent callers wait for
+// the fetch and share its result.
 func (v *Verifier) refresh(ctx context.Context, unless time.Duration) (*keyring, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

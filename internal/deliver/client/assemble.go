@@ -8,25 +8,25 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 )
 
-// generation is all that lies between a Begin and its Commit.
+// generation is the content between a Begin and its Commit.
 type generation struct {
 	epoch    string
 	number   uint64
 	full     bool
-	zone     string // "" is that the controller does not know it
+	zone     string // "" if the controller does not know it
 	upserts  map[config.ID]*config.Resource
 	removals map[config.ID]struct{} // disjoint from upserts
-	// unknown says that there are Resources of kinds that this build does not know: of a newer controller.
+	// unknown is set if there are Resources of kinds that this build does not know: the controller is newer.
 	unknown bool
 }
 
-// assembler puts generations together. Its zero value awaits a Begin.
+// assembler assembles generations. The zero value waits for a Begin.
 type assembler struct {
 	open *generation
 }
 
-// take adds a message and answers the generation that it completes, if any. After an error nothing
-// is left of a generation that was begun.
+// take adds a message and returns the generation that it completes, if any. After an error, a generation that was begun is
+// discarded.
 func (a *assembler) take(m *wire.ToProxy) (*generation, error) {
 	g := a.open
 	switch k := m.GetMessage().(type) {
@@ -74,7 +74,7 @@ func (g *generation) add(c *wire.Chunk) error {
 		g.upserts[id] = r
 	}
 	for _, gone := range c.GetRemovals() {
-		if gone.GetKind() == 0 || gone.GetKind() > 255 { // this proxy never had one
+		if gone.GetKind() == 0 || gone.GetKind() > 255 { // this proxy cannot have such a Resource
 			continue
 		}
 		id := config.ID{Kind: config.Kind(gone.GetKind()), Key: gone.GetKey()}

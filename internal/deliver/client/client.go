@@ -1,7 +1,6 @@
-// Package client is a proxy's side of the delivery: it keeps one stream to the controller
-// that leads, applies each generation as a whole, answers it, and keeps the last one on disk
-// so that a restart needs no controller. It exists so that the engine knows nothing of where its
-// configuration comes from.
+// Package client is a proxy's side of the delivery: it keeps one stream to the controller that leads, applies each generation as a
+// whole, answers it, and saves the last one on disk so that a restart needs no controller. It exists so that the engine does not
+// depend on where its configuration comes from.
 //
 // It must import nothing of Kubernetes, and neither translate nor source.
 package client
@@ -20,32 +19,33 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
-// Options are the ends that a Client connects.
+// Options configure a Client.
 type Options struct {
-	// Controller is "host:port". The host is resolved anew for each round, its addresses are tried in
-	// random order, and the certificate must be for it.
+	// Controller is "host:port". The host is resolved again for each round, its addresses are tried in random order, and the
+	// certificate must be valid for it.
 	Controller string
-	// CAFile holds one or more certificates in PEM, TokenFile the identity; both are read at each connect.
+	// CAFile contains one or more certificates in PEM, TokenFile the token; both are read for each connection.
 	CAFile, TokenFile string
 	// Gateway is "<namespace>/<name>".
 	Gateway string
 	Version string // of this build, for the controller's logs
-	// StateDir keeps the last good configuration, private keys included; "" keeps none.
+	// StateDir is where the last good configuration is saved, private keys included; "" saves none.
 	StateDir string
-	// MaxStateAge is how old it may be to be served again; default 24 h.
+	// MaxStateAge is the maximum age of a saved configuration that is served; default 24 h.
 	MaxStateAge time.Duration
-	// Apply and Rebind are the proxy's. Calls do not overlap.
+	// Apply and Rebind are those of the proxy. Calls do not overlap.
 	Apply  func(*config.Update) proxy.Result
 	Rebind func() proxy.Result
-	// Unavailable returns what the proxy cannot reach, with a sentence each, such as proxy.Proxy.Unavailable; nil is not called. It is called every few seconds.
+	// Unavailable returns what the proxy cannot reach, with a sentence each, such as proxy.Proxy.Unavailable; may be nil. It is
+	// called every few seconds.
 	Unavailable func() map[config.ID]string
-	// Zone takes the zone of the proxy's node before Apply takes the generation that says it, and whenever it is another one; nil is not called.
-	// Calls do not overlap, nor with those of Apply.
+	// Zone is called with the zone of the proxy's node before Apply is called with the generation that contains it, and whenever it
+	// has changed; may be nil. Calls do not overlap each other or those of Apply.
 	Zone   func(string)
 	Logger *slog.Logger // nil discards
 }
 
-// rebindEvery is how often sockets that could not be bound are tried again, and it is asked what is unavailable.
+// rebindEvery is the interval in which sockets that could not be bound are tried again, and Unavailable is called.
 const rebindEvery = 3 * time.Second
 
 // Client is the proxy's end of the delivery. It is safe for concurrent use.
@@ -56,12 +56,12 @@ type Client struct {
 
 	mu   sync.Mutex
 	held holding
-	// link is the stream on which a generation was applied, nil where there is none.
+	// link is the stream on which a generation was applied, nil if there is none.
 	link  *link
 	dirty chan struct{} // of capacity 1: there is something to save
 }
 
-// New makes a Client that has nothing yet.
+// New returns a Client without a configuration.
 func New(o Options) *Client {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -72,8 +72,8 @@ func New(o Options) *Client {
 	return &Client{o: o, rebindEvery: rebindEvery, lookup: net.DefaultResolver.LookupHost, held: newHolding(), dirty: make(chan struct{}, 1)}
 }
 
-// Run serves the last good configuration, then follows the controller until ctx ends, and answers nil.
-// Whatever goes wrong with the controller is logged and tried again: what was applied stays in force.
+// Run serves the saved configuration, then follows the controller until ctx ends, and returns nil. Failures of the controller are
+// logged and tried again: what was applied stays in force.
 func (c *Client) Run(ctx context.Context) error {
 	saver := newSaver(c)
 	c.restore()
@@ -86,14 +86,14 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready says that a whole configuration has been applied, from the controller or from StateDir.
+// Ready reports whether a complete configuration has been applied, from the controller or from StateDir.
 func (c *Client) Ready() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held.whole
 }
 
-// Config is what the proxy serves, without private keys.
+// Config returns what the proxy serves, without private keys.
 func (c *Client) Config() (dump.Dump, error) {
 	c.mu.Lock()
 	generation, resources := c.held.generation, slices.Collect(maps.Values(c.held.resources))
@@ -101,7 +101,7 @@ func (c *Client) Config() (dump.Dump, error) {
 	return dump.Of(generation, resources)
 }
 
-// apply puts a generation in force and makes it what Hello says.
+// apply applies a generation and updates what Hello reports.
 func (c *Client) apply(g *generation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,18 +111,18 @@ func (c *Client) apply(g *generation) {
 	u := c.held.difference(g)
 	result := c.o.Apply(u)
 	if rejected := result.Rejected; u.OfListeners() && result.Unbound() {
-		// A port may have been in the way that this very generation gave up: by now it is free.
+		// A port may have been blocked by a listener that this generation removed: by now it is free.
 		result = c.o.Rebind()
 		result.Rejected = rejected
 	}
 	c.held.applied(g, u, &result)
 	select {
 	case c.dirty <- struct{}{}:
-	default: // it is known already
+	default: // saving is already pending
 	}
 }
 
-// keepRebinding tries again what could not be bound, asks what is unavailable, and answers anew where either has changed.
+// keepRebinding retries sockets that could not be bound, checks what is unavailable, and answers again if either has changed.
 func (c *Client) keepRebinding(ctx context.Context) {
 	tick := time.NewTicker(c.rebindEvery)
 	defer tick.Stop()
@@ -145,7 +145,7 @@ func (c *Client) keepRebinding(ctx context.Context) {
 		}
 		c.mu.Unlock()
 		if l != nil {
-			_ = l.acknowledge(c) // its stream ends with it, and the next one begins with an answer
+			_ = l.acknowledge(c) // an error ends the stream, and the next one begins with an answer
 		}
 	}
 }

@@ -26,20 +26,19 @@ import (
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
-	// maxPauseUnavailable is for controllers that are there but do not lead: one of them will, in a
-	// moment, and changes wait for it.
+	// maxPauseUnavailable is for controllers that are running but do not lead: one of them will soon, and changes wait for it.
 	maxPauseUnavailable = time.Second
-	// connectTimeout bounds TCP and TLS together for one address.
+	// connectTimeout limits TCP and TLS together for one address.
 	connectTimeout = 5 * time.Second
-	// refuseTimeout bounds how long a refusal waits to be heard.
+	// refuseTimeout is how long the client waits until its refusal was received.
 	refuseTimeout = 2 * time.Second
-	// maxMessage is the largest message taken, in bytes: a Chunk of one huge resource.
+	// maxMessage is the maximum size of a message in bytes: a Chunk with one huge resource.
 	maxMessage = 64 << 20
-	// repeatAfter is when a failure is logged again that stays the same.
+	// repeatAfter is after how long a failure that stays the same is logged again.
 	repeatAfter = time.Minute
 )
 
-// follow goes from stream to stream until ctx ends.
+// follow opens one stream after the other until ctx ends.
 func (c *Client) follow(ctx context.Context) {
 	pause := minPause
 	said, saidAt := "", time.Time{}
@@ -64,7 +63,7 @@ func (c *Client) follow(ctx context.Context) {
 	}
 }
 
-// longer is the pause after the next failure.
+// longer returns the pause after the next failure.
 func longer(pause time.Duration, err error) time.Duration {
 	if status.Code(err) == codes.Unavailable {
 		return min(2*pause, maxPauseUnavailable)
@@ -72,8 +71,8 @@ func longer(pause time.Duration, err error) time.Duration {
 	return min(2*pause, maxPause)
 }
 
-// round tries the controller's addresses, at once one after the other as long as they are only not available, and
-// answers why the last stream ended and whether it brought anything.
+// round tries the controller's addresses, without a pause as long as they are only unavailable. It returns why the last stream ended
+// and whether it made progress.
 func (c *Client) round(ctx context.Context) (progress bool, err error) {
 	host, port, err := net.SplitHostPort(c.o.Controller)
 	if err != nil {
@@ -94,7 +93,7 @@ func (c *Client) round(ctx context.Context) (progress bool, err error) {
 	return false, err
 }
 
-// session is one stream from its beginning to its end, which is always an error.
+// session runs one stream until it ends, which is always with an error.
 func (c *Client) session(ctx context.Context, host, address string) (progress bool, err error) {
 	conn, err := c.dial(host, address)
 	if err != nil {
@@ -115,7 +114,7 @@ func (c *Client) session(ctx context.Context, host, address string) (progress bo
 	c.mu.Lock()
 	hello := &wire.Hello{Gateway: c.o.Gateway, Version: c.o.Version, Epoch: c.held.epoch, Generation: c.held.generation}
 	c.mu.Unlock()
-	_ = l.send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: hello}}) // Recv says what is wrong
+	_ = l.send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: hello}}) // Recv reports the error
 	defer c.setLink(nil)
 	var parts assembler
 	for {
@@ -140,11 +139,11 @@ func (c *Client) session(ctx context.Context, host, address string) (progress bo
 		}
 		progress = true
 		c.setLink(l)
-		_ = l.acknowledge(c) // Recv says what is wrong
+		_ = l.acknowledge(c) // Recv reports the error
 	}
 }
 
-// accept applies a generation if it fits to what is held.
+// accept applies a generation if it follows the present one.
 func (c *Client) accept(g *generation) error {
 	c.mu.Lock()
 	err := c.held.follows(g)
@@ -156,8 +155,8 @@ func (c *Client) accept(g *generation) error {
 	return nil
 }
 
-// refuse reports to the controller that it sent what cannot be followed, and waits for the end of the stream; the next one
-// begins with everything.
+// refuse reports to the controller that it has sent an invalid generation, and waits for the end of the stream; the next one begins
+// with a full generation.
 func (c *Client) refuse(l *link, g *generation, why error) {
 	c.mu.Lock()
 	a := &wire.Ack{Epoch: c.held.epoch, Generation: c.held.generation, Error: why.Error()}
@@ -168,7 +167,7 @@ func (c *Client) refuse(l *link, g *generation, why error) {
 	}
 	_ = l.send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: a}})
 	_ = l.stream.CloseSend()
-	for err := error(nil); err == nil; { // until it has been heard
+	for err := error(nil); err == nil; { // until it was received
 		_, err = l.stream.Recv()
 	}
 }
@@ -208,7 +207,7 @@ func (l *link) send(m *wire.FromProxy) error {
 	return l.stream.Send(m)
 }
 
-// acknowledge answers with what is held now, so that of two answers the later one is the truth.
+// acknowledge answers with the present state, so that the later of two answers is the valid one.
 func (l *link) acknowledge(c *Client) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,20 +16,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
-// holding is what the proxy has; guarded by Client.mu.
+// holding is the state of the proxy; guarded by Client.mu.
 type holding struct {
-	// epoch is "" where only a full generation can follow.
+	// epoch is "" if only a full generation can follow.
 	epoch      string
 	generation uint64
 	whole      bool // a full generation was applied
-	// zone is the newest that a controller has said, for a pod does not leave its node.
+	// zone is the last one that a controller has sent: a pod does not leave its node.
 	zone      string
 	resources map[config.ID]*config.Resource
-	// rejected are versions that the proxy could not carry out. resources has the versions before.
+	// rejected are versions that the proxy could not apply. resources contains the previous versions.
 	rejected map[config.ID]rejection
 	unknown  bool              // there are Resources of unknown kinds, since the last full generation
-	faults   map[string]string // listeners that do not serve, and why, by key
-	// unavailable is what the proxy cannot reach, each with a sentence.
+	faults   map[string]string // listeners that are not served, and why, by key
+	// unavailable is what the proxy cannot reach, with a sentence each.
 	unavailable map[config.ID]string
 }
 
@@ -42,7 +42,7 @@ func newHolding() holding {
 	return holding{resources: map[config.ID]*config.Resource{}, rejected: map[config.ID]rejection{}}
 }
 
-// follows says whether a generation can be applied to what is held.
+// follows returns an error if a generation cannot be applied to the present state.
 func (h *holding) follows(g *generation) error {
 	if !g.full && (g.epoch == "" || g.epoch != h.epoch) {
 		return fmt.Errorf("generation %d of epoch %q holds changes to what is not here", g.number, g.epoch)
@@ -50,7 +50,7 @@ func (h *holding) follows(g *generation) error {
 	return nil
 }
 
-// difference is what a generation changes.
+// difference returns what a generation changes.
 func (h *holding) difference(g *generation) *config.Update {
 	u := &config.Update{Generation: g.number}
 	for id, r := range g.upserts {
@@ -66,7 +66,7 @@ func (h *holding) difference(g *generation) *config.Update {
 				u.Removals = append(u.Removals, id)
 			}
 		}
-	} else { // at the cost of what changes, not of what is held
+	} else { // its cost depends on what changes, not on what is held
 		for id := range g.removals {
 			if h.resources[id] != nil {
 				u.Removals = append(u.Removals, id)
@@ -86,7 +86,7 @@ func (g *generation) removes(id config.ID) bool {
 	return gone
 }
 
-// applied records what became of a generation.
+// applied records the result of a generation.
 func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result) {
 	maps.DeleteFunc(h.rejected, func(id config.ID, _ rejection) bool { return g.removes(id) })
 	for _, r := range u.Upserts {
@@ -107,7 +107,7 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 	h.setFaults(result.Listeners)
 }
 
-// setFaults answers whether anything is new.
+// setFaults reports whether anything has changed.
 func (h *holding) setFaults(listeners map[string]*proxy.ListenerError) bool {
 	now := make(map[string]string, len(listeners))
 	for key, err := range listeners {
@@ -119,7 +119,7 @@ func (h *holding) setFaults(listeners map[string]*proxy.ListenerError) bool {
 	return news
 }
 
-// faultMessage says why a listener of this pod does not serve, and what helps.
+// faultMessage returns why a listener of this pod is not served, and the remedy.
 func faultMessage(port uint32, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -130,7 +130,7 @@ func faultMessage(port uint32, err error) string {
 	return err.Error()
 }
 
-// compareFaults puts what has a status of its own first: of the others the controller shows only a few.
+// compareFaults orders Resources that have their own status first: the controller shows only a few of the others.
 func compareFaults(a, b config.ID) int {
 	rank := func(id config.ID) int {
 		switch id.Kind {
@@ -142,7 +142,7 @@ func compareFaults(a, b config.ID) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), config.CompareID(a, b))
 }
 
-// ack answers the generation that is held.
+// ack returns the answer for the present generation.
 func (h *holding) ack() *wire.Ack {
 	a := &wire.Ack{Epoch: h.epoch, Generation: h.generation}
 	left, omitted := maxFaults, 0
@@ -156,7 +156,7 @@ func (h *holding) ack() *wire.Ack {
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.faults)) {
 		id := config.ID{Kind: config.KindListener, Key: key}
-		if l := h.resources[id]; l != nil && config.CheckKnown(l) != nil { // whatever its port is
+		if l := h.resources[id]; l != nil && config.CheckKnown(l) != nil { // regardless of its port
 			add(&a.Rejected, id, h.faults[key])
 			continue
 		}
@@ -182,14 +182,15 @@ func (h *holding) ack() *wire.Ack {
 }
 
 const (
-	// maxFault bounds the message of a fault, in bytes: the controller keeps no more.
+	// maxFault is the maximum length in bytes of the message of a fault: the controller keeps no more.
 	maxFault = 512
-	// maxFaults bounds those of an answer together, in bytes: the controller reads an answer of 1 MiB, and ends the stream for a longer one.
+	// maxFaults is the maximum total length of those of an answer in bytes: the controller accepts an answer of 1 MiB, and ends the
+	// stream for a longer one.
 	maxFaults = 768 << 10
 )
 
 func fault(id config.ID, message string) *wire.Fault {
-	message = strings.ToValidUTF8(message, "\uFFFD") // else it cannot be sent
+	message = strings.ToValidUTF8(message, "\uFFFD") // otherwise it cannot be encoded
 	message = strings.ToValidUTF8(message[:min(len(message), maxFault)], "")
 	return &wire.Fault{Resource: &wire.ResourceId{Kind: uint32(id.Kind), Key: id.Key}, Message: message}
 }

@@ -23,22 +23,22 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 )
 
-// The state file is stateMagic, the time in nanoseconds since the epoch in 8 bytes, big endian, a SHA-256 of the
-// Gateway's name, the time and the messages, and the messages of one full generation, each after its length.
+// The state file contains stateMagic, the time in nanoseconds since the epoch in 8 bytes, big endian, a SHA-256 of the Gateway's
+// name, the time and the messages, and the messages of one full generation, each preceded by its length.
 const (
 	stateName  = "config"
 	stateMagic = "moongate-state 1\n"
 	stateHead  = len(stateMagic) + 8 + sha256.Size
-	// saveDelay gathers changes that come in a row; of the time, one part in saveShare at most goes into saving.
+	// saveDelay collects successive changes; saving uses at most one part in saveShare of the time.
 	saveDelay = 200 * time.Millisecond
 	saveShare = 500
-	// freshenings is how often in MaxStateAge the file of a proxy that is up to date is renewed.
+	// freshenings is how often within MaxStateAge the file of an up-to-date proxy is renewed.
 	freshenings = 24
-	// resourcesInChunk bounds a message of the file.
+	// resourcesInChunk limits a message of the file.
 	resourcesInChunk = 256
 )
 
-// restore applies what StateDir has. Whatever is wrong with it is logged, and the controller is asked for everything.
+// restore applies the configuration in StateDir. If that is not possible, it logs why, and the controller sends everything.
 func (c *Client) restore() {
 	if c.o.StateDir == "" {
 		return
@@ -56,11 +56,11 @@ func (c *Client) restore() {
 		return
 	}
 	c.apply(g)
-	<-c.dirty // it is saved already, and is not younger for having been read
+	<-c.dirty // it is saved already, and reading it must not renew its age
 	c.o.Logger.Info("the last good configuration is served", "generation", g.number, "resources", len(g.upserts))
 }
 
-// decodeState reads a state file as one full generation.
+// decodeState parses a state file as one full generation.
 func decodeState(data []byte, gateway string, now time.Time, maxAge time.Duration) (*generation, error) {
 	if len(data) < stateHead || string(data[:len(stateMagic)]) != stateMagic {
 		return nil, errors.New("it is not a state of this version")
@@ -77,7 +77,7 @@ func decodeState(data []byte, gateway string, now time.Time, maxAge time.Duratio
 	return decodeMessages(body)
 }
 
-// newStateSum begins the sum, which goes on with the messages.
+// newStateSum returns the hash without the messages.
 func newStateSum(gateway string, stamp []byte) hash.Hash {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q", gateway)
@@ -85,10 +85,10 @@ func newStateSum(gateway string, stamp []byte) hash.Hash {
 	return h
 }
 
-// decodeMessages reads the messages of one full generation and nothing else.
+// decodeMessages parses the messages of exactly one full generation.
 func decodeMessages(body []byte) (*generation, error) {
 	in := bytes.NewReader(body)
-	options := protodelim.UnmarshalOptions{MaxSize: int64(len(body)) + 1} // a length is no reason to allocate more
+	options := protodelim.UnmarshalOptions{MaxSize: int64(len(body)) + 1} // a length must not cause a large allocation
 	var a assembler
 	for {
 		m := &wire.ToProxy{}
@@ -111,16 +111,16 @@ func decodeMessages(body []byte) (*generation, error) {
 	}
 }
 
-// state is what the file holds of what the proxy has.
+// state is the part of holding that is saved.
 type state struct {
 	epoch      string
 	generation uint64
 	zone       string
-	resources  []*config.Resource // in any order
+	resources  []*config.Resource // in no particular order
 }
 
-// stricter reports whether a Resource was rejected for fields that are unknown here. They may restrict, so that a proxy that starts
-// must not begin with the version before.
+// stricter reports whether a Resource was rejected because of unknown fields. These may restrict it, so a proxy that starts must not
+// begin with the previous version.
 func (h *holding) stricter(id config.ID) bool {
 	r := h.rejected[id].resource
 	return r != nil && config.CheckKnown(r) != nil
@@ -129,7 +129,7 @@ func (h *holding) stricter(id config.ID) bool {
 func (h *holding) state() *state {
 	s := &state{h.epoch, h.generation, h.zone, make([]*config.Resource, 0, len(h.resources))}
 	if len(h.rejected) > 0 || h.unknown {
-		s.epoch = "" // the file lacks something, so the controller must send everything
+		s.epoch = "" // the file is incomplete, so the controller must send everything
 	}
 	for id, r := range h.resources {
 		if !h.stricter(id) {
@@ -144,11 +144,11 @@ func (h *holding) state() *state {
 	return s
 }
 
-// encodeState writes the messages to out and answers the head that comes before them.
+// encodeState writes the messages to out and returns the head of the file.
 func encodeState(out io.Writer, gateway string, now time.Time, s *state) (head []byte, err error) {
 	stamp := binary.BigEndian.AppendUint64(nil, uint64(now.UnixNano()))
 	sum := newStateSum(gateway, stamp)
-	var buffer []byte // all messages go through it: a copy of everything would be as large as what is held
+	var buffer []byte // reused for all messages: one buffer for everything would be as large as the configuration
 	put := func(m *wire.ToProxy) error {
 		buffer = protowire.AppendVarint(buffer[:0], uint64(proto.Size(m)))
 		if buffer, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(buffer, m); err != nil {
@@ -176,13 +176,13 @@ func encodeState(out io.Writer, gateway string, now time.Time, s *state) (head [
 type saver struct {
 	c     *Client
 	dirty bool          // something was applied since the last save
-	took  time.Duration // the last save
-	ended time.Time     // of the last save
+	took  time.Duration // duration of the last save
+	ended time.Time     // end of the last save
 }
 
 func newSaver(c *Client) *saver { return &saver{c: c} }
 
-// run saves soon after each change, and now and then where the proxy is up to date without one.
+// run saves soon after each change, and at intervals if the proxy is up to date without changes.
 func (s *saver) run(ctx context.Context) {
 	fresh := time.NewTicker(max(s.c.o.MaxStateAge/freshenings, time.Second))
 	defer fresh.Stop()
@@ -206,7 +206,7 @@ func (s *saver) run(ctx context.Context) {
 	}
 }
 
-// save writes what is held if it is not on disk yet.
+// save saves the configuration if it is not on disk yet.
 func (s *saver) save() {
 	c := s.c
 	select {
@@ -237,7 +237,7 @@ func (s *saver) save() {
 	}
 }
 
-// replaceFile leaves either the old content or the new, whenever it is interrupted.
+// replaceFile replaces a file atomically: it leaves either the old content or the new.
 func replaceFile(path string, write func(*os.File) error) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package delivertest gives tests of the delivery servers on loopback, identities of proxies, and streams without a client. It exists so that both ends are tested over TLS as
-// they run.
+// Package delivertest provides tests of the delivery with servers on loopback, identities of proxies, and streams without a client.
+// It exists so that both ends are tested over TLS as in production.
 //
 // It must be imported by tests only.
 package delivertest
@@ -24,7 +24,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// Host is the name that servers have certificates for.
+// Host is the name in the certificates of servers.
 const Host = "localhost"
 
 // CAFile writes the certificates of the authorities to a file and returns its path.
@@ -37,8 +37,8 @@ func CAFile(t testing.TB, authorities ...*testkit.Authority) string {
 	return testkit.WriteFile(t, "ca.crt", text)
 }
 
-// Serve starts a server that the authority vouches for at an address ("127.0.0.1:0" for any port), and returns where it is and
-// what stops it at once; the end of the test does too.
+// Serve starts a server with a certificate of the authority at an address ("127.0.0.1:0" for any port), and returns its address and
+// a function that stops it at once; the end of the test stops it too.
 func Serve(t testing.TB, authority *testkit.Authority, address string, register func(*grpc.Server), options ...grpc.ServerOption) (string, func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -70,7 +70,7 @@ func ServeOn(t testing.TB, authority *testkit.Authority, listener net.Listener, 
 	return stop
 }
 
-// Identity takes the tokens that Token makes, for RemoteOptions.Authenticate; any other is not valid.
+// Identity verifies the tokens that Token makes, for RemoteOptions.Authenticate; it rejects others.
 func Identity(ctx context.Context) (deliver.Caller, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	token := strings.TrimPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
@@ -84,7 +84,7 @@ func Identity(ctx context.Context) (deliver.Caller, error) {
 
 var secret = rand.Text()
 
-// Token is that of a pod, "<name>" or "<name>@<uid>", of a Gateway.
+// Token returns the token of a pod, "<name>" or "<name>@<uid>", of a Gateway.
 func Token(gateway, pod string) string {
 	return fmt.Sprintf("%s %s %x", gateway, pod, sha256.Sum256([]byte(secret+gateway+" "+pod)))
 }
@@ -110,15 +110,15 @@ func Dial(t testing.TB, address, caFile, token string) wire.Delivery_StreamClien
 	return s
 }
 
-// Ask sends one message and returns what comes back.
+// Ask sends one message and returns the response.
 func Ask(t testing.TB, address, caFile, token string, m *wire.FromProxy) (*wire.ToProxy, error) {
 	t.Helper()
 	s := Dial(t, address, caFile, token)
-	_ = s.Send(m) // Recv says what is wrong
+	_ = s.Send(m) // Recv reports the error
 	return s.Recv()
 }
 
-// Committed receives a generation, and returns its end.
+// Committed receives a generation, and returns its Commit.
 func Committed(t testing.TB, s wire.Delivery_StreamClient) *wire.Commit {
 	t.Helper()
 	for {

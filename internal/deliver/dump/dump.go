@@ -1,5 +1,5 @@
-// Package dump prints a configuration for people to look at, without private keys and other secrets. It exists so that
-// every way of delivery shows the same.
+// Package dump prints a configuration without private keys and other secrets. It exists so that every kind of delivery prints the
+// same.
 //
 // It must import nothing of this module but config.
 package dump
@@ -15,16 +15,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Dump is the configuration in force, to be looked at.
+// Dump is the configuration in force, in printable form.
 type Dump struct {
 	Generation uint64            `json:"generation"`
 	Resources  []json.RawMessage `json:"resources"` // sorted by config.CompareID
 }
 
-// redacted stands where a secret was.
+// redacted replaces a secret.
 const redacted = "(redacted)"
 
-// Of prints the resources; it sorts the slice and leaves the resources alone.
+// Of returns the Dump of resources; it sorts the slice and does not modify the resources.
 func Of(generation uint64, resources []*config.Resource) (Dump, error) {
 	slices.SortFunc(resources, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
 	dump := Dump{Generation: generation, Resources: make([]json.RawMessage, 0, len(resources))}
@@ -38,7 +38,7 @@ func Of(generation uint64, resources []*config.Resource) (Dump, error) {
 	return dump, nil
 }
 
-// withoutSecrets is the resource, or a copy of it where it holds secrets.
+// withoutSecrets returns the resource, or a redacted copy if it contains secrets.
 func withoutSecrets(r *config.Resource) *config.Resource {
 	switch r.Kind.(type) {
 	case *config.Resource_Certificate:
@@ -69,13 +69,13 @@ func withoutSecrets(r *config.Resource) *config.Resource {
 	return r
 }
 
-// withoutPassword is an address, without what a URL has of user and password.
+// withoutPassword returns an address without user and password of a URL.
 func withoutPassword(address string) string {
 	scheme, rest, isURL := strings.Cut(address, "://")
 	if !isURL {
 		return address
 	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 { // a URL that does not parse is no reason to show it
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 { // a URL that cannot be parsed must not be shown either
 		rest = redacted + rest[at:]
 	}
 	return scheme + "://" + rest

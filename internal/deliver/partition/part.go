@@ -8,33 +8,33 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// maxTombstones is how many removals a part remembers: a proxy that missed more gets everything.
+// maxTombstones is how many removals a part remembers: a proxy that has missed more gets a full generation.
 const maxTombstones = 4096
 
 // Part is the configuration of one Gateway, or of several that proxies serve together.
 type Part struct {
 	gateway    string
 	generation uint64
-	// floor is the oldest generation whose successors are all remembered.
+	// floor is the oldest generation since which all removals are remembered.
 	floor      uint64
 	tombstones int
 	live, dead map[config.ID]*list.Element
-	// changes and removals hold an *entry each, the latest change last.
+	// changes and removals contain *entry, the latest change last.
 	changes, removals list.List
 }
 
-// entry is a Resource, or where it was.
+// entry is a Resource, or a removed one.
 type entry struct {
 	id         config.ID
-	resource   *config.Resource // nil where it was
+	resource   *config.Resource // nil if it was removed
 	refs       []config.ID
 	generation uint64 // of the last change
 }
 
-// Delta leads from one generation to another. Its Resources are shared and must not be modified.
+// Delta is the difference between two generations. Its Resources are shared and must not be modified.
 type Delta struct {
-	Generation uint64 // that it leads to
-	// Full says that Upserts are everything, and what is not among them is to be removed.
+	Generation uint64 // the later one
+	// Full is set if Upserts are everything, and Resources that are not among them must be removed.
 	Full     bool
 	Upserts  []*config.Resource // sorted by config.CompareID
 	Removals []config.ID        // sorted by config.CompareID
@@ -45,10 +45,10 @@ func newPart(gateway string, generation uint64, tombstones int) *Part {
 		live: map[config.ID]*list.Element{}, dead: map[config.ID]*list.Element{}}
 }
 
-// Generation is the one that changed the part last.
+// Generation returns the generation that changed the part last.
 func (p *Part) Generation() uint64 { return p.generation }
 
-// Len is how many Resources there are.
+// Len returns the number of Resources.
 func (p *Part) Len() int { return len(p.live) }
 
 // Gateways returns those that have a listener in the part, sorted.
@@ -62,10 +62,10 @@ func (p *Part) Gateways() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Holds says whether a Resource is in the part.
+// Holds reports whether a Resource is in the part.
 func (p *Part) Holds(id config.ID) bool { return p.live[id] != nil }
 
-// Since leads from a generation of this part to the present; to everything where too much happened meanwhile.
+// Since returns the Delta from a generation of this part to the present one; a full one if too much was removed in the meantime.
 func (p *Part) Since(generation uint64) Delta {
 	if generation < p.floor || generation > p.generation {
 		return p.All()
@@ -81,14 +81,14 @@ func (p *Part) Since(generation uint64) Delta {
 	return d
 }
 
-// All leads from anything to the present.
+// All returns a full Delta.
 func (p *Part) All() Delta {
 	d := Delta{Generation: p.generation, Full: true, Upserts: p.Unsorted()}
 	d.sort()
 	return d
 }
 
-// Unsorted returns what All does, in the order of its changes: for those who hold a lock and can sort it later.
+// Unsorted returns the Resources of All, ordered by their last change: for callers that hold a lock and sort later.
 func (p *Part) Unsorted() []*config.Resource {
 	all := make([]*config.Resource, 0, len(p.live))
 	for e := p.changes.Front(); e != nil; e = e.Next() {

@@ -1,7 +1,7 @@
-// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners, ticket keys and rate limit service, the
-// routes attached to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
-// proxy gets what is its own and nothing else, at the cost of what changed. Where all Gateways of a class are served by the same proxies there is a part
-// for these, too; each of the Gateways keeps its own, for proxies of its own that have not ended yet.
+// Package partition splits a configuration by Gateway: a part contains the Gateway's listeners, ticket keys and rate limit service,
+// the routes attached to them, and what these refer to, and knows what has changed since any generation. It exists so that a proxy
+// gets only its own configuration, at a cost that depends on what has changed. If the same proxies serve all Gateways of a class,
+// there is a part for these too; each of the Gateways keeps its own, for its own proxies that have not ended yet.
 //
 // It is pure: no lock, no clock, no I/O. It must import nothing of this module but config.
 package partition
@@ -16,23 +16,23 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Partition holds a whole configuration and its parts. It is not safe for concurrent use.
+// Partition contains a whole configuration and its parts. It is not safe for concurrent use.
 type Partition struct {
 	generation uint64
-	// tombstones bounds how many removals each part remembers.
+	// tombstones is the maximum number of removals that each part remembers.
 	tombstones int
 	resources  map[config.ID]*config.Resource
 	parts      map[string]*Part
-	// homes are the parts that a root is in, see change.roots.
+	// homes are the parts that contain a root, see change.roots.
 	homes map[config.ID][]*Part
-	// attached are the routes that name a listener, whether it is there or not.
+	// attached are the routes that name a listener, whether it exists or not.
 	attached map[string]map[config.ID]struct{}
-	// users counts, by part, what in it refers to a Resource, whether that is there or not.
+	// users counts, by part, the references to a Resource, whether that exists or not.
 	users  map[config.ID]map[*Part]int
 	walker walker
 }
 
-// New makes a Partition of nothing.
+// New returns an empty Partition.
 func New() *Partition {
 	return &Partition{
 		tombstones: maxTombstones,
@@ -45,10 +45,11 @@ func New() *Partition {
 	}
 }
 
-// Generation is the one of the last Update.
+// Generation returns that of the last Update.
 func (p *Partition) Generation() uint64 { return p.generation }
 
-// Part is what the proxies of a Gateway ("<namespace>/<name>"), or those of a class, serve, empty for one that is not known.
+// Part returns what the proxies of a Gateway ("<namespace>/<name>"), or those of a class, serve; it is empty if the Gateway is not
+// known.
 func (p *Partition) Part(gateway string) *Part {
 	part := p.parts[gateway]
 	if part == nil {
@@ -58,20 +59,20 @@ func (p *Partition) Part(gateway string) *Part {
 	return part
 }
 
-// Has says whether the configuration has anything for the Gateway.
+// Has reports whether the configuration contains anything for the Gateway.
 func (p *Partition) Has(gateway string) bool {
 	part := p.parts[gateway]
 	return part != nil && len(part.live) > 0
 }
 
-// Forget drops what is remembered of a Gateway that has nothing any more.
+// Forget drops the part of a Gateway that is empty.
 func (p *Partition) Forget(gateway string) {
 	if !p.Has(gateway) {
 		delete(p.parts, gateway)
 	}
 }
 
-// Apply takes one generation and answers the Gateways whose parts it changed, sorted.
+// Apply applies one generation and returns the Gateways whose parts have changed, sorted.
 func (p *Partition) Apply(u *config.Update) []string {
 	c := &change{p: p, before: p.generation, roots: map[config.ID]struct{}{}, leaves: map[config.ID]struct{}{}, touched: map[string]struct{}{}}
 	p.generation = u.Generation
@@ -96,7 +97,7 @@ func (p *Partition) Apply(u *config.Update) []string {
 	return slices.Sorted(maps.Keys(c.touched))
 }
 
-// project is a root (see change.roots) as each Gateway concerned sees it.
+// project returns the versions of a root (see change.roots) for each Gateway that it concerns.
 func (p *Partition) project(id config.ID) map[string]*config.Resource {
 	r := p.resources[id]
 	switch kind := r.GetKind().(type) {
@@ -112,7 +113,8 @@ func (p *Partition) project(id config.ID) map[string]*config.Resource {
 	return nil
 }
 
-// within is what a Gateway has as the parts hold it: its own, and, unless merged is "", the one of the Gateways that proxies serve together.
+// within returns the versions of a Gateway's Resource by part: that of the Gateway, and, unless merged is "", that of the Gateways
+// that proxies serve together.
 func within(r *config.Resource, gateway, merged string) map[string]*config.Resource {
 	if merged == "" {
 		return map[string]*config.Resource{gateway: r}
@@ -151,7 +153,7 @@ func (p *Partition) projectRoute(r *config.Resource) map[string]*config.Resource
 	return out
 }
 
-// shallow copies a route's fields, whatever they are, and shares what they hold.
+// shallow copies a route's fields, and shares their values.
 func shallow[M proto.Message](route M) M {
 	out := route.ProtoReflect().New()
 	route.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -161,16 +163,16 @@ func shallow[M proto.Message](route M) M {
 	return out.Interface().(M)
 }
 
-// change is one Apply under way.
+// change is the state of one Apply.
 type change struct {
 	p       *Partition
-	before  uint64                 // the generation that was
-	roots   map[config.ID]struct{} // what is in a part for itself, to be looked at: listeners, routes, and what a Gateway has one of
-	leaves  map[config.ID]struct{} // what others refer to
+	before  uint64                 // the previous generation
+	roots   map[config.ID]struct{} // Resources that are in a part by themselves and must be placed: listeners, routes, and those of which a Gateway has one
+	leaves  map[config.ID]struct{} // Resources that others refer to
 	touched map[string]struct{}
 }
 
-// take records a Resource, nil for one that is gone, and what is to be looked at because of it.
+// take records a Resource, nil if it was removed, and what must be placed because of it.
 func (c *change) take(id config.ID, r *config.Resource) {
 	p := c.p
 	old := p.resources[id]
@@ -216,7 +218,7 @@ func (p *Partition) attach(id config.ID, route *config.Resource) {
 	}
 }
 
-// place puts a root into the parts that it belongs to, and out of the others.
+// place adds a root to the parts that it belongs to, and removes it from the others.
 func (c *change) place(id config.ID, wanted map[string]*config.Resource) {
 	for _, part := range c.p.homes[id] {
 		if wanted[part.gateway] == nil {
@@ -235,7 +237,7 @@ func (c *change) place(id config.ID, wanted map[string]*config.Resource) {
 	}
 }
 
-// put makes a Resource part of a part, and with it all that it refers to.
+// put adds a Resource to a part, and with it all that it refers to.
 func (c *change) put(part *Part, id config.ID, r *config.Resource) {
 	old, there := part.get(id)
 	if there && proto.Equal(old.resource, r) {

@@ -9,8 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// referring are the names of string fields that hold keys of other Resources, in whichever message they
-// are. A filter that forwards somewhere therefore needs no line here; a test compares them with the comments of the .proto files.
+// referring are the names of string fields that contain keys of other Resources, in any message. A filter that refers to a backend
+// therefore needs no line here; a test compares them with the comments of the .proto files.
 var referring = map[protoreflect.Name][]config.Kind{
 	"backend":      {config.KindBackend, config.KindEndpoints},
 	"backends":     {config.KindBackend, config.KindEndpoints},
@@ -19,19 +19,19 @@ var referring = map[protoreflect.Name][]config.Kind{
 	"certificates": {config.KindCertificate},
 }
 
-// walker finds what a Resource refers to, without looking where nothing can be.
+// walker finds the references of a Resource, without visiting fields that cannot contain any.
 type walker struct {
 	plans map[protoreflect.FullName]*plan
 }
 
-// plan is where in a type of message references can be.
+// plan describes where a message type can contain references.
 type plan struct {
 	any    bool // it is an Any
 	keys   []protoreflect.FieldDescriptor
 	nested []protoreflect.FieldDescriptor
 }
 
-// references are what a Resource refers to; sorted, distinct.
+// references returns what a Resource refers to; sorted, distinct.
 func (w *walker) references(r *config.Resource) []config.ID {
 	var out []config.ID
 	w.walk(r.ProtoReflect(), &out)
@@ -42,7 +42,7 @@ func (w *walker) references(r *config.Resource) []config.ID {
 func (w *walker) walk(m protoreflect.Message, out *[]config.ID) {
 	p := w.plan(m.Descriptor())
 	if p.any {
-		// A type that is not linked in says nothing to any proxy of this version either.
+		// A type that is not linked in is unknown to proxies of this version too.
 		if inner, err := m.Interface().(*anypb.Any).UnmarshalNew(); err == nil {
 			w.walk(inner.ProtoReflect(), out)
 		}
@@ -95,7 +95,7 @@ func (w *walker) plan(d protoreflect.MessageDescriptor) *plan {
 
 var anyName = (*anypb.Any)(nil).ProtoReflect().Descriptor().FullName()
 
-// mayRefer says whether a message of the type, or one inside it, can hold a reference.
+// mayRefer reports whether a message of the type, or a nested one, can contain a reference.
 func mayRefer(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
 	if d.FullName() == anyName {
 		return true
@@ -112,7 +112,7 @@ func mayRefer(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]b
 	return false
 }
 
-// fields are those of a type of message.
+// fields returns the fields of a message type.
 func fields(d protoreflect.MessageDescriptor) func(func(protoreflect.FieldDescriptor) bool) {
 	return func(yield func(protoreflect.FieldDescriptor) bool) {
 		list := d.Fields()
