@@ -14,72 +14,71 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// catalog knows what each file holds, and which of all definitions is served. What
-// a change costs depends on what it changes: nothing here walks all files or all
-// objects but rescan.
+// catalog contains the content of each file, and which of all definitions is served. The cost of a change depends on what it
+// changes: only rescan walks all files.
 type catalog struct {
 	paths   []string
 	streams map[string][]byte // see Source
-	limit   int64             // bytes of a file
+	limit   int64             // maximum size of a file in bytes
 	grace   time.Duration     // see Options.RemovalGrace
 
 	scan     *scan
 	files    map[string]*file
 	objects  map[kind.ObjectKey]*object
-	waiting  map[*file]bool                    // whose pending is set
-	holders  map[kind.ObjectKey]map[*file]bool // in whose heldHas an object is
-	failing  map[*file]bool                    // that could not be read
-	members  map[string]int                    // objects per namespace
+	waiting  map[*file]bool                    // those whose pending is set
+	holders  map[kind.ObjectKey]map[*file]bool // the files with an object in heldHas
+	failing  map[*file]bool                    // files that could not be read
+	members  map[string]int                    // number of objects by namespace
 	implicit map[string]bool                   // Namespaces that no file defines
 	report   report
 	change   changeSet
-	// unquiet is follower.unquiet: what these files have now, nobody knows. It is nil where nothing is followed.
+	// unquiet is follower.unquiet: the present content of these files is not known. It is nil if nothing is watched.
 	unquiet map[string]wait
 	work    work
 	effort  effort
 }
 
-// work counts what was done since the beginning.
+// work counts what was done since the start.
 type work struct{ scans, read, decoded int }
 
-// effort counts what decisions about objects took that files have lost: files that may have them, and questions to the kernel.
+// effort counts the cost of decisions about objects that files have lost: files that may contain them, and queries to the kernel.
 type effort struct{ looked, asked int }
 
-// file is what is known of one file.
+// file is the state of one file.
 type file struct {
 	path  string
-	root  int // index of the path given that led here
+	root  int // index of the path given to New
 	stamp stamp
-	// changed is when a read first found the file as it is now, or gone.
+	// changed is when a read first found the file in its present state, or gone.
 	changed time.Time
 	// hidden is set while the file is below a path that is gone or cannot be listed.
 	hidden   bool
 	failed   *Problem // why it could not be read the last time
 	sections []*section
-	held     int                  // definitions
-	gone     map[*definition]bool // that the last read did not find
-	shared   map[*object]bool     // that other files define too
-	repeated map[*definition]bool // that are there more than once
+	held     int                  // number of definitions
+	gone     map[*definition]bool // those that the last read did not find
+	shared   map[*object]bool     // objects that other files define too
+	repeated map[*definition]bool // those that occur more than once
 	found    []Problem            // in its sections
 	unused   []manifest.Unused    // in its sections
-	// problems and reported are all problems and the unused as the report has them.
+	// problems and reported are all problems and the unused objects as they are in the report.
 	problems []Problem
 	reported []manifest.Unused
-	// pending is when the first of the definitions that are gone is given up; zero if none is.
+	// pending is when the first of the definitions in gone is given up; zero if none is.
 	pending time.Time
-	// heldSince is since when what was read waits to be taken in, because it lacks objects that may come yet; zero if it does not wait.
+	// heldSince is since when a read version is held back, because it lacks objects that may still be written; zero if none is.
 	heldSince time.Time
-	// heldHas are the objects of the version that waits which are new, or differ, or stand elsewhere in the file.
+	// heldHas are the objects of the held version that are new, or differ, or are elsewhere in the file.
 	heldHas map[kind.ObjectKey]bool
-	// target is what the name led to when it was read last, where it is a link.
+	// target is the destination of the link when it was last read, if the file is a link.
 	target string
-	// swapped is that the last read found that the name is a link which leads elsewhere.
+	// swapped is set if the last read found that the link has another destination.
 	swapped bool
-	// ragged is that the last read found a text that was written in place and whose last line does not end: more may come.
+	// ragged is set if the last read found a text that was written in place and does not end with a line end: more may follow.
 	ragged bool
 }
 
-// section is one document of a file at its place.
+// section is one document of a file, with its place.
 type section struct {
 	*manifest.Document
 	sum   sum
@@ -87,32 +86,32 @@ type section struct {
 	line  int // of its first line in the file
 }
 
-// object is all that files say of one object, and what of it is served.
+// object is everything that files define for one object, and what of it is served.
 type object struct {
 	id          kind.ObjectKey
-	definitions []*definition // in file order, one for each file
+	definitions []*definition // in the order of the files, one for each file
 	at          place         // of what is served; zero if nothing is
-	file        *file         // that at is in
-	typed       metav1.Object // with the generation that it is served with
-	// closing is what it closes though nothing of it is served; nil if it closes nothing.
+	file        *file         // the file of at
+	typed       metav1.Object // with the generation with which it is served
+	// closing is what it denies although no definition is served; nil if it denies nothing.
 	closing *kind.Undecoded
 }
 
-// definition is what a file says of one object.
+// definition is one file's definition of an object.
 type definition struct {
 	object *object
 	file   *file
 	// places are where the last read found it; only the first counts.
 	places []place
-	// good is the last that was valid.
+	// good is the last valid version.
 	good place
-	// closing is what the last one closes, while none was valid; nil if that closes nothing.
+	// closing is what the last version denies, while none was valid; nil if it denies nothing.
 	closing *kind.Undecoded
-	// missing is since when each read found that the file parses but lacks the object.
+	// missing is since when all reads found that the file parses but lacks the object.
 	missing time.Time
 }
 
-// place is where an entry is, or was.
+// place is the present or past place of an entry.
 type place struct {
 	*manifest.Entry
 	section *section
@@ -120,7 +119,7 @@ type place struct {
 
 func (p place) line() int { return p.section.line + p.Line }
 
-// now is what counts; zero if the last read did not find it.
+// now returns the place that counts; zero if the last read did not find it.
 func (d *definition) now() place {
 	if len(d.places) == 0 {
 		return place{}
@@ -143,8 +142,8 @@ func (c *catalog) begin() {
 	}
 }
 
-// rescan looks at all paths and reads the files that are new or changed, and those
-// in due. Those in c.unquiet are still being written and wait.
+// rescan lists all paths and reads the files that are new or changed, and those in due. Those in c.unquiet are still being written
+// and wait.
 func (c *catalog) rescan(watched func(string) error, due map[string]bool, now time.Time) {
 	c.work.scans++
 	c.scan = scanPaths(c.paths, c.streams, watched)
@@ -169,7 +168,7 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, now ti
 		switch {
 		case seen[f.path]:
 		case c.blocked(f.path):
-			c.unawait(f) // nobody knows whether it changed
+			c.unawait(f) // it is not known whether it has changed
 			f.hidden = true
 		default:
 			gone = append(gone, f)
@@ -181,7 +180,7 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, now ti
 	}
 }
 
-// update reads files, and takes in that others are gone.
+// update reads files, and records that others are gone.
 func (c *catalog) update(read, gone []*file, now time.Time) {
 	slices.SortFunc(read, compareFiles)
 	slices.SortFunc(gone, compareFiles)
@@ -191,7 +190,7 @@ func (c *catalog) update(read, gone []*file, now time.Time) {
 	}
 }
 
-// file finds a file, or takes it in.
+// file returns the state of a file, which it creates if there is none.
 func (c *catalog) file(path string, root int) *file {
 	f := c.files[path]
 	if f == nil {
@@ -201,7 +200,7 @@ func (c *catalog) file(path string, root int) *file {
 	return f
 }
 
-// holds reports whether a path that is blocked has objects that are served.
+// holds reports whether objects below a blocked path are served.
 func (c *catalog) holds(path string) bool {
 	if !slices.Contains(c.scan.blocked, path) {
 		return false
@@ -214,7 +213,7 @@ func (c *catalog) holds(path string) bool {
 	return false
 }
 
-// blocked says that path is below a folder that cannot be listed.
+// blocked reports whether path is below a folder that cannot be listed.
 func (c *catalog) blocked(path string) bool {
 	return slices.ContainsFunc(c.scan.blocked, func(dir string) bool {
 		return within(path, dir)
@@ -230,13 +229,13 @@ func compareFiles(a, b *file) int {
 	return cmp.Or(cmp.Compare(a.root, b.root), cmp.Compare(a.path, b.path))
 }
 
-// vanished handles a file that is no longer there.
+// vanished handles a file that no longer exists.
 func (c *catalog) vanished(f *file, now time.Time) {
 	if f.stamp.info != nil {
 		f.changed = now
 	}
 	if f.hidden {
-		// Where it was is there again, perhaps to be filled file by file: that takes longer than one file does.
+		// The folder exists again, and may still be filled file by file: that takes longer than a single file.
 		f.hidden, f.changed = false, now.Add((maxGrace-1)*c.grace)
 		for d := range f.gone {
 			d.missing = time.Time{}
@@ -250,7 +249,7 @@ func (c *catalog) vanished(f *file, now time.Time) {
 	}
 }
 
-// fail notes why f could not be read; nil if it could.
+// fail records why f could not be read; nil if it could.
 func (c *catalog) fail(f *file, failed *Problem) {
 	if f.failed = failed; failed != nil {
 		c.failing[f] = true
@@ -261,7 +260,7 @@ func (c *catalog) fail(f *file, failed *Problem) {
 	c.change.files[f] = true
 }
 
-// await notes that a definition in f is given up at t.
+// await records that a definition in f is given up at t.
 func (c *catalog) await(f *file, t time.Time) {
 	if f.pending.IsZero() || t.Before(f.pending) {
 		f.pending = t

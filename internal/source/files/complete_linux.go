@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// complete reports whether a file is not empty and no process has it open for writing. It is also false where that cannot be told.
+// complete reports whether a file is not empty and no process has it open for writing. It also returns false if that is not known.
 func complete(path string) bool {
 	size, err := lease(path, unix.O_NOFOLLOW)
 	return err == nil && size > 0
 }
 
-// openForWriting reports whether a process has a file open for writing. It is also false where that cannot be told.
+// openForWriting reports whether a process has a file open for writing. It also returns false if that is not known.
 func openForWriting(path string) bool {
 	_, err := lease(path, 0)
 	return errors.Is(err, unix.EAGAIN)
@@ -22,12 +22,13 @@ func openForWriting(path string) bool {
 
 var errNotRegular, errNotTold = errors.New("not a regular file"), errors.New("the file system does not know")
 
-// remote are file systems that answer for the lack of a lease of their own as if a process had the file open.
+// remote are file systems on which a lease that cannot be granted gives the same error as an open file.
 var remote = []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC}
 
-// lease takes a read lease of a regular file and gives it back (F_SETLEASE in fcntl(2)), and returns the file's size. The kernel grants the lease only where no process has the file
-// open for writing: the error is EAGAIN otherwise, and another one where it grants none at all, as for a file of another user. A process that opens the file
-// for writing during the lease waits until it is given back, or fails if it uses O_NONBLOCK.
+// lease takes a read lease on a regular file and releases it (F_SETLEASE in fcntl(2)), and returns the file's size. The kernel
+// grants the lease only if no process has the file open for writing: otherwise the error is EAGAIN. It is another error if no lease
+// is possible, for example on a file of another user. A process that opens the file for writing during the lease waits until it is
+// released, or fails if it uses O_NONBLOCK.
 func lease(path string, flags int) (size int64, err error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // opening a FIFO would unblock its writer
 		return 0, errNotRegular

@@ -2,8 +2,8 @@
 
 package files
 
-// complete is known on Linux only.
+// complete is supported on Linux only.
 func complete(string) bool { return false }
 
-// openForWriting is known on Linux only.
+// openForWriting is supported on Linux only.
 func openForWriting(string) bool { return false }

@@ -2,8 +2,8 @@ package files
 
 import "strings"
 
-// unserved returns the remedy for a kind that asks for traffic to be routed or protected and that Moongate does not read, "" for a kind that asks for neither. Somebody
-// who moves from another gateway must not assume that its policies still protect them.
+// unserved returns the remedy for a kind that routes or protects traffic and that Moongate does not read, "" for other kinds. Users
+// who migrate from another gateway must not assume that its policies still protect them.
 func unserved(apiVersion, kind string) (remedy string) {
 	group, version, _ := strings.Cut(apiVersion, "/")
 	if kind == "Ingress" && group == "networking.k8s.io" && version != "v1" {
@@ -20,8 +20,8 @@ func unserved(apiVersion, kind string) (remedy string) {
 	return ""
 }
 
-// replaced returns the remedy for a kind that is not applied, but read by a tool that makes manifests of it, or of which a cluster makes objects that are read; ""
-// for any other.
+// replaced returns the remedy for a kind that is not applied to a cluster, but read by a tool that generates manifests from it, or
+// from which a cluster creates objects that are read; "" for any other kind.
 func replaced(apiVersion, kind string) (remedy string) {
 	if apiVersion == "v1" && kind == "Endpoints" {
 		return "the addresses of a Service are read from EndpointSlices, which a cluster makes of Endpoints; in files, write an EndpointSlice"
@@ -32,7 +32,7 @@ func replaced(apiVersion, kind string) (remedy string) {
 	return ""
 }
 
-// oldIngress is the remedy for an Ingress of a version that no cluster has any more, and that moongate migrate does not read.
+// oldIngress is the remedy for an Ingress of a version that no supported cluster has, and that moongate migrate does not read.
 const oldIngress = "write it as networking.k8s.io/v1 has it, of which moongate migrate translates those of ingress-nginx, else write a Gateway and an HTTPRoute instead"
 
 // unservedKinds are those with a remedy of their own.
@@ -55,7 +55,7 @@ var unservedKinds = map[string]string{
 	"HTTPProxy.projectcontour.io":               "write an HTTPRoute instead",
 }
 
-// foreignGroups are those, with all below them, whose kinds are for other gateways.
+// foreignGroups are the API groups, including subdomains, whose kinds are for other gateways.
 var foreignGroups = []string{
 	"gateway.envoyproxy.io", "gateway.nginx.org", "k8s.nginx.org", "traefik.io", "traefik.containo.us", "networking.istio.io", "security.istio.io", "projectcontour.io",
 	"configuration.konghq.com", "gateway-operator.konghq.com", "getambassador.io", "gateway.kgateway.dev", "agentgateway.dev", "solo.io", "apisix.apache.org", "kuadrant.io",

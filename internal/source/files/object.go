@@ -7,15 +7,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// The words of package manifest that changes are told in.
+// Types of package manifest that are used in changes.
 type (
 	// Position is a place in a manifest file.
 	Position = manifest.Position
-	// Problem is one thing that is wrong with the input, and what to do about it.
+	// Problem is something that is wrong with the input, and the remedy.
 	Problem = manifest.Problem
 )
 
-// The reasons of a Problem that a reader of files finds.
+// The reasons of a Problem that this package finds.
 const (
 	Unreadable = manifest.Unreadable
 	Malformed  = manifest.Malformed
@@ -24,15 +24,14 @@ const (
 	Ignored    = manifest.Ignored
 )
 
-// Object is one object as it is to be served.
+// Object is one object that is served.
 type Object struct {
 	ID kind.ObjectKey
-	// Object is a typed object (it is a runtime.Object too), complete with
-	// defaults; or a *kind.Undecoded in the place of one that was never valid. It is shared: nobody may modify it.
+	// Object is a typed object (also a runtime.Object), complete with defaults; or a *kind.Undecoded in place of an object that was
+	// never valid. It is shared and must not be modified.
 	Object metav1.Object
-	// Position is where it is defined; zero for a Namespace that exists only
-	// because objects are in it.
+	// Position is where it is defined; zero for a Namespace that exists only because objects are in it.
 	Position Position
-	// Older is the apiVersion that it is defined with where there is a newer one of its kind; "" where it is of the newest.
+	// Older is the apiVersion of its definition if its kind has a newer one; else "".
 	Older string
 }

@@ -10,12 +10,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// batch bounds, in bytes of text, what is read before it is decoded; a single file
-// may be larger.
+// batch is how many bytes of text are read before they are decoded; a single file may be larger.
 const batch = 4 << 20
 
-// sum tells texts apart. The seeds are secret, so that nobody can write two texts
-// that are taken for one.
+// sum is a hash of a text. The seeds are secret, so that no one can construct two texts with the same sum.
 type sum struct {
 	a, b uint64
 	size int
@@ -27,16 +25,15 @@ func sumOf(text []byte) sum {
 	return sum{maphash.Bytes(seeds[0], text), maphash.Bytes(seeds[1], text), len(text)}
 }
 
-// reading is one file between its text and its documents.
+// reading is the state of one file while it is read.
 type reading struct {
 	file     *file
 	sections []*section // all
-	// removed are those of the file that are not in sections, or moved among them;
-	// added those that were not, or moved.
+	// removed are the file's sections that are not in sections, or have moved; added are those that are new, or have moved.
 	removed, added []*section
 }
 
-// read reads files, decodes what changed in them, and takes it in.
+// read reads files, decodes what has changed in them, and updates the catalog.
 func (c *catalog) read(list []*file, now time.Time) {
 	for len(list) > 0 {
 		var readings []*reading
@@ -51,12 +48,12 @@ func (c *catalog) read(list []*file, now time.Time) {
 				f.changed = now
 				f.swapped = c.swapped(f, st)
 				if len(text) == 0 && !f.swapped {
-					f.changed = now.Add((maxGrace - 1) * c.grace) // by a shell that runs "generate > file", it may be
+					f.changed = now.Add((maxGrace - 1) * c.grace) // a shell that runs "generate > file" may have emptied it
 				}
 				f.ragged = !f.swapped && len(text) > 0 && text[len(text)-1] != '\n' && f.stamp.info != nil
 			}
 			if (f.hidden || f.failed != nil) && !f.heldSince.IsZero() {
-				f.heldSince = now // nobody could look meanwhile
+				f.heldSince = now // nothing could be read in the meantime
 			}
 			f.stamp, f.hidden = st, false
 			c.fail(f, failed)
@@ -77,7 +74,7 @@ func (c *catalog) read(list []*file, now time.Time) {
 	}
 }
 
-// text is what a file says.
+// text reads the text of a file.
 func (c *catalog) text(path string) ([]byte, stamp, *Problem) {
 	if text, ok := c.streams[path]; ok {
 		return text, stamp{stream: true}, nil
@@ -85,15 +82,15 @@ func (c *catalog) text(path string) ([]byte, stamp, *Problem) {
 	return readFile(path, c.limit)
 }
 
-// compare finds what differs between the sections of a file and its chunks now,
-// and how to decode what is new.
+// compare finds the differences between the sections of a file and its present chunks, and returns functions that decode what is
+// new.
 func compare(f *file, chunks []manifest.Chunk) (r *reading, decode []func()) {
 	old := f.sections
 	sums := make([]sum, len(chunks))
 	for i, chunk := range chunks {
 		sums[i] = sumOf(chunk.Text)
 	}
-	start, end := 0, 0 // how many are the same at the start and at the end
+	start, end := 0, 0 // number of equal sections at the start and at the end
 	shorter := min(len(old), len(chunks))
 	for start < shorter && old[start].sum == sums[start] {
 		start++

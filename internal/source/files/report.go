@@ -10,16 +10,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// report keeps the list of all problems. Each file has its own; all are put
-// together only when one of them changed.
+// report maintains the list of all problems. Each file has its own list; all are combined only when one of them has changed.
 type report struct {
 	problems []Problem
-	troubled map[*file]bool // that have problems or unused objects
+	troubled map[*file]bool // files with problems or unused objects
 	scanned  []Problem      // of the paths themselves
 }
 
-// updateReport looks at the files whose problems may have changed, and says
-// whether the list did.
+// updateReport updates the files whose problems may have changed, and reports whether the list has changed.
 func (c *catalog) updateReport() (changed bool) {
 	r := &c.report
 	changed = !slices.Equal(c.scan.problems, r.scanned)
@@ -41,7 +39,7 @@ func (c *catalog) updateReport() (changed bool) {
 	return !slices.Equal(before, r.problems)
 }
 
-// assemble makes the full list, by file and line; kinds that are not used come last.
+// assemble returns the full list, by file and line; unused kinds are last.
 func (r *report) assemble() []Problem {
 	files := make([]*file, 0, len(r.troubled))
 	for f := range r.troubled {
@@ -58,11 +56,11 @@ func (r *report) assemble() []Problem {
 	return append(list, unused(files)...)
 }
 
-// unused lists each kind that is not used once, where it is first.
+// unused lists each unused kind once, at its first occurrence.
 func unused(files []*file) []Problem {
 	type key struct{ apiVersion, kind string }
 	type kind struct {
-		at    int // in list
+		at    int // index in list
 		count int
 	}
 	kinds := map[key]*kind{}
@@ -96,7 +94,7 @@ func unused(files []*file) []Problem {
 	return list
 }
 
-// problemsOf are all of one file.
+// problemsOf returns all problems of one file.
 func (c *catalog) problemsOf(f *file) []Problem {
 	var list []Problem
 	if f.failed != nil {
@@ -110,7 +108,7 @@ func (c *catalog) problemsOf(f *file) []Problem {
 			p.Effect = o.closing.Effect()
 		}
 		if p.Reason == manifest.Foreign && !p.Kept && !slices.Contains(c.paths, f.path) {
-			// Folders also hold values of Helm and the configuration of other programs. Nobody asked for this file.
+			// Folders also contain Helm values and configuration of other programs. The user did not name this file.
 			p.Reason, p.Ignored, p.Message, p.Remedy = Ignored, true, "ignored: "+p.Message, "nothing needs to be done"
 		}
 		list = append(list, p)
@@ -118,7 +116,7 @@ func (c *catalog) problemsOf(f *file) []Problem {
 	return append(list, f.duplicates()...)
 }
 
-// kept says that an earlier version of what p is about is still served.
+// kept reports whether an earlier version of the object of p is still served.
 func (c *catalog) kept(f *file, p Problem) bool {
 	if p.Reason == Malformed || p.Reason == manifest.Foreign {
 		for d := range f.gone {
@@ -136,7 +134,7 @@ func (c *catalog) kept(f *file, p Problem) bool {
 	return d == nil || d.now().Entry != o.at.Entry
 }
 
-// duplicates reports the definitions in f that are not the first of their object. One that says the same as what is used is as good.
+// duplicates reports the definitions in f that are not the first of their object, unless they equal the one that is used.
 func (f *file) duplicates() []Problem {
 	var list []Problem
 	report := func(o *object, p place, first Position) {
@@ -169,7 +167,7 @@ func (f *file) duplicates() []Problem {
 	return list
 }
 
-// first is where the first file that defines o now does.
+// first returns the place in the first file that defines o now.
 func (o *object) first() Position {
 	for _, d := range o.definitions {
 		if p := d.now(); p.Entry != nil {

@@ -12,52 +12,47 @@ import (
 	"time"
 )
 
-// maxLinks bounds the symbolic links that are followed for one path.
+// maxLinks is the maximum number of symbolic links that are followed for one path.
 const maxLinks = 40
 
-// scan is one look at the paths: which files there are, and which folders tell
-// when that changes.
+// scan is one listing of the paths: the files, and the folders that must be watched for changes.
 type scan struct {
 	files []candidate
-	// walked are the folders whose files are read, with the index of the path given
-	// that led there; watch are these and those that hold a path, or a link on the way
-	// to one.
+	// walked are the folders whose files are read, with the index of the path given to New; watch are these and those that contain a
+	// path, or a link on the way to one.
 	walked map[string]int
 	watch  map[string]bool
-	// links are the symbolic links on the way, and what they lead to at last; linked
-	// are the files that are links.
+	// links are the symbolic links on the way, and their final destinations; linked are the files that are links.
 	links    map[string]bool
 	linked   map[string]bool
 	problems []Problem
-	// blocked are folders that cannot be listed, and paths given that do not exist: what was there or below stays.
+	// blocked are folders that cannot be listed, and given paths that do not exist: objects that were there or below are kept.
 	blocked []string
 
-	// watched is called with each folder before it is listed, so that no change
-	// falls between the listing and the watch.
+	// watched is called with each folder before it is listed, so that no change is lost between the listing and the watch.
 	watched func(dir string) error
-	paths   []string        // that were given
-	real    map[string]bool // folders walked, links resolved, against cycles
+	paths   []string        // those given to New
+	real    map[string]bool // folders walked, with links resolved, to detect cycles
 	seen    map[string]bool // files
 }
 
-// candidate is a file that is to be read.
+// candidate is a file to be read.
 type candidate struct {
 	path  string
-	root  int // index of the path given that led here
+	root  int // index of the path given to New
 	stamp stamp
 }
 
-// stamp tells whether a file is still the one that was read.
+// stamp identifies the version of a file that was read.
 type stamp struct {
 	info fs.FileInfo
-	// racy is set if the file changed so shortly before it was read that the next
-	// change may carry the same time.
+	// racy is set if the file had changed so shortly before it was read that the next change may have the same modification time.
 	racy bool
-	// stream is set of what was read once and for all.
+	// stream is set for a path that can be read only once.
 	stream bool
 }
 
-// same says that a read would find what was read at s.
+// same reports whether a read would find what was read at s.
 func (s stamp) same(o stamp) bool { return !s.racy && s.unchanged(o) }
 
 func (s stamp) unchanged(o stamp) bool {
@@ -91,8 +86,8 @@ func scanPaths(paths []string, streams map[string][]byte, watched func(string) e
 
 func (s *scan) problem(path string, err error) {
 	s.problems = append(s.problems, unreadable(path, err))
-	// What is gone below a path given was removed by somebody. A path given that is gone is a mistake, or a mount
-	// that is away: its user still asks for it.
+	// If a file below a given path is gone, a user has removed it. If a given path itself is gone, that is a mistake, or a mount is
+	// missing: the user still asks for it.
 	if !errors.Is(err, fs.ErrNotExist) || slices.Contains(s.paths, path) {
 		s.blocked = append(s.blocked, path)
 	}
@@ -145,8 +140,8 @@ func (s *scan) walk(dir string, root int) {
 		return
 	}
 	for _, e := range entries {
-		// Hidden names are editors' and version control's; a mounted ConfigMap keeps
-		// its generations in them, and links to them under visible names.
+		// Hidden names belong to editors and version control; a mounted ConfigMap keeps its generations in them, and links to them
+		// under visible names.
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
@@ -154,7 +149,7 @@ func (s *scan) walk(dir string, root int) {
 		info, err := s.stat(path, e)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0:
-			// Gone since it was listed.
+			// It was removed since it was listed.
 		case err != nil:
 			if isManifest(path) {
 				s.problem(path, err)
@@ -184,14 +179,14 @@ func isManifest(path string) bool {
 
 func (s *scan) file(path string, root int, st stamp) {
 	if s.seen[path] {
-		return // given twice
+		return // the path was given twice
 	}
 	s.seen[path] = true
 	s.files = append(s.files, candidate{path: path, root: root, stamp: st})
 }
 
-// follow notes the folders in which a change would make path another file: the
-// one that holds it, and those of the links on the way.
+// follow records the folders in which a change could make path another file: the one that contains it, and those of the links on the
+// way.
 func (s *scan) follow(path string) {
 	s.watchDir(filepath.Dir(path))
 	resolved, rest := "", path
@@ -230,7 +225,7 @@ func tooLarge(path string, limit int64) *Problem {
 
 // readFile reads a regular file of at most limit bytes.
 func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
-	info, err := os.Stat(path) // before open, which would wait for a pipe's writer
+	info, err := os.Stat(path) // before open, which would block on a pipe without a writer
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, stamp{}, &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is not a regular file", Remedy: "give a file or a folder"}
 	}
@@ -257,7 +252,7 @@ func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
 		p := unreadable(path, err)
 		return nil, stamp{}, &p
 	}
-	if int64(text.Len()) > limit { // it grew meanwhile
+	if int64(text.Len()) > limit { // it has grown in the meantime
 		return nil, st, tooLarge(path, limit)
 	}
 	return text.Bytes(), st, nil

@@ -10,17 +10,17 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// changeSet is what happened since begin.
+// changeSet is what has happened since begin.
 type changeSet struct {
 	upserts    map[kind.ObjectKey]Object
 	deletes    map[kind.ObjectKey]bool
-	namespaces map[string]bool // whose members changed
+	namespaces map[string]bool // namespaces whose objects have changed
 	objects    map[*object]bool
-	files      map[*file]bool // whose problems may have changed, beside those with objects
+	files      map[*file]bool // files whose problems may have changed, in addition to those with objects
 }
 
-// resolve decides which definition of an object is served. Where none was ever valid, what the first of them closes is told instead: a
-// mistake must not open it.
+// resolve decides which definition of an object is served. If none was ever valid, it emits what the first of them denies instead: a
+// mistake must not remove a protection.
 func (c *catalog) resolve(o *object) {
 	c.change.objects[o] = true
 	var missing, closing *definition
@@ -45,7 +45,7 @@ func (c *catalog) resolve(o *object) {
 	case missing != nil:
 		c.serve(missing)
 	case present && o.at.Entry != nil:
-		// It moved to another file and is invalid there: what is served stays.
+		// It has moved to another file and is invalid there: the served version is kept.
 	case closing != nil:
 		c.close(closing)
 	default:
@@ -53,7 +53,7 @@ func (c *catalog) resolve(o *object) {
 	}
 }
 
-// close tells what d closes in the place of its object, and notes the change if there is one.
+// close emits what d denies in place of its object, and records the change if there is one.
 func (c *catalog) close(d *definition) {
 	o := d.object
 	if reflect.DeepEqual(o.closing, d.closing) {
@@ -69,14 +69,13 @@ func (c *catalog) close(d *definition) {
 	delete(c.change.deletes, o.id)
 }
 
-// serve makes d the served definition of its object, and notes the change if
-// there is one.
+// serve makes d the served definition of its object, and records the change if there is one.
 func (c *catalog) serve(d *definition) {
 	o, p := d.object, d.good
 	was := o.at
 	o.at, o.file = p, d.file
 	if was.Entry == p.Entry {
-		return // only its place changed
+		return // only its place has changed
 	}
 	typed := p.Object
 	if was.Entry == nil {
@@ -89,7 +88,7 @@ func (c *catalog) serve(d *definition) {
 	delete(c.change.deletes, o.id)
 }
 
-// position is where what is served is; zero if nothing is.
+// position returns the place of what is served; zero if nothing is.
 func (o *object) position() Position {
 	if o == nil || o.at.Entry == nil {
 		return Position{}
@@ -121,8 +120,8 @@ func (c *catalog) member(id kind.ObjectKey, by int) {
 	c.change.namespaces[ns] = true
 }
 
-// withGeneration is the object with the generation that a cluster would give it
-// after was: one more if anything but metadata differs.
+// withGeneration returns the object with the generation that a cluster would set after was: one more if anything except metadata
+// differs.
 func withGeneration(p place, was metav1.Object) metav1.Object {
 	generation := was.GetGeneration()
 	if p.Stated {
@@ -134,7 +133,7 @@ func withGeneration(p place, was metav1.Object) metav1.Object {
 	if generation == p.Object.GetGeneration() {
 		return p.Object
 	}
-	// A shallow copy: objects are shared and never modified.
+	// A shallow copy, because objects are shared and never modified.
 	v := reflect.ValueOf(p.Object).Elem()
 	out := reflect.New(v.Type())
 	out.Elem().Set(v)
@@ -157,8 +156,7 @@ func sameSpec(a, b metav1.Object) bool {
 	return true
 }
 
-// commit ends a change: Namespaces follow their members, and what changed comes
-// out sorted.
+// commit ends a change: it updates implicit Namespaces, and returns what has changed, sorted.
 func (c *catalog) commit() Change {
 	for ns := range c.change.namespaces {
 		c.imply(ns)

@@ -1,26 +1,22 @@
-// Package files reads Kubernetes manifests from files and folders and follows
-// their changes. It exists so that a gateway can run without a cluster and still
-// obey exactly the objects that one would hold: what a text means is for package
-// manifest to say, which of all definitions is served, and since when, is said here.
+// Package files reads Kubernetes manifests from files and folders and watches them for changes. It exists so that a gateway can run
+// without a cluster and serve exactly the objects that a cluster would contain: package manifest interprets a text, this package
+// decides which of all definitions is served, and since when.
 //
 // # What is served
 //
-// A file may hold many documents. A document that is wrong is reported and
-// leaves all others alone; of its object the previous valid version stays. A
-// file that does not parse at all keeps every object that it held. Of several
-// definitions of one object the first by order of the paths given, then by path,
-// then by line is served. An object goes when its file parses without it, or is
-// gone, and has not changed for Options.RemovalGrace (in a file that never rests,
-// ten times as long): files that are rewritten in place pass through such states. What else
-// has changed in such a file waits as long, so that what is served was in the file at some
-// moment. What a link leads to, as in a mounted ConfigMap, is complete, and replaces what was at once. A file that a
-// process has open for writing is not read before it is closed, as far as that can be told; of one that was emptied in place the objects go after ten times RemovalGrace.
+// A file may contain many documents. A document that is wrong is reported and does not affect the others; the previous valid version
+// of its object is kept. A file that does not parse at all keeps every object that it contained. Of several definitions of one
+// object, the first by order of the paths given, then by path, then by line is served. An object is removed when its file parses
+// without it, or is gone, and has not changed for Options.RemovalGrace (ten times as long in a file that keeps changing): files that
+// are rewritten in place pass through such states. Other changes in such a file wait as long, so that what is served was in the file
+// at some moment. The destination of a link, as in a mounted ConfigMap, is complete, and replaces the old one at once. A file that a
+// process has open for writing is not read before it is closed, as far as that is known; the objects of a file that was emptied in
+// place are removed after ten times RemovalGrace.
 //
-// A path given to New that vanishes later, with all that it holds, is reported and keeps every object
-// until it is there again; what it then lacks goes ten times as late as otherwise.
+// A path given to New that disappears later, with all its content, is reported, and its objects are kept until it exists again;
+// objects that are then missing are removed after ten times as long as otherwise.
 //
-// Objects come out only if they changed. Documents whose text is the same are
-// not decoded again.
+// Only objects that have changed are emitted. Documents with the same text are not decoded again.
 //
 // It imports neither translate nor proxy.
 package files
@@ -38,55 +34,54 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// Options has safe zero values.
+// Options configure a Source; the zero values are safe.
 type Options struct {
-	// MaxFileSize bounds a file in bytes; 0 is 16 MiB.
+	// MaxFileSize is the maximum size of a file in bytes; 0 means 16 MiB.
 	MaxFileSize int64
-	// RemovalGrace is how long a file must rest without an object before the object
-	// goes; 0 is 100 ms, negative is not at all.
+	// RemovalGrace is how long a file must be unchanged without an object before the object is removed; 0 means 100 ms, negative
+	// means no wait.
 	RemovalGrace time.Duration
-	// Debounce is how long a file that is written in place must be quiet before it is
-	// read; 0 is 10 ms. A file that is moved over another is complete and does not wait, nor does on Linux one that is moved in under a
-	// new name and that nobody has open for writing.
+	// Debounce is how long a file that is written in place must be unchanged before it is read; 0 means 10 ms. A file that is moved
+	// over another is complete and does not wait. On Linux, neither does one that is moved in under a new name and that no process
+	// has open for writing.
 	Debounce time.Duration
-	// Stdin is what the path "-" stands for; nil is that it is the name of a file.
+	// Stdin is read for the path "-"; nil means that this is the name of a file.
 	Stdin io.Reader
 }
 
-// StdinName is the file that positions in Options.Stdin have.
+// StdinName is the file in positions of objects from Options.Stdin.
 const StdinName = "<standard input>"
 
 // Source reads manifests from a list of files and folders.
 type Source struct {
 	paths   []string
-	streams map[string][]byte // the texts of paths that can be read but once
+	streams map[string][]byte // the texts of paths that can be read only once
 	options Options
 
 	mu      sync.Mutex
-	current *catalog // of Run; written by it alone, under mu
+	current *catalog // the catalog of Run; modified only by it, under mu
 }
 
-// Snapshot is everything at one time.
+// Snapshot is the complete state at one time.
 type Snapshot struct {
 	Objects  []Object // sorted by key
 	Problems []Problem
 }
 
-// Change is what happened since the previous Change.
+// Change is what has happened since the previous Change.
 type Change struct {
 	Upserts []Object         // new or changed, sorted by key
 	Deletes []kind.ObjectKey // sorted by key, disjoint from Upserts
-	// Problems is the full current list, shared with other Changes: nobody may modify it.
+	// Problems is the full present list, shared with other Changes: it must not be modified.
 	Problems []Problem
 	// ProblemsChanged is set if it differs from that of the previous Change.
 	ProblemsChanged bool
-	// Full is set on the first Change, which has everything.
+	// Full is set for the first Change, which contains everything.
 	Full bool
 }
 
-// New makes a Source of files and folders; folders are read recursively for
-// *.yaml, *.yml and *.json. A path that does not exist is an error. Pipes, as those of a
-// shell's process substitution, are read to their end by New, and never change.
+// New returns a Source of files and folders; folders are read recursively for *.yaml, *.yml and *.json. It returns an error if a
+// path does not exist. Pipes, such as those of a shell's process substitution, are read to their end by New, and never change.
 func New(paths []string, options Options) (*Source, error) {
 	if options.MaxFileSize <= 0 {
 		options.MaxFileSize = 16 << 20
@@ -129,7 +124,7 @@ func New(paths []string, options Options) (*Source, error) {
 	return s, nil
 }
 
-// readStream reads a path that can be read but once, and does nothing of others.
+// readStream reads a path that can be read only once; it does nothing for other paths.
 func (s *Source) readStream(path string) error {
 	if _, read := s.streams[path]; read {
 		return nil
@@ -158,10 +153,10 @@ func (s *Source) readStream(path string) error {
 	return nil
 }
 
-// Streams reports whether there are paths that can be read but once, such as standard input.
+// Streams reports whether there are paths that can be read only once, such as standard input.
 func (s *Source) Streams() bool { return len(s.streams) > 0 }
 
-// Text is what the file of a position says now; false is that it cannot be read.
+// Text returns the present text of the file of a position; ok is false if it cannot be read.
 func (s *Source) Text(path string) ([]byte, bool) {
 	if text, ok := s.streams[path]; ok {
 		return text, true
@@ -170,7 +165,8 @@ func (s *Source) Text(path string) ([]byte, bool) {
 	return text, err == nil
 }
 
-// Files returns the files that the paths name now, folders read recursively, in the order of the paths and then by name, and what cannot be read of them.
+// Files returns the files that the paths name now, folders read recursively, in the order of the paths and then by name, and the
+// problems of paths that cannot be read.
 func (s *Source) Files() ([]string, []Problem) {
 	found := scanPaths(s.paths, s.streams, nil)
 	paths := make([]string, len(found.files))
@@ -189,8 +185,8 @@ func (s *Source) Load() Snapshot {
 	return Snapshot{Objects: change.Upserts, Problems: change.Problems}
 }
 
-// Position is where Run found the served definition of an object; lines follow
-// edits that change nothing else. It may be called at any time.
+// Position returns where Run has found the served definition of an object; lines are updated by edits that change nothing else. It
+// may be called at any time.
 func (s *Source) Position(id kind.ObjectKey) (Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// maxGrace is how many grace periods an object may outlive its definition in a
-// file that never comes to rest.
+// maxGrace is how many grace periods an object may outlive its definition in a file that keeps changing.
 const maxGrace = 10
 
-// take replaces what a file held by what it holds now. Sections in removed that
-// are in added too only moved.
+// take replaces the content of a file. Sections in removed that are in added too have only moved.
 func (c *catalog) take(f *file, sections, removed, added []*section, now time.Time) {
 	touched := map[*definition]bool{}
 	for _, s := range removed {
@@ -45,14 +43,13 @@ func (c *catalog) take(f *file, sections, removed, added []*section, now time.Ti
 	for d := range touched {
 		c.resolve(d.object)
 	}
-	for o := range f.shared { // others tell the lines of these
+	for o := range f.shared { // their duplicates may have other lines now
 		c.change.objects[o] = true
 	}
 	c.change.files[f] = true
 }
 
-// gather collects what is wrong in the sections, and says whether something there
-// cannot be told to belong to an object.
+// gather collects the problems of the sections, and reports whether one of them cannot be assigned to an object.
 func (f *file) gather() (malformed bool) {
 	f.found, f.unused = nil, nil
 	for _, s := range f.sections {
@@ -85,14 +82,14 @@ func (s *section) clean() bool {
 	return len(s.Problems)+len(s.Unused) == 0
 }
 
-// located is a problem whose line counts from 0 at a chunk's first line.
+// located returns a problem whose line counts from 0 at a chunk's first line with its line in the file.
 func located(p Problem, path string, base int) Problem {
 	p.File = path
 	p.Line += base
 	return p
 }
 
-// note follows a change of d.places.
+// note must be called after a change of d.places.
 func (f *file) note(d *definition) {
 	mark(&f.gone, d, len(d.places) == 0)
 	mark(&f.repeated, d, len(d.places) > 1)
@@ -107,7 +104,7 @@ func (f *file) note(d *definition) {
 	}
 }
 
-// mark makes k a member of a set that is nil while it is empty.
+// mark adds k to a set or removes it; an empty set is nil.
 func mark[K comparable](set *map[K]bool, k K, member bool) {
 	switch {
 	case !member:
@@ -119,8 +116,8 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
-// swapped reports whether f is a link that leads elsewhere now, as those of a mounted ConfigMap do. That file is complete, and so are the others of the mount, so nothing that it lacks
-// is waited for. It notes where the link leads.
+// swapped reports whether f is a link with another destination now, like those of a mounted ConfigMap. That file is complete, and so
+// are the others of the mount, so objects that it lacks are removed at once. It records the destination.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	target := ""
 	if c.scan.linked[f.path] {
@@ -131,8 +128,9 @@ func (c *catalog) swapped(f *file, now stamp) bool {
 	return f.stamp.info != nil && now.info != nil && !os.SameFile(f.stamp.info, now.info) && target != "" && target != before
 }
 
-// hold reports whether all that was read of a file is to wait until the grace period of what it lacks is over. If only the removals waited, new objects would be served
-// beside removed ones, which the file never said. A text that ends within a line waits, too: its last object may lack something.
+// hold reports whether everything that was read of a file must wait until the grace period of missing objects is over. If only the
+// removals waited, new objects would be served next to removed ones, a state that was never in the file. A text that ends within a
+// line waits too: its last object may be incomplete.
 func (c *catalog) hold(r *reading, now time.Time) bool {
 	f := r.file
 	if f.swapped || len(r.added) == 0 || !f.ragged && !c.loses(r) {
@@ -158,7 +156,7 @@ func (c *catalog) hold(r *reading, now time.Time) bool {
 	return true
 }
 
-// holdBack notes which objects the version of a file has that waits; none does where it has none.
+// holdBack records which objects the held version of a file contains; has is nil if none is held.
 func (c *catalog) holdBack(f *file, has map[kind.ObjectKey]bool) {
 	for id := range f.heldHas {
 		if files := c.holders[id]; len(files) > 1 {
@@ -186,7 +184,7 @@ func (c *catalog) loses(r *reading) bool {
 	lost := func(d *definition) bool {
 		return d.good.Entry != nil && d.object.file == r.file && !kept[d.object.id]
 	}
-	for d := range r.file.gone { // the file itself was, for a moment
+	for d := range r.file.gone { // those of a file that itself was gone for a moment
 		if lost(d) {
 			return true
 		}
@@ -206,14 +204,14 @@ func (c *catalog) loses(r *reading) bool {
 	return false
 }
 
-// late notes that a look at a file comes late: on a host so busy the writer may have had no time either.
+// late restarts the grace period of a file if it is checked late: on a host that is so busy, the writer may have been delayed too.
 func (c *catalog) late(f *file, now time.Time) {
 	if !f.pending.IsZero() && now.Sub(f.pending) > c.grace/4 {
 		f.changed = now
 	}
 }
 
-// writing tells whether a process has a file open for writing, and asks the kernel once at most.
+// writing returns a function that reports whether a process has a file open for writing; it asks the kernel at most once.
 func (c *catalog) writing(f *file) func() bool {
 	return sync.OnceValue(func() bool {
 		c.effort.asked++
@@ -221,7 +219,8 @@ func (c *catalog) writing(f *file) func() bool {
 	})
 }
 
-// graceOf is until when what is missing in a file since a moment may come yet. While a process has the file open for writing that is put off by a second at a time.
+// graceOf returns until when something that is missing in a file since a given time may still be written. While a process has the
+// file open for writing, this is extended by a second at a time.
 func (c *catalog) graceOf(f *file, since, now time.Time, writing func() bool) time.Time {
 	end := f.changed.Add(c.grace)
 	if last := since.Add(maxGrace * c.grace); last.Before(end) {
@@ -233,8 +232,8 @@ func (c *catalog) graceOf(f *file, since, now time.Time, writing func() bool) ti
 	return end
 }
 
-// moving is until when an object that f has lost may come in another file: one that was not read since it changed, or of which a version waits that has the object. It is now
-// where there is none, or nothing has come for too long.
+// moving returns until when an object that f has lost may appear in another file: one that was not read since it changed, or whose
+// held version contains the object. It returns now if there is none, or if it has taken too long.
 func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
 	if now.Sub(d.missing) >= maxGrace*c.grace {
 		return now
@@ -253,16 +252,16 @@ func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
 	return now
 }
 
-// settle decides about what f held and no longer has. An object goes only if its
-// file parses without it, and rested in that state for the grace period: a file that
-// is being written passes through such states. What was read may have been held back since held, which counts.
+// settle decides about objects that f no longer contains. An object is removed only if its file parses without it, and was unchanged
+// in that state for the grace period: a file that is being written passes through such states. If what was read was held back since
+// held, that time counts.
 func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 	c.late(f, now)
 	c.unawait(f)
 	writing := c.writing(f)
 	for d := range f.gone {
 		if malformed {
-			d.missing = time.Time{} // it may be in what does not parse
+			d.missing = time.Time{} // it may be in the part that does not parse
 			continue
 		}
 		if d.missing.IsZero() {
@@ -286,7 +285,7 @@ func (c *catalog) settle(f *file, malformed bool, held, now time.Time) {
 	}
 }
 
-// in is what f says of o; nil if it says nothing.
+// in returns the definition of o in f; nil if there is none.
 func (o *object) in(f *file) *definition {
 	if o == nil {
 		return nil
@@ -300,7 +299,7 @@ func (o *object) in(f *file) *definition {
 
 func compareDefinition(d *definition, f *file) int { return compareFiles(d.file, f) }
 
-// define finds what f says of an object, or begins it.
+// define returns the definition of an object in f, which it creates if there is none.
 func (c *catalog) define(f *file, id kind.ObjectKey) *definition {
 	o := c.objects[id]
 	if o == nil {

@@ -15,30 +15,27 @@ import (
 )
 
 const (
-	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
-	// off reading.
+	// maxDebounce is how long, in multiples of Options.Debounce, continuous changes delay reading.
 	maxDebounce = 5
-	// A process that has a file open for writing is waited for until maxWriterPause after the last change of the file, and until maxWriting after the first
-	// one that was not read. Most writers close a file within milliseconds; one may keep it open for ever.
+	// A file that a process has open for writing is not read until maxWriterPause after its last change, and until maxWriting after
+	// the first change that was not read. Most writers close a file within milliseconds; some keep it open forever.
 	maxWriterPause, maxWriting = 2 * time.Second, 30 * time.Second
-	// settle is how long a file that is complete waits, so that several that come together are one change.
+	// settle is how long a complete file waits, so that several that arrive together are one change.
 	settle = time.Millisecond
-	// pollInterval is how often paths are looked at while one of them is missing
-	// or cannot be watched.
+	// pollInterval is the interval of checks while a path is missing or cannot be watched.
 	pollInterval = time.Second
-	// pause is how long events are left to the kernel after one that says nothing of the files, unless events are
-	// being read for less than attention after the last pause. A path's folder may be as busy as /tmp, and is watched for the path alone:
-	// each event would wake the process. The kernel holds 16384 of them; where they are more, everything is looked at.
+	// pause is how long events are left in the kernel after one that does not concern the files, unless the last pause ended less
+	// than attention ago. A path's folder may be as busy as /tmp, although it is watched for the path alone: each event would cause
+	// work. The kernel queues 16384 events; if there are more, everything is scanned.
 	pause     = 50 * time.Millisecond
 	attention = pause / 10
-	// burst is how many such events are read without a pause; each time that attention passes allows one more. Programs that save a file often write a
-	// temporary file beside it first and then rename it.
+	// burst is how many such events are read without a pause; one more is allowed after each time attention. Programs that save a
+	// file often first write a temporary file next to it and then rename it.
 	burst = 64
 )
 
-// Run reads everything, hands it to emit, and then hands over each change until
-// ctx ends. emit is called by one goroutine at a time, and only if something
-// changed; the watch waits for it. The error says why files cannot be watched.
+// Run reads everything, passes it to emit, and then passes each change until ctx ends. emit is called by one goroutine at a time,
+// and only if something has changed; the watch waits for it. The error is why files cannot be watched.
 func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -67,23 +64,22 @@ type follower struct {
 	source  *Source
 	watcher *fsnotify.Watcher
 	catalog *catalog
-	// unquiet are files to be looked at when they are quiet; rescan says that there
-	// may be others.
+	// unquiet are files to be read when they are unchanged for a while; rescan is set if there may be others.
 	unquiet map[string]wait
 	rescan  wait
-	// poll is when to look at what may change without an event; zero if nothing may.
+	// poll is when to check what may change without an event; zero if nothing may.
 	poll     time.Time
 	throttle throttle
-	// earliest is no later than the first of all that is awaited; zero if nothing is.
+	// earliest is not after the first time in unquiet; zero if there is none.
 	earliest time.Time
 }
 
-// wait is for something that changed to be quiet; zero if nothing did.
+// wait waits until something that has changed is unchanged for a while; the zero value waits for nothing.
 type wait struct {
 	since, due time.Time
-	// first and last are when it changed for the first and the last time since it was read.
+	// first and last are the times of the first and the last change since it was read.
 	first, last time.Time
-	// removed is set if the name was gone meanwhile: what has it now may be half written.
+	// removed is set if the name was gone in the meantime: the file that has it now may be incomplete.
 	removed bool
 }
 
@@ -97,8 +93,8 @@ func (w *wait) begin(now time.Time, quiet time.Duration) {
 	}
 }
 
-// written reports whether the file is open for writing, and to be waited for because of it. One that is still empty is waited for longer: a shell may have opened it for a program
-// that takes its time, as in "kustomize build > file".
+// written reports whether the file is open for writing, and must be waited for. An empty file is waited for longer: a shell may have
+// opened it for a slow program, as in "kustomize build > file".
 func (w *wait) written(path string, now time.Time) bool {
 	return now.Sub(w.first) < maxWriting && (now.Sub(w.last) < maxWriterPause || isEmpty(path)) && openForWriting(path)
 }
@@ -108,11 +104,10 @@ func isEmpty(path string) bool {
 	return err == nil && info.Size() == 0
 }
 
-// ready says that it is due, or will be within settle: what changed together is
-// read together.
+// ready reports whether it is due, or will be within settle: what has changed together is read together.
 func (w *wait) ready(now time.Time) bool { return !w.since.IsZero() && w.due.Before(now.Add(settle)) }
 
-// update brings the catalog up to date with what is due.
+// update updates the catalog with what is due.
 func (f *follower) update() Change {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
@@ -155,14 +150,13 @@ func (f *follower) update() Change {
 	switch {
 	case len(c.scan.problems)+len(c.failing) == 0:
 		f.poll = time.Time{}
-	case f.poll.IsZero() || !now.Before(f.poll): // else what changes all the time would put it off for ever
+	case f.poll.IsZero() || !now.Before(f.poll): // otherwise continuous changes would delay it forever
 		f.poll = now.Add(pollInterval)
 	}
 	return c.commit()
 }
 
-// look finds out which of the files that are due are there. If only a scan can
-// tell what they are now, all is set.
+// look finds out which of the files that are due exist. all is set if only a scan can determine what they are now.
 func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 	c := f.catalog
 	for path := range due {
@@ -171,7 +165,7 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		root, walked := c.scan.walked[filepath.Dir(path)]
 		switch {
 		case slices.Contains(c.scan.blocked, path):
-			return nil, nil, true // a scan takes its problem away
+			return nil, nil, true // a scan removes its problem
 		case err == nil && info.Mode().IsRegular() && (known != nil || walked):
 			if known == nil {
 				known = c.file(path, root)
@@ -180,7 +174,7 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		case errors.Is(err, fs.ErrNotExist) && !slices.Contains(f.source.paths, path):
 			if known != nil {
 				if _, err := os.Stat(f.source.paths[known.root]); err != nil {
-					return nil, nil, true // it is not the file alone
+					return nil, nil, true // more than the file has changed
 				}
 				gone = append(gone, known)
 			}
@@ -191,7 +185,7 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 	return read, gone, false
 }
 
-// unwatch drops the folders that no longer matter.
+// unwatch removes the watches of folders that no longer matter.
 func (f *follower) unwatch() {
 	for _, dir := range f.watcher.WatchList() {
 		if !f.catalog.scan.watch[dir] {
@@ -201,13 +195,13 @@ func (f *follower) unwatch() {
 	}
 }
 
-// throttle says when no events are read. The zero value is ready for use.
+// throttle limits how often events are read. The zero value is ready for use.
 type throttle struct {
 	until time.Time
 	spent time.Time // when a whole burst will be allowed again
 }
 
-// idle takes that an event has said nothing, and reports whether events are to be left to the kernel, which is until t.until.
+// idle records an event that does not concern the files, and reports whether events must be left in the kernel until t.until.
 func (t *throttle) idle(now time.Time) bool {
 	if now.Before(t.caughtUp()) {
 		return false
@@ -223,14 +217,14 @@ func (t *throttle) idle(now time.Time) bool {
 	return true
 }
 
-// caughtUp is when the events of the last pause have been read.
+// caughtUp returns when the events of the last pause have been read.
 func (t *throttle) caughtUp() time.Time { return t.until.Add(attention) }
 
-// left is for how long events are to be left to the kernel yet.
+// left returns for how long events must still be left in the kernel.
 func (t *throttle) left(now time.Time) time.Duration { return max(0, t.until.Sub(now)) }
 
-// wait returns when there is something to update; false when ctx ended. While events are left to the kernel, and until those have been read,
-// no file counts as quiet: one of them may say that it is still being written.
+// wait returns true when there is something to update, false when ctx has ended. While events are left in the kernel, and until
+// those have been read, no file counts as unchanged: an event may report that it is still being written.
 func (f *follower) wait(ctx context.Context) bool {
 	next := f.next()
 	timer := time.NewTimer(time.Until(next))
@@ -269,7 +263,7 @@ func (f *follower) wait(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			// Events were lost: look at everything.
+			// Events were lost: scan everything.
 			f.rescan.begin(time.Now(), f.source.options.Debounce)
 			f.sooner(f.rescan.due)
 		case <-due:
@@ -282,7 +276,7 @@ func (f *follower) wait(ctx context.Context) bool {
 	}
 }
 
-// next finds out when there will be something to do; zero if only an event tells.
+// next returns when there will be something to do; zero if that depends on events.
 func (f *follower) next() time.Time {
 	f.earliest = time.Time{}
 	f.sooner(f.rescan.due)
@@ -304,7 +298,7 @@ func (f *follower) sooner(t time.Time) {
 	}
 }
 
-// note takes in an event, and reports whether it says anything of the files.
+// note records an event, and reports whether it concerns the files.
 func (f *follower) note(e fsnotify.Event) bool {
 	path := filepath.Clean(e.Name)
 	s := f.catalog.scan
@@ -313,8 +307,8 @@ func (f *follower) note(e fsnotify.Event) bool {
 	_, inWalked := s.walked[filepath.Dir(path)]
 	switch {
 	case s.links[path]:
-		// What a link leads to changed; which files that is only a scan tells, and
-		// the time stamp of a file may be the same.
+		// The destination of a link has changed; only a scan shows which files that concerns, and the modification time of a file
+		// may be the same.
 		for p := range s.linked {
 			f.await(p, fsnotify.Event{})
 		}
@@ -340,7 +334,7 @@ func (f *follower) rescanLater() {
 	f.sooner(f.rescan.due)
 }
 
-// await lets a file be looked at when it is quiet.
+// await makes a file be read when it is unchanged for a while.
 func (f *follower) await(path string, e fsnotify.Event) {
 	w := f.unquiet[path]
 	w.removed = w.removed || e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
@@ -357,8 +351,8 @@ func (f *follower) await(path string, e fsnotify.Event) {
 	f.sooner(w.due)
 }
 
-// movedOver says that another file has come under the name of one that was read:
-// a name that was not free can be had only by moving a file there, which is complete.
+// movedOver reports whether another file has replaced one that was read: an existing name can only be taken over by moving a file
+// there, which is complete.
 func (f *follower) movedOver(path string) bool {
 	file := f.catalog.files[path]
 	if file == nil || file.stamp.info == nil {
@@ -368,7 +362,8 @@ func (f *follower) movedOver(path string) bool {
 	return err == nil && info.Mode().IsRegular() && !os.SameFile(info, file.stamp.info)
 }
 
-// isNew says that there was no file of that name. A known file that is written again in place waits: it may be closed and opened again between two parts.
+// isNew reports whether there was no file with that name. A known file that is written again in place waits: it may be closed and
+// opened again between two parts.
 func (f *follower) isNew(path string) bool {
 	file := f.catalog.files[path]
 	return file == nil || file.stamp.info == nil

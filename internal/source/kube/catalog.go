@@ -20,30 +20,31 @@ type name = types.NamespacedName
 
 func nameOf(o metav1.Object) name { return name{Namespace: o.GetNamespace(), Name: o.GetName()} }
 
-// catalog has all objects, and what of them the next Change tells. Source.mu guards it.
+// catalog contains all objects, and what the next Change includes. Source.mu guards it.
 type catalog struct {
 	log    *slog.Logger
 	tables map[kind.ObjectKey]*table // by group and kind
-	// pending are objects that differ from what was told of them; true if anything was.
+	// pending are objects that differ from what the last Changes included; true if any did.
 	pending  map[kind.ObjectKey]bool
 	observed map[kind.ObjectKey]bool
 	// definitions are the CRDs of the groups that are read, by name.
 	definitions map[string]CRD
 	secrets     secrets
-	// withheld are the namespaces that the start went on without. Nothing is told of them before all that is essential there is known.
+	// withheld are the namespaces that the start did not wait for. Changes do not include them before all essential kinds there are
+	// known.
 	withheld map[string]bool
-	// telling are the Secrets in the Change that was taken last, and may still be told.
+	// telling are the Secrets in the last Change, which may still be passed on.
 	telling map[name]bool
 }
 
-// table has the objects of one kind.
+// table contains the objects of one kind.
 type table struct {
 	*watchedKind
 	catalog *catalog
 	objects map[name]metav1.Object // as kept
-	// undecoded are the objects that exist and do not fit their type; of some an older version is in objects.
+	// undecoded are the objects that exist and do not fit their type; for some, an older version is in objects.
 	undecoded map[name]bool
-	// statusless are the objects of which the status cannot be decoded. None is in undecoded.
+	// statusless are the objects whose status cannot be decoded. None is in undecoded.
 	statusless map[name]bool
 }
 
@@ -62,14 +63,14 @@ func (c *catalog) table(k *watchedKind) *table {
 	return c.tables[key]
 }
 
-// mark lets the next Change tell of an object; known says that an earlier one did.
+// mark includes an object in the next Change; known is set if an earlier one included it.
 func (c *catalog) mark(id kind.ObjectKey, known bool) {
 	if _, ok := c.pending[id]; !ok {
 		c.pending[id] = known
 	}
 }
 
-// get finds an object as it is kept.
+// get returns an object as it is kept.
 func (c *catalog) get(id kind.ObjectKey) (metav1.Object, *watchedKind, bool) {
 	if id.Group == "" && id.Kind == kind.Secret.Name {
 		w := c.secrets.needed[name{Namespace: id.Namespace, Name: id.Name}]
@@ -86,10 +87,10 @@ func (c *catalog) get(id kind.ObjectKey) (metav1.Object, *watchedKind, bool) {
 	return o, t.watchedKind, ok
 }
 
-// take makes a Change of all that is pending.
+// take returns a Change with everything pending.
 func (c *catalog) take() Change {
 	var change Change
-	// New ones: a map that was large once stays large.
+	// New maps, because one that was large once stays large.
 	pending, observed := map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}
 	ids := make([]kind.ObjectKey, 0, len(c.pending))
 	for id, known := range c.pending {
@@ -163,7 +164,7 @@ func (t *table) unreadable(u *unreadable) {
 		return
 	}
 	if known && !partial(old) {
-		return // the last version that could be decoded stays
+		return // the last version that could be decoded is kept
 	}
 	t.objects[n] = part
 	if !known || !reflect.DeepEqual(old, part) {
@@ -204,13 +205,13 @@ func (t *table) replace(namespace string, all []metav1.Object, unreadable map[na
 	}
 }
 
-// definitions are the CRDs as a sink.
+// definitions receives the CRDs from the watch.
 type definitions struct {
 	catalog *catalog
 	changed func()
 }
 
-// crdOf reads a CRD of one of the groups that we read.
+// crdOf returns the CRD if it belongs to one of the groups that are read.
 func crdOf(o metav1.Object) (CRD, bool) {
 	_, group, _ := strings.Cut(o.GetName(), ".")
 	if !slices.ContainsFunc(kinds, func(k *watchedKind) bool { return k.Custom && k.Group == group }) {
@@ -223,7 +224,7 @@ func crdOf(o metav1.Object) (CRD, bool) {
 func (d definitions) set(o metav1.Object) {
 	if crd, ok := crdOf(o); ok {
 		d.catalog.definitions[crd.Name] = crd
-		// What it serves may differ, also where it is the same to us.
+		// What it serves may differ, even if nothing that is kept does.
 		d.changed()
 	}
 }
@@ -246,7 +247,7 @@ func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*unreadab
 	d.changed()
 }
 
-// crds are the CRDs of the Gateway API, sorted by name.
+// crds returns the CRDs of the Gateway API, sorted by name.
 func (c *catalog) crds() (list []CRD) {
 	for _, crd := range c.definitions {
 		if strings.HasSuffix(crd.Name, "."+gwv1.GroupName) {

@@ -12,12 +12,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// unreadable is an object that an API server holds though it does not fit its Go type: the
-// CRD's schema may be another than ours. It must not keep all others of its kind away.
+// unreadable is an object that an API server has although it does not fit its Go type: the schema of the cluster's CRD may differ.
+// It must not keep the others of its kind from being read.
 type unreadable struct {
 	metav1.PartialObjectMetadata
 	err  error
-	part *kind.Undecoded // nil for any other kind
+	part *kind.Undecoded // nil for other kinds
 }
 
 // object is what decoders return for one object.
@@ -26,31 +26,31 @@ type object interface {
 	metav1.Object
 }
 
-// statusless is an object that was decoded without its status, which does not fit: what is served depends on its spec alone.
+// statusless is an object that was decoded without its status, which does not fit: only its spec determines what is served.
 type statusless struct {
 	object
-	field string // that was left out
+	field string // the field that was left out
 	err   error  // why
 }
 
-// mixedList is a list of which something may be unreadable.
+// mixedList is a list with items that may be unreadable.
 type mixedList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
 	Items []runtime.Object
 }
 
-// DeepCopyObject is there for the interface; nobody copies these.
+// DeepCopyObject implements runtime.Object; it is never called.
 func (u *unreadable) DeepCopyObject() runtime.Object {
 	return &unreadable{*u.PartialObjectMetadata.DeepCopy(), u.err, u.part}
 }
 
-// DeepCopyObject is there for the interface; nobody copies these.
+// DeepCopyObject implements runtime.Object; it is never called.
 func (s *statusless) DeepCopyObject() runtime.Object {
 	return &statusless{s.object.DeepCopyObject().(object), s.field, s.err}
 }
 
-// DeepCopyObject is there for the interface; nobody copies these.
+// DeepCopyObject implements runtime.Object; it is never called.
 func (l *mixedList) DeepCopyObject() runtime.Object {
 	c := &mixedList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]runtime.Object, len(l.Items))}
 	for i, item := range l.Items {
@@ -59,13 +59,12 @@ func (l *mixedList) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// tolerant decodes as Kubernetes' codecs do, but for objects of optional kinds that do not
-// fit: these become statusless or unreadable ones.
+// tolerant decodes like Kubernetes' codecs, except objects of optional kinds that do not fit: these become statusless or unreadable.
 type tolerant struct{ runtime.NegotiatedSerializer }
 
 var codecs = tolerant{serializer.NewCodecFactory(scheme).WithoutConversion()}
 
-// DecoderToVersion is what clients decode objects, lists and the objects of watch events by.
+// DecoderToVersion returns the decoder with which clients decode objects, lists and the objects of watch events.
 func (t tolerant) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return tolerantDecoder{t.NegotiatedSerializer.DecoderToVersion(d, gv)}
 }
@@ -102,7 +101,7 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 	return mixed, gvk, nil
 }
 
-// item decodes one object; nil if it has not even a name.
+// item decodes one object; it returns nil if it has not even a name.
 func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime.Object {
 	obj, _, err := d.Decoder.Decode(data, gvk, nil)
 	if err == nil {
@@ -131,14 +130,15 @@ func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime
 	return u
 }
 
-// withoutStatus decodes an object for which err was returned without the fields that are not served; nil if others do not fit.
+// withoutStatus decodes an object for which err was returned without the fields that are not served; it returns nil if other fields
+// do not fit.
 func (d tolerantDecoder) withoutStatus(data []byte, gvk *schema.GroupVersionKind, err error) runtime.Object {
 	var fields, metadata map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["metadata"], &metadata) != nil {
 		return nil
 	}
 	delete(metadata, "managedFields")
-	fields["metadata"], _ = json.Marshal(metadata) // what was read as JSON can be written
+	fields["metadata"], _ = json.Marshal(metadata) // decoded JSON can always be encoded
 	left := "metadata.managedFields"
 	for range 2 {
 		rest, _ := json.Marshal(fields)
@@ -154,7 +154,7 @@ func (d tolerantDecoder) withoutStatus(data []byte, gvk *schema.GroupVersionKind
 	return nil
 }
 
-// optionalKind finds the kind of an object that a cluster may not serve, or of a list of them.
+// optionalKind returns the kind of an object, or of a list, if it is one that a cluster may not serve.
 func optionalKind(gk schema.GroupKind) *watchedKind {
 	for _, k := range kinds {
 		if k.Optional && k.Group == gk.Group && (gk.Kind == k.Name || gk.Kind == k.Name+"List") {

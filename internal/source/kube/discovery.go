@@ -12,21 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// settling is when to ask what is served after a CRD changed: the API server serves it a
-// little later than it says so.
+// settling are the times after a change of a CRD at which to ask what is served: the API server serves a kind a little later than
+// the CRD's status reports.
 var settling = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 5 * time.Second}
 
 const (
-	// routinely is how often to ask without a reason.
+	// routinely is the interval of discovery without a reason.
 	routinely = time.Minute
-	// retry is when to ask again after an error.
+	// retry is the time until discovery is tried again after an error.
 	retry = time.Second
-	// unlisted is how long a kind whose CRD is there, or that needs none, may be absent from discovery before it
-	// counts as not served, and how long the start waits for an essential one: an API server that has just started does not know all at once.
+	// unlisted is how long a kind with a CRD, or one that needs none, may be absent from discovery before it counts as not served,
+	// and how long the start waits for an essential one: an API server that has just started does not list everything at once.
 	unlisted = 30 * time.Second
 )
 
-// discover finds out which kinds are served, and goes on doing so until ctx ends.
+// discover determines which kinds are served, repeatedly until ctx ends.
 func (s *Source) discover(ctx context.Context) {
 	step, wait := len(settling), time.Duration(0)
 	for {
@@ -37,7 +37,7 @@ func (s *Source) discover(ctx context.Context) {
 			return
 		case <-s.look:
 			timer.Stop()
-			// More changes come in a moment: all are one reason to ask.
+			// More changes usually follow at once: they are handled together.
 			step, wait = 1, settling[0]
 			if !sleep(ctx, wait) {
 				return
@@ -57,7 +57,7 @@ func (s *Source) discover(ctx context.Context) {
 	}
 }
 
-// ask asks once and returns when to ask again because of what was found; 0 for no reason.
+// ask runs discovery once and returns when to do it again because of its result; 0 if there is no reason.
 func (s *Source) ask(ctx context.Context) time.Duration {
 	found, err := s.served(ctx)
 	if ctx.Err() != nil {
@@ -77,7 +77,7 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 	return s.follow(ctx, found)
 }
 
-// served is the version that each optional kind is to be read in.
+// served returns the version in which each optional kind is read.
 func (s *Source) served(ctx context.Context) (map[*watchedKind]string, error) {
 	lists := map[schema.GroupVersion]*metav1.APIResourceList{}
 	found := map[*watchedKind]string{}
@@ -108,8 +108,8 @@ func (s *Source) served(ctx context.Context) (map[*watchedKind]string, error) {
 	return found, nil
 }
 
-// follow starts and ends watches so that they are those of what was found. It returns when
-// to ask again, 0 for no reason. s.mu is held.
+// follow starts and stops watches according to what was found. It returns when to ask again, 0 if there is no reason. The caller
+// must hold s.mu.
 func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (again time.Duration) {
 	now := time.Now()
 	for _, k := range kinds {
@@ -130,7 +130,7 @@ func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (aga
 		case f.version == version:
 			f.absent = time.Time{}
 		case version != "":
-			// The objects are the same: what differs comes out when they are listed.
+			// The objects are the same: differences become visible when they are listed.
 			f.stopped = true
 			f.cancel()
 			next := s.start(ctx, k, version, f.to)
@@ -153,19 +153,19 @@ func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (aga
 	return again
 }
 
-// defined says that there is a CRD, or that nobody knows: API servers that are upgraded one after the other serve different versions
-// of what needs none. s.mu is held.
+// defined reports whether a kind has a CRD, or needs none: API servers that are upgraded one after the other serve different
+// versions of the latter. The caller must hold s.mu.
 func (s *Source) defined(k *watchedKind) bool {
 	return !k.Custom || s.hasDefinition(k) || !s.feeds[definitionMetadata].listed
 }
 
-// hasDefinition reports whether there is a CRD. s.mu is held.
+// hasDefinition reports whether a kind has a CRD. The caller must hold s.mu.
 func (s *Source) hasDefinition(k *watchedKind) bool {
 	_, ok := s.catalog.definitions[k.Resource+"."+k.Group]
 	return ok
 }
 
-// awaitsDiscovery reports whether a kind has a CRD and discovery does not name it, but may do so in a moment. s.mu is held.
+// awaitsDiscovery reports whether a kind has a CRD and discovery does not list it, but may do so soon. The caller must hold s.mu.
 func (s *Source) awaitsDiscovery(k *watchedKind) bool {
 	if !k.Custom || s.feeds[k] != nil || !s.hasDefinition(k) {
 		return false
@@ -174,7 +174,7 @@ func (s *Source) awaitsDiscovery(k *watchedKind) bool {
 	return since.IsZero() || time.Since(since) < s.grace
 }
 
-// lookAgain lets discover ask soon.
+// lookAgain makes discover ask soon.
 func (s *Source) lookAgain() {
 	select {
 	case s.look <- struct{}{}:
@@ -182,7 +182,7 @@ func (s *Source) lookAgain() {
 	}
 }
 
-// installed is what the cluster has. s.mu is held.
+// installed returns what the cluster has. The caller must hold s.mu.
 func (s *Source) installed() *Installed {
 	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds(), UnreadNamespaces: slices.Sorted(maps.Keys(s.catalog.withheld))}
 	for k, f := range s.feeds {

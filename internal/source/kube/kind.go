@@ -12,19 +12,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// watchedKind is a kind as it is read here.
+// watchedKind is a kind that is read.
 type watchedKind struct {
 	*kind.Kind
-	versions []string // that are read, preferred first
-	// partial says that only the metadata is asked for.
+	versions []string // those that are read, in order of preference
+	// partial is set if only the metadata is requested.
 	partial bool
-	// keep takes what is needed from a decoded object, which it may use up.
+	// keep returns what is needed of a decoded object, which it may modify.
 	keep func(runtime.Object) metav1.Object
 }
 
 const crdGroup = "apiextensions.k8s.io"
 
-// kinds are all that are watched but Secrets and CustomResourceDefinitions.
+// kinds are all watched kinds except Secrets and CustomResourceDefinitions.
 var kinds = func() (list []*watchedKind) {
 	for _, k := range kind.All() {
 		if k.Cluster == kind.Watched || k.Cluster == kind.WatchedMetadata {
@@ -34,14 +34,14 @@ var kinds = func() (list []*watchedKind) {
 	return list
 }()
 
-// Those that are looked into here.
+// The kinds whose objects this package itself reads.
 var (
 	namespaceKind = watchedOf(kind.Namespace.Kind)
 	classKind     = watchedOf(kind.GatewayClass.Kind)
 	grantKind     = watchedOf(kind.ReferenceGrant.Kind)
 )
 
-// watchedOf finds a kind among kinds; nil if it is not watched.
+// watchedOf returns the watchedKind of a kind; nil if it is not watched.
 func watchedOf(k *kind.Kind) *watchedKind {
 	for _, w := range kinds {
 		if w.Kind == k {
@@ -51,15 +51,14 @@ func watchedOf(k *kind.Kind) *watchedKind {
 	return nil
 }
 
-// secretMetadata and definitionMetadata are watched for what they say of other things;
-// wholeSecret is read one by one.
+// secretMetadata and definitionMetadata are watched to notice changes; wholeSecret is read one by one.
 var (
 	wholeSecret        = &watchedKind{kind.Secret.Kind, kind.Secret.Versions, false, kind.Secret.Keep}
 	secretMetadata     = &watchedKind{kind.Secret.Kind, kind.Secret.Versions, true, keepMetadata}
 	definitionMetadata = &watchedKind{&kind.Kind{Group: crdGroup, Name: "CustomResourceDefinition", Resource: "customresourcedefinitions"}, []string{"v1"}, true, keepMetadata}
 )
 
-// seen is what translation gets of a kept object.
+// seen returns the part of a kept object that translation gets.
 func (k *watchedKind) seen(o metav1.Object) metav1.Object {
 	if !k.HasStatus() || partial(o) {
 		return o
@@ -67,14 +66,14 @@ func (k *watchedKind) seen(o metav1.Object) metav1.Object {
 	return k.View(o)
 }
 
-// same says that two kept objects are one to translation.
+// same reports whether two kept objects are equal for translation.
 func (k *watchedKind) same(a, b metav1.Object) bool {
 	return equality.Semantic.DeepEqual(k.seen(a), k.seen(b))
 }
 
 func (k *watchedKind) key(n name) kind.ObjectKey { return k.Key(n.Namespace, n.Name) }
 
-// keepMetadata takes names, version and annotations of what is watched by its metadata.
+// keepMetadata returns names, version and annotations of an object that is watched by its metadata.
 func keepMetadata(obj runtime.Object) metav1.Object {
 	o := obj.(*metav1.PartialObjectMetadata)
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
@@ -82,7 +81,7 @@ func keepMetadata(obj runtime.Object) metav1.Object {
 	}}
 }
 
-// scheme has every version of every kind, as the Go type of its first version.
+// scheme contains every version of every kind, as the Go type of its first version.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))

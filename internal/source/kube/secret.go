@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// readers is how many Secrets are read at the same time.
+	// readers is how many Secrets are read concurrently.
 	readers = 8
-	// readTimeout bounds one request for a Secret.
+	// readTimeout limits one request for a Secret.
 	readTimeout = 5 * time.Second
 )
 
 var secretClient = clientKey{schema.GroupVersion{Version: "v1"}, wholeSecret.partial}
 
-// secrets are those that are needed. Source.mu guards them.
+// secrets are the needed ones. Source.mu guards them.
 type secrets struct {
 	needed map[name]*secret
-	// retired are the contents of those that ended to be needed since the last Change was taken: one that is needed again
-	// meanwhile, as what an unread one would have replaced, need not be read to be known.
+	// retired are the contents of Secrets that are no longer needed since the last Change was taken: if one is needed again in the
+	// meantime, it is known without being read.
 	retired map[name]*corev1.Secret
 	ticket  uint64 // of the last read that began
 }
 
-// secret is what is known of a needed Secret.
+// secret is the state of a needed Secret.
 type secret struct {
-	object  *corev1.Secret // nil while it is not there, or has not been read
-	unread  error          // why it is not known whether it is there; nil once it was read
-	version string         // of object, "" without one
+	object  *corev1.Secret // nil while it does not exist, or has not been read
+	unread  error          // why it is not known whether it exists; nil once it was read
+	version string         // of object, "" if there is none
 	ticket  uint64         // of the read that found it
-	reading int            // reads under way: they may have begun before what the watch says
+	reading int            // active reads: they may have begun before the last event of the watch
 }
 
 // unknown reports whether a Secret is needed and has not been read since.
@@ -47,7 +47,7 @@ func (s *secrets) unknown(n name) bool {
 	return w != nil && w.ticket == 0
 }
 
-// secretSink takes what a watch says of Secrets, and has the needed ones read again.
+// secretSink receives the metadata of Secrets from the watch, and makes the needed ones be read again.
 type secretSink struct{ source *Source }
 
 func (t secretSink) set(o metav1.Object) {
@@ -59,7 +59,7 @@ func (t secretSink) set(o metav1.Object) {
 // unreadable does nothing: the metadata of a Secret can always be decoded.
 func (t secretSink) unreadable(*unreadable) {}
 
-// remove has it read: it may be there again.
+// remove makes it be read: it may exist again.
 func (t secretSink) remove(n name) {
 	if t.source.catalog.secrets.needed[n] != nil {
 		t.source.reads.Add(n)
@@ -79,11 +79,10 @@ func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*u
 	}
 }
 
-// Fetch notes which Secrets are needed and which no longer are, and returns the contents
-// of those needed, as *corev1.Secret without resourceVersion; of one that does not exist
-// nothing. One that cannot be read now is among unread, is read again and again, and comes with a Change, be it as
-// deleted; one that is no longer needed comes as deleted. It may be called at any time, also from
-// within emit. What is returned is shared: nobody may modify it.
+// Fetch records which Secrets are needed and which no longer are, and returns the contents of those needed, as *corev1.Secret
+// without resourceVersion; nothing for one that does not exist. One that cannot be read now is in unread, is read again and again,
+// and is included in a later Change, possibly as deleted; one that is no longer needed is included as deleted. It may be called at
+// any time, also within emit. The results are shared and must not be modified.
 func (s *Source) Fetch(ctx context.Context, requests []SecretRequest) (all []metav1.Object, unread []UnreadSecret) {
 	names := s.request(requests)
 	found := make([]metav1.Object, len(names))
@@ -108,7 +107,7 @@ func (s *Source) Fetch(ctx context.Context, requests []SecretRequest) (all []met
 	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil }), unread
 }
 
-// UnreadSecret reports whether it is unknown at present whether a needed Secret exists. It may be called at any time.
+// UnreadSecret reports whether it is not known at present whether a needed Secret exists. It may be called at any time.
 func (s *Source) UnreadSecret(namespace, secret string) (u UnreadSecret, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,13 +118,13 @@ func (s *Source) UnreadSecret(namespace, secret string) (u UnreadSecret, ok bool
 	return UnreadSecret{namespace, secret, apierrors.IsForbidden(w.unread)}, true
 }
 
-// fetched is what Fetch returns of a Secret; nil for nothing.
+// fetched returns the result of Fetch for a Secret; nil if there is none.
 func (s *Source) fetched(n name) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.catalog.telling[n] {
-		// The Change that is being told is older than what is returned, and may be taken
-		// in after it: what is here is told once more.
+		// The Change that is being emitted is older than the result, and may be applied after it: so the Secret is included in the
+		// next one too.
 		s.catalog.mark(secretMetadata.key(n), true)
 		s.wake()
 	}
@@ -136,7 +135,7 @@ func (s *Source) fetched(n name) metav1.Object {
 	return o
 }
 
-// request notes which Secrets are needed, and returns their names; sorted.
+// request records which Secrets are needed, and returns their names; sorted.
 func (s *Source) request(requests []SecretRequest) (names []name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +144,7 @@ func (s *Source) request(requests []SecretRequest) (names []name) {
 		n := name{Namespace: r.Namespace, Name: r.Name}
 		switch {
 		case r.Needed && !s.watches(n.Namespace):
-			// It does not exist as far as this controller may know; nothing is asked for that would be refused.
+			// This controller may not read it, so it counts as absent, and no request is made that would be refused.
 		case r.Needed:
 			if c.secrets.needed[n] == nil {
 				c.secrets.needed[n] = &secret{object: c.secrets.retired[n]}
@@ -166,8 +165,8 @@ func (s *Source) request(requests []SecretRequest) (names []name) {
 	return names
 }
 
-// read reads a needed Secret. What was found is told in a Change if it differs from what was
-// there, or if always is set. The error says that it is not known whether it exists.
+// read reads a needed Secret. The result is included in a Change if it differs from the present state, or if always is set. It
+// returns an error if it is not known whether the Secret exists.
 func (s *Source) read(ctx context.Context, n name, always bool) error {
 	s.mu.Lock()
 	w := s.catalog.secrets.needed[n]
@@ -205,7 +204,7 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 		return unknown
 	}
 	if s.catalog.secrets.needed[n] != w || ticket < w.ticket {
-		return nil // no longer needed, or somebody who began later has read it
+		return nil // no longer needed, or a later read has read it
 	}
 	had, unread := w.object, w.unread != nil
 	w.object, w.version, w.ticket, w.unread = nil, "", ticket, nil
@@ -213,7 +212,7 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 		w.object, w.version = wholeSecret.keep(&o).(*corev1.Secret), o.ResourceVersion
 	}
 	if unread && w.object == nil {
-		s.catalog.mark(secretMetadata.key(n), true) // that it is not there is news
+		s.catalog.mark(secretMetadata.key(n), true) // the Change reports that it does not exist
 		s.wake()
 	}
 	if (always || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
@@ -223,7 +222,7 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 	return nil
 }
 
-// readSecrets reads those again that changed, until the queue ends.
+// readSecrets reads Secrets that have changed, until the queue ends.
 func (s *Source) readSecrets(ctx context.Context) {
 	for {
 		n, ended := s.reads.Get()

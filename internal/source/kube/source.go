@@ -17,16 +17,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// Options say which API server to read.
+// Options configure a Source.
 type Options struct {
-	// Config is how it is reached; required. It is not modified.
+	// Config is the connection to the API server; required. It is not modified.
 	Config *rest.Config
-	// Namespaces are those whose objects are read; empty is all. GatewayClasses, Namespaces and
-	// CustomResourceDefinitions are in none and always read.
+	// Namespaces are those whose objects are read; empty means all. GatewayClasses, Namespaces and CustomResourceDefinitions are
+	// cluster-scoped and always read.
 	Namespaces []string
-	// Version of the program, for the user agent "moongate/<version>"; "" is "dev".
+	// Version of the program, for the user agent "moongate/<version>"; "" means "dev".
 	Version string
-	// Logger is told what keeps objects from being read; nil is slog.Default.
+	// Logger logs what cannot be read; nil means slog.Default.
 	Logger *slog.Logger
 }
 
@@ -36,33 +36,32 @@ type Source struct {
 	clients map[clientKey]rest.Interface
 	grace   time.Duration // see unlisted
 	skip    time.Duration // see the constant
-	// namespaces are those that are watched, sorted; "" alone is all.
+	// namespaces are those that are watched, sorted; "" alone means all.
 	namespaces []string
 
 	secretsPoll time.Duration // see the constant
 
-	awake   chan struct{} // has one if there may be something to tell
-	look    chan struct{} // has one if discovery is to ask
+	awake   chan struct{} // has an element if there may be something to emit
+	look    chan struct{} // has an element if discovery must run
 	reads   workqueue.TypedRateLimitingInterface[name]
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	catalog *catalog
 	feeds   map[*watchedKind]*feed
-	// discovered is set once discovery has said what is served.
+	// discovered is set once discovery has succeeded.
 	discovered bool
-	// unnamed is since when discovery does not name a kind that has a CRD and is not read.
+	// unnamed is since when discovery does not list a kind that has a CRD and is not read.
 	unnamed map[*watchedKind]time.Time
-	// installedChanged is set if what installed returns may differ from told.
+	// installedChanged is set if the result of installed may differ from told.
 	installedChanged                bool
 	told                            *Installed
 	reach, discovery, secretTrouble trouble
-	// reachedSince is when the API server answered again after it was away.
+	// reachedSince is when the API server answered again after it was unavailable.
 	reachedSince time.Time
 }
 
-// New makes a Source; the error says what is wrong with the configuration. Nothing is
-// read before Run.
+// New returns a Source; it returns an error if the configuration is invalid. Nothing is read before Run.
 func New(options Options) (*Source, error) {
 	if options.Config == nil {
 		return nil, errors.New("no configuration of the API server: give a kubeconfig, or run in a pod")
@@ -75,7 +74,7 @@ func New(options Options) (*Source, error) {
 	}
 	config := rest.CopyConfig(options.Config)
 	config.UserAgent = "moongate/" + options.Version
-	// The API server's own fairness decides, not a limit for programs that may loop.
+	// The API server's own fairness limits it, not a limit for programs that may loop.
 	config.QPS = -1
 	s := &Source{
 		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, skip: skip, secretsPoll: secretsPoll,
@@ -91,7 +90,7 @@ func New(options Options) (*Source, error) {
 	return s, nil
 }
 
-// namespacesOf are the namespaces to watch, each once; "" alone is all.
+// namespacesOf returns the namespaces to watch, without duplicates; "" alone means all.
 func namespacesOf(list []string) []string {
 	if len(list) == 0 {
 		return []string{metav1.NamespaceAll}
@@ -104,9 +103,9 @@ func (s *Source) watches(namespace string) bool {
 	return s.namespaces[0] == metav1.NamespaceAll || slices.Contains(s.namespaces, namespace)
 }
 
-// Run hands everything to emit as soon as all watches have listed, or could not for long and are not essential, and then each change
-// until ctx ends. emit is called by one goroutine at a time; what happens meanwhile is in
-// the next Change, without delay. The error is nil where ctx ended. Run may be called once.
+// Run passes everything to emit as soon as all watches have listed, or could not for long and are not essential, and then each
+// change until ctx ends. emit is called by one goroutine at a time; what happens during a call is in the next Change, without delay.
+// The error is nil if ctx has ended. Run may be called once.
 func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.running.Wait()
@@ -129,7 +128,7 @@ func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 	}
 }
 
-// begin starts all that reads.
+// begin starts all watches.
 func (s *Source) begin(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +149,7 @@ func (s *Source) begin(ctx context.Context) {
 	}
 }
 
-// next is the next Change; false if there is nothing to tell. The first waits for all.
+// next returns the next Change; ok is false if there is nothing to emit. The first waits for all watches.
 func (s *Source) next(first bool) (Change, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *Source) next(first bool) (Change, bool) {
 	return change, change.ConcernsTranslation() || len(change.Observed) > 0
 }
 
-// wake lets Run look whether there is something to tell.
+// wake makes Run check whether there is something to emit.
 func (s *Source) wake() {
 	select {
 	case s.awake <- struct{}{}:
@@ -176,9 +175,8 @@ func (s *Source) wake() {
 	}
 }
 
-// Get returns an object as it was last seen: with status and resourceVersion where its
-// kind has a status. It may be newer than the last Change. Secrets are there only while
-// needed. The object is shared: nobody may modify it. It may be called at any time.
+// Get returns an object as it was last seen: with status and resourceVersion if its kind has a status. It may be newer than the last
+// Change. Secrets are found only while needed. The object is shared and must not be modified. It may be called at any time.
 func (s *Source) Get(id kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +184,8 @@ func (s *Source) Get(id kind.ObjectKey) (metav1.Object, bool) {
 	return o, ok
 }
 
-// Unread reports whether nothing can be said of an object: its kind is not listed in its namespace, the
-// start went on without its namespace, or the object exists and cannot be decoded. It may be called at any time.
+// Unread reports whether the state of an object is not known: its kind is not listed in its namespace, the start did not wait for
+// its namespace, or the object exists and cannot be decoded. It may be called at any time.
 func (s *Source) Unread(id kind.ObjectKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,13 +196,13 @@ func (s *Source) Unread(id kind.ObjectKey) bool {
 	f := s.feeds[t.watchedKind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
 	if s.catalog.withheld[id.Namespace] && !s.unreadNamespace(id.Namespace) {
-		return false // there is no such namespace
+		return false // the namespace does not exist
 	}
 	return f == nil || !f.reads(id.Namespace) || s.catalog.withheld[id.Namespace] || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
 }
 
-// Unwritable reports whether the status of an object must not be written, because the one that the object has cannot be decoded: what others have
-// written there would be lost. It may be called at any time.
+// Unwritable reports whether the status of an object must not be written, because the existing one cannot be decoded: entries of
+// other controllers would be lost. It may be called at any time.
 func (s *Source) Unwritable(id kind.ObjectKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,8 +211,8 @@ func (s *Source) Unwritable(id kind.ObjectKey) bool {
 	return t != nil && (t.statusless[n] || t.undecoded[n])
 }
 
-// Waiting says what the first Change waits for, and why; empty once everything has been
-// listed that the start depends on. It may be called at any time.
+// Waiting returns what the first Change waits for, and why; empty once everything essential has been listed. It may be called at any
+// time.
 func (s *Source) Waiting() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// skip is how long a kind that cannot be listed holds up the start, unless it is essential.
+	// skip is how long the start waits for a kind that cannot be listed, unless it is essential.
 	skip = 30 * time.Second
-	// secretsPoll is how often the needed Secrets are read while their changes cannot be watched.
+	// secretsPoll is the interval in which the needed Secrets are read while they cannot be watched.
 	secretsPoll = time.Minute
 )
 
 // Unread is a kind whose objects cannot be listed or watched.
 type Unread struct {
 	Group, Kind string
-	Remedy      string // what helps, the same as long as the reason is
+	Remedy      string // the same as long as the reason is
 }
 
-// UnreadKinds are the kinds that could not be listed or watched for some time though the API server answers, sorted. It may
-// be called at any time.
+// UnreadKinds returns the kinds that could not be listed or watched for some time although the API server answers, sorted. It may be
+// called at any time.
 func (s *Source) UnreadKinds() []Unread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unreadKinds()
 }
 
-// unreadKinds is UnreadKinds. s.mu is held.
+// unreadKinds is UnreadKinds. The caller must hold s.mu.
 func (s *Source) unreadKinds() (list []Unread) {
 	for k, f := range s.feeds {
 		if i := slices.IndexFunc(f.scopes, func(p *scope) bool { return p.failing }); i >= 0 {
@@ -44,8 +44,8 @@ func (s *Source) unreadKinds() (list []Unread) {
 	return list
 }
 
-// Problems returns how many objects of each kind cannot be used as they are: they or their statuses cannot be decoded, or they are Secrets that are needed and cannot be read. Kinds
-// without any are absent. It may be called at any time.
+// Problems returns how many objects of each kind cannot be used: they or their statuses cannot be decoded, or they are needed
+// Secrets that cannot be read. Kinds without any are absent. It may be called at any time.
 func (s *Source) Problems() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Source) Away() time.Duration {
 	return max(time.Since(s.reach.since), time.Nanosecond)
 }
 
-// watchFeeds looks for kinds and namespaces that cannot be read until ctx ends.
+// watchFeeds checks for kinds and namespaces that cannot be read until ctx ends.
 func (s *Source) watchFeeds(ctx context.Context) {
 	tick := time.NewTicker(max(s.skip/30, time.Millisecond))
 	defer tick.Stop()
@@ -98,7 +98,7 @@ func (s *Source) watchFeeds(ctx context.Context) {
 	}
 }
 
-// check looks for what cannot be read, and says what becomes of the start. s.mu is held.
+// check checks what cannot be read, and whether the start still waits for it. The caller must hold s.mu.
 func (s *Source) check(now time.Time) {
 	var failed []*scope
 	for _, f := range s.feeds {
@@ -124,8 +124,8 @@ func (s *Source) check(now time.Time) {
 	}
 }
 
-// checkNamespaces finds the namespaces of which nothing essential may be listed, and goes on without them: one whose RoleBinding is gone must
-// not hold up all others. Such a one joins in when everything essential of it has been listed. s.mu is held.
+// checkNamespaces finds the namespaces in which no essential kind may be listed, and stops waiting for them: a namespace without a
+// RoleBinding must not delay all others. It is added when all essential kinds in it have been listed. The caller must hold s.mu.
 func (s *Source) checkNamespaces(now time.Time) {
 	if !s.discovered {
 		return
@@ -152,7 +152,7 @@ func (s *Source) checkNamespaces(now time.Time) {
 		}
 	}
 	if len(forbidden)+len(withheld) == len(s.namespaces) {
-		return // a permission that is missing everywhere is no matter of one namespace
+		return // a permission that is missing everywhere does not concern one namespace
 	}
 	for _, namespace := range forbidden {
 		withheld[namespace], s.installedChanged = true, true
@@ -165,8 +165,8 @@ func (s *Source) checkNamespaces(now time.Time) {
 
 const namespaceRemedy = "allow the controller's ServiceAccount to list and watch what is in it, by the RoleBinding of the Role of watchNamespaces"
 
-// unreadParameters are those of GatewayClasses, whoever's they are, in namespaces that are withheld. The addresses that they deny would be open to
-// the Gateways of all namespaces, so the start waits for these. s.mu is held.
+// unreadParameters returns the parameters of GatewayClasses, of any controller, that are in withheld namespaces. The addresses that
+// they deny would be allowed for the Gateways of all namespaces, so the start waits for these. The caller must hold s.mu.
 func (s *Source) unreadParameters() (list []string) {
 	for _, o := range s.catalog.table(classKind).objects {
 		gc, ok := o.(*gwv1.GatewayClass)
@@ -183,15 +183,16 @@ func (s *Source) unreadParameters() (list []string) {
 	return list
 }
 
-// unreadNamespace reports whether a namespace exists, as far as is known, and is withheld. Of one that does not, all is known. s.mu is held.
+// unreadNamespace reports whether a namespace exists, as far as is known, and is withheld. If it does not exist, everything about it
+// is known. The caller must hold s.mu.
 func (s *Source) unreadNamespace(namespace string) bool {
 	_, exists := s.catalog.table(namespaceKind).objects[name{Name: namespace}]
 	f := s.feeds[namespaceKind]
 	return s.catalog.withheld[namespace] && (exists || f == nil || !f.listed)
 }
 
-// check notes that a scope cannot be read for too long. An API server that is away is another matter: what is known stays,
-// and nothing is known to be unreadable. Source.mu is held.
+// check records that a scope cannot be read for too long. If the API server is unavailable, that does not count: what is known is
+// kept. The caller must hold Source.mu.
 func (p *scope) check(now time.Time) {
 	s := p.source
 	since := p.listing.since
@@ -209,7 +210,7 @@ func (p *scope) check(now time.Time) {
 	if p.failing || s.reach.text != "" || since.IsZero() {
 		return
 	}
-	// Trouble may have begun as the API server went away; what is tried again now tells whether it goes on.
+	// It may have begun when the API server became unavailable; the next attempt shows whether it continues.
 	if since.Before(s.reachedSince) {
 		since = s.reachedSince
 	}

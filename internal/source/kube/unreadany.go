@@ -7,7 +7,7 @@ import (
 )
 
 // UnreadAny reports whether there may be an object of a kind whose newest version is not known: one cannot be decoded, or those of a
-// namespace are unread. A kind without a CustomResourceDefinition has none. It may be called at any time.
+// namespace are unread. There is none of a kind without a CustomResourceDefinition. It may be called at any time.
 func (s *Source) UnreadAny(group, kindName string) bool {
 	i := slices.IndexFunc(kinds, func(k *watchedKind) bool { return k.Group == group && k.Name == kindName })
 	if i < 0 {

@@ -25,15 +25,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/resume"
 )
 
-// sink takes what a feed brings. Source.mu is held.
+// sink receives the objects of a feed. Its methods are called with Source.mu held.
 type sink interface {
-	// set takes an object as it is kept, or a *statusless with one.
+	// set records an object as it is kept, or a *statusless with one.
 	set(o metav1.Object)
 	remove(n name)
-	// unreadable takes that an object cannot be decoded.
+	// unreadable records that an object cannot be decoded.
 	unreadable(u *unreadable)
-	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
-	// last version stays.
+	// replace sets all objects of a namespace, or of all for ""; for those in unreadable the last version is kept.
 	replace(namespace string, all []metav1.Object, unreadable map[name]*unreadable)
 }
 
@@ -46,10 +45,10 @@ type feed struct {
 	cancel  context.CancelFunc
 	// Guarded by Source.mu:
 	stopped bool
-	// listed is set once each of scopes was, or is gone on without.
+	// listed is set once each of scopes was listed, or is skipped.
 	listed bool
 	scopes []*scope
-	// absent is since when discovery does not find the kind; zero while it does.
+	// absent is since when discovery does not list the kind; zero while it does.
 	absent time.Time
 }
 
@@ -58,33 +57,33 @@ type scope struct {
 	*feed
 	namespace string
 	// Guarded by Source.mu:
-	done bool // has been listed
-	// Where lists are allowed and watches are not, each list succeeds: they are told apart, or the trouble would never last.
+	done bool // it has been listed
+	// If lists are permitted and watches are not, each list succeeds: so both are recorded separately, otherwise the trouble would
+	// never last.
 	listing, watching trouble
-	remedy            string // for the newest trouble
-	// unlistedSince is since when it is not listed though the API server answers; zero while that is not so.
+	remedy            string // for the last trouble
+	// unlistedSince is since when it is not listed although the API server answers; zero while that is not so.
 	unlistedSince time.Time
-	// failing is set once it cannot be listed or watched for Source.skip.
+	// failing is set once it could not be listed or watched for Source.skip.
 	failing bool
 }
 
 // kept is a decoded object without what is not needed.
 type kept struct{ metav1.Object }
 
-// A connection that is closed without an answer is no error to client-go, but a watch of
-// this type that has ended already.
+// If a connection is closed without a response, client-go does not return an error, but a watch of this type that has ended already.
 var (
 	nothing   = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosed = errors.New("the connection was closed without an answer")
 )
 
-// patience is how long, at most, a watch waits before it asks again: short, so that what
-// happened while the API server was away is soon known.
+// patience returns how long a watch waits before it is tried again: at most a short time, so that what happened while the API server
+// was unavailable is soon known.
 func patience() *wait.Backoff {
 	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 10, Cap: 1500 * time.Millisecond}
 }
 
-// start watches a kind until ctx ends or the feed is stopped. Source.mu is held.
+// start watches a kind until ctx ends or the feed is stopped. The caller must hold Source.mu.
 func (s *Source) start(ctx context.Context, k *watchedKind, version string, to sink) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{source: s, kind: k, version: version, to: to, cancel: cancel}
@@ -97,18 +96,18 @@ func (s *Source) start(ctx context.Context, k *watchedKind, version string, to s
 		p := &scope{feed: f, namespace: namespace}
 		f.scopes = append(f.scopes, p)
 		reflector := p.reflector()
-		// What goes wrong is said by note.
+		// note logs errors.
 		quiet := klog.NewContext(ctx, klog.Logger{})
 		s.running.Go(func() { reflector.RunWithContext(quiet) })
 	}
 	return f
 }
 
-// reflector makes what lists and watches.
+// reflector returns the reflector that lists and watches.
 func (p *scope) reflector() *cache.Reflector {
 	s := p.source
 	list, follow := s.requests(p.kind, p.version, p.namespace)
-	failed := 0 // watches in a row that did not begin
+	failed := 0 // consecutive watches that did not begin
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			obj, err := list(ctx, o)
@@ -122,12 +121,12 @@ func (p *scope) reflector() *cache.Reflector {
 			}
 			s.note(ctx, p, &p.watching, err)
 			switch {
-			case o.SendInitialEvents != nil: // falls back to a list, or is one
+			case o.SendInitialEvents != nil: // the reflector falls back to a list, or this is one
 			case err == nil || !repeatable(err) || failed == watchTries:
 				failed = 0
 			default:
 				failed++
-				return nil, apierrors.NewTooManyRequestsError(err.Error()) // others make the reflector list everything
+				return nil, apierrors.NewTooManyRequestsError(err.Error()) // other errors make the reflector list everything
 			}
 			return w, err
 		},
@@ -137,16 +136,17 @@ func (p *scope) reflector() *cache.Reflector {
 	})
 }
 
-// watchTries is how often in a row a watch that does not begin is tried again from where it was, before everything is listed: for some 10 s.
+// watchTries is how often a watch that does not begin is tried again from the same version, before everything is listed: for about
+// 10 s.
 const watchTries = 10
 
-// repeatable reports whether a watch that did not begin for this reason may do so a little later.
+// repeatable reports whether a watch that did not begin for this reason may begin a little later.
 func repeatable(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError || apierrors.IsForbidden(err)
 }
 
-// stop ends the watch and what is known by it. Source.mu is held.
+// stop ends the watch and drops its objects. The caller must hold Source.mu.
 func (f *feed) stop() {
 	f.stopped = true
 	f.cancel()
@@ -154,8 +154,8 @@ func (f *feed) stop() {
 	delete(f.source.feeds, f.kind)
 }
 
-// requests are how a kind is listed and watched in a namespace, or in all for "". They are not repeated by the client: the
-// reflector does that, and knows what became of them.
+// requests returns how a kind is listed and watched in a namespace, or in all for "". The client does not retry: the reflector does,
+// and needs the results.
 func (s *Source) requests(k *watchedKind, version, namespace string) (
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
@@ -189,13 +189,13 @@ func (s *Source) requests(k *watchedKind, version, namespace string) (
 
 var parameters = runtime.NewParameterCodec(scheme)
 
-// clientKey tells the clients apart: metadata is decoded otherwise than objects.
+// clientKey identifies a client: metadata is decoded differently from objects.
 type clientKey struct {
 	schema.GroupVersion
 	partial bool
 }
 
-// connect makes the clients; they share their connections.
+// connect creates the clients; they share their connections.
 func (s *Source) connect(config *rest.Config) error {
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -232,7 +232,7 @@ func client(config *rest.Config, shared *http.Client, key clientKey, json bool) 
 	return rest.RESTClientForConfigAndClient(c, shared)
 }
 
-// read takes what is needed of an object as it came, which may be one in statusless; ok is false for an unreadable one.
+// read returns the kept part of an object that was received, possibly in a statusless; ok is false for an unreadable one.
 func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 	switch o := obj.(type) {
 	case kept:
@@ -253,7 +253,7 @@ func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 	return nil, false
 }
 
-// Transformer makes the first list small while it arrives.
+// Transformer reduces objects of the first list while it is received.
 func (f *feed) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unreadable); ok {
@@ -264,7 +264,7 @@ func (f *feed) Transformer() cache.TransformFunc {
 	}
 }
 
-// Add takes an object that is new, or may be.
+// Add records an object that is new, or may be.
 func (f *feed) Add(obj any) error {
 	switch o, ok := f.read(obj); {
 	case ok:
@@ -275,10 +275,10 @@ func (f *feed) Add(obj any) error {
 	return nil
 }
 
-// Update takes an object that was written.
+// Update records an object that was written.
 func (f *feed) Update(obj any) error { return f.Add(obj) }
 
-// Delete takes that an object is gone.
+// Delete records that an object is gone.
 func (f *feed) Delete(obj any) error {
 	if o, ok := obj.(metav1.Object); ok {
 		f.do(func() { f.to.remove(nameOf(o)) })
@@ -286,7 +286,7 @@ func (f *feed) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes everything that there is in the namespace.
+// Replace records all objects of the namespace.
 func (p *scope) Replace(objects []any, _ string) error {
 	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*unreadable{}
 	for _, obj := range objects {
@@ -308,10 +308,10 @@ func (p *scope) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// trouble is why the scope cannot be listed or watched, "" where nothing is known to be wrong. Source.mu is held.
+// trouble returns why the scope cannot be listed or watched, "" if nothing is known to be wrong. The caller must hold Source.mu.
 func (p *scope) trouble() string { return cmp.Or(p.listing.text, p.watching.text) }
 
-// recovered notes that what could not be read can be. Source.mu is held.
+// recovered records that the scope can be read again. The caller must hold Source.mu.
 func (p *scope) recovered() {
 	if p.failing && p.done && p.trouble() == "" {
 		p.failing, p.source.installedChanged = false, true
@@ -319,7 +319,7 @@ func (p *scope) recovered() {
 	}
 }
 
-// settle counts the kind as listed once each scope was, or is gone on without. Source.mu is held.
+// settle marks the kind as listed once each scope was listed, or is skipped. The caller must hold Source.mu.
 func (f *feed) settle() {
 	if f.listed || !slices.ContainsFunc(f.scopes, func(p *scope) bool { return p.done }) ||
 		slices.ContainsFunc(f.scopes, func(p *scope) bool { return !p.done && !p.dispensable() }) {
@@ -329,9 +329,9 @@ func (f *feed) settle() {
 	f.source.wake()
 }
 
-// dispensable reports whether the start does not wait for a scope, as long as another one of the kind is read. What is essential is gone
-// on without for a whole namespace or not at all: a Service must not be reached without the policies that protect it. A kind that begins to
-// be served after the start does not wait for a namespace that is forbidden by then. Source.mu is held.
+// dispensable reports whether the start need not wait for a scope, as long as another scope of the kind is read. Essential kinds are
+// skipped for a whole namespace or not at all: a Service must not be reached without the policies that protect it. A kind that is
+// first served after the start does not wait for a namespace that is forbidden by then. The caller must hold Source.mu.
 func (p *scope) dispensable() bool {
 	s := p.source
 	if p.kind.Essential && (s.told == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
@@ -340,19 +340,20 @@ func (p *scope) dispensable() bool {
 	return p.failing
 }
 
-// forbidden reports whether the controller was not allowed to list the scope for long, whenever it tried. Source.mu is held.
+// forbidden reports whether the controller was not permitted to list the scope for long, in all attempts. The caller must hold
+// Source.mu.
 func (p *scope) forbidden(now time.Time) bool {
 	s := p.source
 	return !p.done && s.reach.text == "" && p.listing.class == string(metav1.StatusReasonForbidden) &&
 		now.Sub(p.listing.since) >= s.skip && now.Sub(s.reachedSince) >= s.skip
 }
 
-// failing reports whether any part of the kind cannot be read. Source.mu is held.
+// failing reports whether any part of the kind cannot be read. The caller must hold Source.mu.
 func (f *feed) failing() bool {
 	return slices.ContainsFunc(f.scopes, func(p *scope) bool { return p.failing })
 }
 
-// reads reports whether the objects of a namespace were listed. Source.mu is held.
+// reads reports whether the objects of a namespace were listed. The caller must hold Source.mu.
 func (f *feed) reads(namespace string) bool {
 	for _, p := range f.scopes {
 		if p.namespace == metav1.NamespaceAll || p.namespace == namespace {
@@ -362,7 +363,7 @@ func (f *feed) reads(namespace string) bool {
 	return f.listed
 }
 
-// follows reports whether the objects of a namespace were listed, and changes of them are heard of. Source.mu is held.
+// follows reports whether the objects of a namespace were listed, and their changes are watched. The caller must hold Source.mu.
 func (f *feed) follows(namespace string) bool {
 	for _, p := range f.scopes {
 		if p.namespace == metav1.NamespaceAll || p.namespace == namespace {
@@ -372,7 +373,7 @@ func (f *feed) follows(namespace string) bool {
 	return f.listed && !f.failing()
 }
 
-// problem is why the kind is not read, "" for no known reason. Source.mu is held.
+// problem returns why the kind is not read, "" if there is no known reason. The caller must hold Source.mu.
 func (f *feed) problem() string {
 	for _, p := range f.scopes {
 		if text := p.trouble(); text != "" {
@@ -382,7 +383,7 @@ func (f *feed) problem() string {
 	return ""
 }
 
-// log is a logger that says what is read.
+// log returns a logger with attributes that identify what is read.
 func (p *scope) log() *slog.Logger {
 	log := p.source.log.With("kind", p.kind.Name)
 	if p.namespace != metav1.NamespaceAll {
@@ -391,10 +392,10 @@ func (p *scope) log() *slog.Logger {
 	return log
 }
 
-// Resync does nothing: there is nobody who would need to be told again.
+// Resync does nothing, because no state needs to be emitted again.
 func (f *feed) Resync() error { return nil }
 
-// do changes what is known, unless the feed was stopped meanwhile.
+// do calls change with Source.mu held, unless the feed was stopped in the meantime.
 func (f *feed) do(change func()) {
 	s := f.source
 	s.mu.Lock()
@@ -407,22 +408,20 @@ func (f *feed) do(change func()) {
 
 // trouble is why something cannot be read.
 type trouble struct {
-	text  string // of the newest error, "" without one
-	class string // of errors that are one trouble
+	text  string // of the last error, "" if none
+	class string // errors of one class are one trouble
 	since time.Time
-	said  time.Time // zero if it was not
+	said  time.Time // when it was logged; zero if it was not
 }
 
 const (
-	// lasting is how old trouble must be to be logged: an API server that has just started
-	// refuses everybody for a moment.
+	// lasting is how old trouble must be to be logged: an API server that has just started refuses all requests for a moment.
 	lasting = 3 * time.Second
-	// again is how often lasting trouble is logged.
+	// again is the interval in which lasting trouble is logged.
 	again = time.Minute
 )
 
-// next takes the newest outcome and says whether it is to be logged, or that trouble that
-// was logged is over.
+// next records the last result and reports whether it must be logged, or that trouble that was logged is over.
 func (t *trouble) next(err error, now time.Time) (say, over bool) {
 	if err == nil {
 		over = !t.said.IsZero()
@@ -441,7 +440,7 @@ func (t *trouble) next(err error, now time.Time) (say, over bool) {
 	return true, false
 }
 
-// note takes in how a request of a feed went; t is p.listing or p.watching.
+// note records the result of a request of a feed; t is p.listing or p.watching.
 func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	if ctx.Err() != nil || expected(err) {
 		return
@@ -457,12 +456,12 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	s.noteReach(err)
 	now := time.Now()
 	say, over := t.next(err, now)
-	if err == nil && t == &p.watching { // what is watched was listed, or is streamed
+	if err == nil && t == &p.watching { // what is watched was listed, or the list is streamed
 		_, listed := p.listing.next(nil, now)
 		over = over || listed
 	}
 	over = over && p.trouble() == ""
-	say = say && (t == &p.listing || p.listing.text == "") // one of both is enough
+	say = say && (t == &p.listing || p.listing.text == "") // logging one of the two is enough
 	if err != nil && reached(err) {
 		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
@@ -477,7 +476,7 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	}
 }
 
-// noteReach logs once, not for each kind, that the API server is away. s.mu is held.
+// noteReach logs once, not for each kind, that the API server is unavailable. The caller must hold s.mu.
 func (s *Source) noteReach(err error) {
 	away := err
 	if reached(err) {
@@ -496,17 +495,17 @@ func (s *Source) noteReach(err error) {
 	}
 }
 
-// reached says that an API server answered, if only with an error.
+// reached reports whether an API server has answered, even with an error.
 func reached(err error) bool {
 	var status apierrors.APIStatus
 	return err == nil || errors.As(err, &status)
 }
 
-// expected are errors that belong to watching.
+// expected reports whether an error is normal for watches.
 func expected(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) ||
 		errors.Is(err, context.Canceled) ||
-		apierrors.IsInvalid(err) // streaming a list, which an older API server cannot
+		apierrors.IsInvalid(err) // a streamed list, which an older API server does not support
 }
 
 func remedyFor(k *watchedKind, namespace string, err error) string {
@@ -523,7 +522,7 @@ func remedyFor(k *watchedKind, namespace string, err error) string {
 	return "it is tried again"
 }
 
-// where says in what part of the cluster a permission is needed; namespace is "" for all.
+// where describes in which part of the cluster a permission is needed; namespace is "" for all.
 func where(namespace string) string {
 	if namespace == metav1.NamespaceAll {
 		return "in the whole cluster"

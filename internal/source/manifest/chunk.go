@@ -8,9 +8,8 @@ type Chunk struct {
 	Text []byte
 }
 
-// Split cuts a file at its document markers, so that a document that does not
-// parse leaves the others alone. A marker at the beginning of a line cannot be
-// part of a value in YAML, and JSON has none.
+// Split splits a file at its document markers, so that a document that does not parse does not affect the others. A marker at the
+// beginning of a line cannot be part of a value in YAML, and JSON has none.
 func Split(text []byte) []Chunk {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	var chunks []Chunk
@@ -53,7 +52,7 @@ func isMarker(line []byte, marker string) bool {
 	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
 }
 
-// hasContent says that a line is neither blank nor a comment.
+// hasContent reports whether a line is neither blank nor a comment.
 func hasContent(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r\n")
 	return len(line) > 0 && line[0] != '#'

@@ -18,10 +18,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// The core kinds have no CRD. Their defaults and rules are those of an API
-// server, as far as a gateway reads the fields. Two rules are left out: here
-// endpoints may have loopback addresses, and translation judges the
-// certificates of a ClusterTrustBundle, as it does those of a ConfigMap.
+// The core kinds have no CRD. Their defaults and rules are those of an API server, for the fields that a gateway reads. Two rules
+// are left out: here endpoints may have loopback addresses, and translation validates the certificates of a ClusterTrustBundle, like
+// those of a ConfigMap.
 
 func completeNamespace(obj metav1.Object) []schema.Violation {
 	ns := obj.(*corev1.Namespace)

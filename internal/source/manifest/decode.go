@@ -1,13 +1,10 @@
-// Package manifest turns the text of Kubernetes manifests into typed objects, or
-// into reports of what is wrong with them, each with its line, field and remedy.
-// It exists so that what a document says can be judged without knowing where
-// documents come from, when they change, and which of them is served.
+// Package manifest converts the text of Kubernetes manifests to typed objects, or to reports of what is wrong with them, each with
+// its line, field and remedy. It exists so that a document can be validated without knowing where documents come from, when they
+// change, and which of them is served.
 //
-// Split cuts a file into chunks, Decode reads one of them. A chunk stands for
-// itself: what is wrong in it leaves all others alone, and the same text always
-// decodes to the same document. Objects come out complete with defaults, and held to
-// the rules of an API server: those of the CRDs (package schema), and for core kinds
-// those that a gateway depends on.
+// Split splits a file into chunks, Decode decodes one of them. Chunks are independent: an error in one does not affect the others,
+// and the same text always decodes to the same document. Objects are complete with defaults, and validated by the rules of an API
+// server: those of the CRDs (package schema), and for core kinds those that a gateway depends on.
 //
 // Everything here is pure and safe for concurrent use. It must never import the
 // file system, a clock, translate or proxy.
@@ -35,12 +32,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// Document is what a chunk holds. Its lines count from the chunk's first, as 0,
-// so that a chunk that only moved need not be decoded again. It is shared: nobody
-// may modify it.
+// Document is the content of a chunk. Its lines count from the chunk's first line, as 0, so that a chunk that has only moved need
+// not be decoded again. It is shared and must not be modified.
 type Document struct {
 	Entries  []*Entry
-	Problems []Problem // of what cannot be told to belong to an object
+	Problems []Problem // those that cannot be assigned to an object
 	Unused   []Unused
 }
 
@@ -48,14 +44,13 @@ type Document struct {
 type Entry struct {
 	ID   kind.ObjectKey
 	Line int
-	// Object is nil if problems forbid it. It is complete with defaults, and with
-	// generation 1 unless the manifest says another.
+	// Object is nil if problems forbid it. It is complete with defaults, and with generation 1 unless the manifest contains another.
 	Object metav1.Object
-	// Leftover is what the object closes although problems forbid it; nil for a kind that closes nothing.
+	// Leftover is what the object denies although problems forbid it; nil for a kind that denies nothing.
 	Leftover *kind.Undecoded
-	// Older is the apiVersion that the manifest says where there is a newer one of the kind; "" where it says the newest.
+	// Older is the apiVersion in the manifest if the kind has a newer one; else "".
 	Older string
-	// Stated is set if the manifest says the generation.
+	// Stated is set if the manifest contains the generation.
 	Stated   bool
 	Problems []Problem
 }
@@ -67,8 +62,7 @@ type Unused struct {
 	Line       int
 }
 
-// Decode reads the text of one chunk. It never fails: what is wrong is in the
-// document.
+// Decode decodes the text of one chunk. It never fails: problems are part of the document.
 func Decode(text []byte) *Document {
 	d := new(Document)
 	roots, err := parse(text)
@@ -98,14 +92,12 @@ func Decode(text []byte) *Document {
 	return d
 }
 
-// malformed reports what is not recognisable as the object that it seems to be;
-// line counts from 1, 0 is unknown.
+// malformed reports something that is not recognizable as the object that it seems to be; line counts from 1, 0 means unknown.
 func (d *Document) malformed(seems kind.ObjectKey, line int, field string, e *syntaxError) {
 	d.Problems = append(d.Problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Object: seems, Field: field, Message: e.reason, Remedy: e.remedy})
 }
 
-// add takes in one object or list; an item of a typed list may leave out what
-// apiVersion and kind say there.
+// add adds one object or list; an item of a typed list may omit apiVersion and kind, which then have the given values.
 func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -159,7 +151,7 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 
 func (d *Document) addItems(items []any, node *yaml.Node, apiVersion, base string) {
 	if base == "" {
-		apiVersion = "" // of kind List: each item says its own
+		apiVersion = "" // of kind List: each item contains its own
 	}
 	var list *yaml.Node
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -171,7 +163,7 @@ func (d *Document) addItems(items []any, node *yaml.Node, apiVersion, base strin
 		list = list.Alias
 	}
 	for i, item := range items {
-		at := node // of items that came by a merge key
+		at := node // for items from a merge key
 		if list != nil && i < len(list.Content) {
 			at = list.Content[i]
 		}
@@ -219,7 +211,7 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 	}
 	violations := withoutConsequences(e.decode(k, version, obj, meta))
 	if field := templatedField(k, node, violations); field != "" {
-		// What else is wrong is so only until the template is rendered.
+		// Other problems may disappear when the template is rendered.
 		template := templateIn(writtenAt(node, field))
 		violations = []schema.Violation{{Field: field, Message: template.reason, Remedy: template.remedy}}
 		e.Object = nil
@@ -241,7 +233,8 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 
 const quoteIt = "put it in quotes: "
 
-// quoteAsWritten has the remedy for a value that is no string show what the document has, such as yes and not true, or 1.10 and not 1.1.
+// quoteAsWritten makes the remedy for a value that is not a string show what the document contains, such as yes and not true, or
+// 1.10 and not 1.1.
 func quoteAsWritten(v *schema.Violation, node *yaml.Node) {
 	if !strings.HasPrefix(v.Remedy, quoteIt) {
 		return
@@ -251,14 +244,15 @@ func quoteAsWritten(v *schema.Violation, node *yaml.Node) {
 	}
 }
 
-// missingConfig is the rule that a filter has what its type says.
+// missingConfig matches the rule that a filter must have the configuration of its type.
 var missingConfig = regexp.MustCompile(`^filter\.\w+ must be specified for`)
 
-// emptyObject is the rule that an object has any field.
+// emptyObject matches the rule that an object must have at least one field.
 var emptyObject = regexp.MustCompile(`^must have at least \d+ properties`)
 
-// withoutConsequences leaves out violations that follow from another one: a required field that is present under a misspelt name; the uniqueness rule
-// of a list in which an entry is reported as a duplicate; the configuration that a filter with a wrong type lacks or has; and that an object is empty whose only field is unknown.
+// withoutConsequences removes violations that follow from another one: a required field that is present under a misspelled name; the
+// uniqueness rule of a list in which an entry is reported as a duplicate; missing or extra configuration of a filter with a wrong
+// type; and that an object is empty whose only field is unknown.
 func withoutConsequences(violations []schema.Violation) []schema.Violation {
 	var causes []schema.Violation
 	for _, v := range violations {
@@ -267,14 +261,14 @@ func withoutConsequences(violations []schema.Violation) []schema.Violation {
 				return v.Field == cause.Field[:i] && strings.Contains(v.Message, "must be unique")
 			}
 			if missingConfig.MatchString(v.Message) && v.Field == cause.Field && strings.Contains(cause.Message, "must be nil if the filter.type is not") {
-				return true // the type does not fit what is set
+				return true // the type does not match what is set
 			}
 			parent, name, prefix := "", cause.Field, ""
 			if i := strings.LastIndexByte(cause.Field, '.'); i >= 0 {
 				parent, name, prefix = cause.Field[:i], cause.Field[i+1:], cause.Field[:i+1]
 			}
 			if wrong, ok := strings.CutPrefix(cause.Message, "unsupported value "); ok && name == "type" {
-				// The configuration of a filter that the route has not.
+				// The configuration of a filter that the route does not support.
 				return v.Message == schema.UnknownFieldMessage && strings.EqualFold(strconv.Quote(strings.TrimPrefix(v.Field, prefix)), wrong)
 			}
 			if cause.Message != schema.UnknownFieldMessage {
@@ -282,7 +276,7 @@ func withoutConsequences(violations []schema.Violation) []schema.Violation {
 			}
 			if beside := cause.Parent(); beside != "" && v.Message != schema.UnknownFieldMessage {
 				if v.Field == prefix+beside && strings.HasPrefix(v.Remedy, "add ") || v.Field == parent && strings.Contains(v.Remedy, strconv.Quote(beside)) {
-					return true // it is there, at the wrong level
+					return true // it is present at the wrong level
 				}
 			}
 			if v.Field == parent && emptyObject.MatchString(v.Message) {
@@ -302,21 +296,21 @@ func withoutConsequences(violations []schema.Violation) []schema.Violation {
 // leftover returns Entry.Leftover of an object with problems.
 func (e *Entry) leftover(k *manifestKind, obj map[string]any) *kind.Undecoded {
 	data, err := json.Marshal(obj)
-	if err != nil { // of which then nothing can be said but that it is there
+	if err != nil { // then nothing is known except that it exists
 		data = nil
 	}
 	p := &e.Problems[0]
 	return k.Leftover(data, metav1.ObjectMeta{Namespace: e.ID.Namespace, Name: e.ID.Name}, errors.New(strings.TrimPrefix(p.Field+": "+p.Message, ": ")))
 }
 
-// decode sets e.Object, or returns why it cannot be.
+// decode sets e.Object, or returns why it is not possible.
 func (e *Entry) decode(k *manifestKind, version string, obj, meta map[string]any) []schema.Violation {
 	if !slices.Contains(k.Versions, version) {
 		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.Name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
 	}
 	typed := k.New()
 	violations := e.checkMeta(k, meta)
-	// What an API server writes itself it does not take from a manifest.
+	// An API server ignores in a manifest what it sets itself.
 	delete(obj, "status")
 	for _, f := range []string{"managedFields", "resourceVersion", "selfLink", "uid"} {
 		delete(meta, f)

@@ -8,8 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// identify tells which object a tree seems to be, for the report of what is wrong
-// with it.
+// identify returns the object that a tree seems to be, for the report of what is wrong with it.
 func identify(root *yaml.Node) kind.ObjectKey {
 	group, _ := splitVersion(scalarAt(root, "apiVersion"))
 	return seeming(group, scalarAt(root, "kind"), scalarAt(root, "metadata", "namespace"), scalarAt(root, "metadata", "name"))
@@ -41,7 +40,7 @@ var (
 	namespaceLine  = regexp.MustCompile(`(?m)^metadata:[^\n]*\n(?:[ \t]+[^\n]*\n)*?[ \t]+namespace:[ \t]*["']?([\w.-]+)`)
 )
 
-// guess does so for a text that does not parse, if it is laid out as usual.
+// guess does the same for a text that does not parse, if it has the usual layout.
 func guess(text []byte) kind.ObjectKey {
 	find := func(r *regexp.Regexp) string {
 		if m := r.FindSubmatch(text); m != nil {

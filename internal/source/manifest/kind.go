@@ -16,12 +16,11 @@ import (
 type manifestKind struct {
 	*kind.Kind
 	nameRule validation.ValidateNameFunc
-	// complete sets the defaults of a core object and says what forbids it; nil for
-	// the kinds that have a CRD.
+	// complete sets the defaults of a core object and returns what forbids it; nil for the kinds that have a CRD.
 	complete func(metav1.Object) []schema.Violation
 }
 
-// completions are those of the kinds that have no CRD.
+// completions are those of the kinds without a CRD.
 var completions = map[*kind.Kind]func(metav1.Object) []schema.Violation{
 	kind.ConfigMap.Kind: completeConfigMap, kind.Namespace.Kind: completeNamespace, kind.Secret.Kind: completeSecret,
 	kind.Service.Kind: completeService, kind.EndpointSlice.Kind: completeEndpointSlice,
@@ -64,9 +63,8 @@ func joinVersion(group, version string) string {
 	return group + "/" + version
 }
 
-// misnamed finds the kind that was probably meant by one that is not known: the
-// right name in a wrong group, or a name in a right group that is nearly right.
-// Kinds of other groups are somebody else's.
+// misnamed returns the kind that was probably meant by an unknown one: the right name in a wrong group, or a similar name in the
+// right group. Kinds of other groups belong to other programs.
 func misnamed(group, name string) (meant *manifestKind, reason string) {
 	var names []string
 	for _, k := range kinds {
@@ -80,7 +78,7 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 			return k, "is not in this API group"
 		}
 	}
-	// Pod, Node and so on are real kinds, however near to ours they look.
+	// Pod, Node and so on are real kinds, even if their names are similar to those that are read.
 	if slices.Contains(otherKinds[group], name) {
 		return nil, ""
 	}
@@ -90,7 +88,7 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 	return nil, ""
 }
 
-// otherKinds are the kinds that are none of ours, by groups that have some of ours.
+// otherKinds are the kinds that are not read, by groups of which some kinds are.
 var otherKinds = map[string][]string{
 	"":                              {"Binding", "ComponentStatus", "Endpoints", "Event", "LimitRange", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "ServiceAccount"},
 	kind.BackendTrafficPolicy.Group: {"Backend", "ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy", "HTTPRouteFilter", "SecurityPolicy"},

@@ -14,17 +14,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// syntaxError is a document that cannot be read at all.
+// syntaxError is the error of a document that cannot be read at all.
 type syntaxError struct {
-	line   int // in the chunk, from 1; 0 is unknown
+	line   int // in the chunk, from 1; 0 means unknown
 	reason string
 	remedy string
 }
 
 func (e *syntaxError) Error() string { return e.reason }
 
-// parse reads a chunk as JSON if it looks like JSON, else as YAML, and returns
-// the roots of its documents; empty documents are left out.
+// parse parses a chunk as JSON if it looks like JSON, else as YAML, and returns the roots of its documents, without empty ones.
 func parse(text []byte) ([]*yaml.Node, *syntaxError) {
 	start := bytes.TrimLeft(text, " \t\r\n")
 	if len(start) > 0 && start[0] == '{' {
@@ -43,11 +42,11 @@ func parse(text []byte) ([]*yaml.Node, *syntaxError) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// fromParser are the errors whose lines the library counts from 0, not from 1.
+// fromParser matches the errors whose lines the library counts from 0, not from 1.
 var fromParser = regexp.MustCompile(`^did not find expected (',' or|node|'-'|key|<)|^found (duplicate|incompatible|undefined)`)
 
 func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
-	// The YAML library is known to panic on some hostile input.
+	// The YAML library is known to panic on some malicious input.
 	defer func() {
 		if p := recover(); p != nil {
 			roots, failed = nil, &syntaxError{reason: fmt.Sprintf("not valid YAML: %v", p), remedy: yamlRemedy("")}
@@ -85,13 +84,13 @@ func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 	}
 }
 
-// dashes is a line that was meant to separate two documents.
+// dashes matches a line that was meant to separate two documents.
 var dashes = regexp.MustCompile(`(?m)^(?:--|-{4,})[ \t]*\r?$`)
 
-// lineAt counts from 1.
+// lineAt returns the line of an offset, from 1.
 func lineAt(text []byte, at int) int { return bytes.Count(text[:at], []byte("\n")) + 1 }
 
-// invalidUTF8 returns where the first byte is that is not of UTF-8, or -1.
+// invalidUTF8 returns the index of the first byte that is not UTF-8, or -1.
 func invalidUTF8(text []byte) int {
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])
@@ -123,7 +122,7 @@ func yamlRemedy(message string) string {
 	return "correct this line or the one before"
 }
 
-// parseJSON builds the tree that YAML would, from one or more JSON values.
+// parseJSON builds the same tree as for YAML from one or more JSON values.
 func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
 	r := &jsonReader{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
 	r.dec.UseNumber()

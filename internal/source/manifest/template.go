@@ -12,9 +12,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// template is a kind of text from which manifests are made.
+// template is a format from which manifests are generated.
 type template struct {
-	expression     *regexp.Regexp // what it has where a manifest has a value
+	expression     *regexp.Regexp // it occurs where a manifest has a value
 	reason, remedy string
 }
 
@@ -23,7 +23,7 @@ var templates = []*template{
 	{regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*(?::?[-=][^{}\n]*)?\}`), "has a variable that nothing here replaces", "replace it first: envsubst < FILE | moongate check -"},
 }
 
-// templateIn returns the template that has an expression like one in a text; nil for none.
+// templateIn returns the template with an expression in a text; nil if there is none.
 func templateIn(text string) *template {
 	for _, t := range templates {
 		if t.expression.MatchString(text) {
@@ -33,8 +33,9 @@ func templateIn(text string) *template {
 	return nil
 }
 
-// templateError is what is said of a text that does not parse as of a line and has an expression of a template, at the first of them; nil where it has none.
-// Variables also stand in scripts and other files that manifests have as text, so that those elsewhere are not the cause.
+// templateError returns the error for a text that does not parse from a line on and contains an expression of a template there, at
+// the first of them; nil if it contains none. Variables also occur in scripts and other files that manifests contain as text, so
+// those elsewhere are not the cause.
 func templateError(text []byte, failed int) *syntaxError {
 	for i, t := range templates {
 		line, counted := 1, 0
@@ -61,11 +62,12 @@ func isChart(obj map[string]any) bool {
 	return obj["kind"] == nil && (obj["apiVersion"] == "v1" || obj["apiVersion"] == "v2")
 }
 
-// nameFields are those of which no value can have an expression of a template, wherever they are; their schemas may take any string.
+// nameFields are fields whose values can never be an expression of a template, anywhere; their schemas may allow any string.
 var nameFields = []string{"gatewayClassName", "hostname", "kind", "name", "namespace", "sectionName"}
 
-// templatedField returns the path of the first field of an object that has an expression of a template in the place of a name, or that is in violation
-// with one; "" for none. Other fields of a valid object, such as header values and the data of ConfigMaps, may have one as text.
+// templatedField returns the path of the first field of an object that has an expression of a template instead of a name, or that is
+// in violation and has one; "" if none. Other fields of a valid object, such as header values and the data of ConfigMaps, may
+// contain one as text.
 func templatedField(k *manifestKind, node *yaml.Node, violations []schema.Violation) string {
 	found, line := "", 0
 	for _, v := range violations {

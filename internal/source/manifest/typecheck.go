@@ -22,15 +22,14 @@ var (
 
 type unmarshaler interface{ UnmarshalJSON([]byte) error }
 
-// checkType compares a JSON-like value with the Go type that it is to become:
-// what has no CRD (core objects, metadata) gets the same reports of unknown
-// fields and wrong types as what has one.
+// checkType compares a JSON-like value with its Go type: objects without a CRD (core objects, metadata) get the same reports of
+// unknown fields and wrong types as those with one.
 func checkType(t reflect.Type, v any, path string) []schema.Violation {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if v == nil {
-		return nil // null is as good as absent
+		return nil // null means absent
 	}
 	want := ""
 	switch {
@@ -44,7 +43,7 @@ func checkType(t reflect.Type, v any, path string) []schema.Violation {
 	case t == bytesType:
 		return checkBase64(v, path)
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[unmarshaler]()):
-		return nil // it checks itself when it is converted
+		return nil // it is checked when it is converted
 	default:
 		switch t.Kind() {
 		case reflect.Struct:
@@ -92,7 +91,7 @@ func checkStruct(t reflect.Type, v any, path string) []schema.Violation {
 	return found
 }
 
-// jsonFields are the fields of a struct by JSON name, those of inlined structs included.
+// jsonFields returns the fields of a struct by JSON name, including those of inlined structs.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := make(map[string]reflect.Type, t.NumField())
 	for f := range t.Fields() {

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// maxDepth bounds nesting; the deepest CRD has about 20 levels.
+	// maxDepth is the maximum nesting; the deepest CRD has about 20 levels.
 	maxDepth = 100
-	// maxAliased bounds, per document, the nodes that aliases repeat: a few lines
-	// of YAML may otherwise stand for billions of values.
+	// maxAliased is the maximum number of nodes, per document, that aliases repeat: otherwise a few lines of YAML could stand for
+	// billions of values.
 	maxAliased = 100_000
 )
 
 var errDepth = &syntaxError{reason: "nested too deeply", remedy: fmt.Sprintf("use at most %d levels", maxDepth)}
 
-// builder turns a YAML tree into the values of encoding/json, with int64 for
-// whole numbers, by the rules that kubectl reads manifests with.
+// builder converts a YAML tree to the values of encoding/json, with int64 for whole numbers, by the rules by which kubectl reads
+// manifests.
 type builder struct {
 	aliased int // nodes reached through an alias so far
-	inAlias int // aliases around the current node
+	inAlias int // number of aliases around the current node
 }
 
-// value returns what n stands for.
+// value returns the value of n.
 func (b *builder) value(n *yaml.Node, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, at(n, errDepth)
@@ -91,7 +91,7 @@ func (b *builder) mapping(n *yaml.Node, depth int) (map[string]any, error) {
 	return m, nil
 }
 
-// merge adds what "<<" names, without overwriting; of several the first wins.
+// merge adds the mappings that "<<" names, without overwriting; the first one wins.
 func (b *builder) merge(into map[string]any, n *yaml.Node, depth int) error {
 	v, err := b.value(n, depth)
 	if err != nil {
@@ -157,7 +157,7 @@ func scalar(n *yaml.Node) (any, error) {
 		}
 		return v, nil
 	case "!!str":
-		// kubectl reads YAML 1.1, where these plain words are booleans.
+		// kubectl reads YAML 1.1, in which these plain words are booleans.
 		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0 && len(n.Value) <= 3 {
 			switch n.Value {
 			case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
@@ -167,7 +167,7 @@ func scalar(n *yaml.Node) (any, error) {
 			}
 		}
 	}
-	return n.Value, nil // timestamps and unknown tags too
+	return n.Value, nil // also timestamps and unknown tags
 }
 
 func number(n *yaml.Node) (any, error) {
@@ -189,7 +189,7 @@ func number(n *yaml.Node) (any, error) {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
 			return nil, badScalar(n)
 		}
-		// As JSON 8080.0 is written 8080.
+		// 8080.0 is encoded as 8080 in JSON.
 		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 			return int64(v), nil
 		}
@@ -210,8 +210,8 @@ func at(n *yaml.Node, e *syntaxError) error {
 	return &syntaxError{line: n.Line, reason: e.reason, remedy: e.remedy}
 }
 
-// lineOf finds the line of a field by its path (spec.rules[0].name,
-// metadata.labels[a.b/c]), or of the nearest field around it that is there.
+// lineOf returns the line of a field by its path (spec.rules[0].name, metadata.labels[a.b/c]), or of the nearest existing field
+// around it.
 func lineOf(n *yaml.Node, path string) int {
 	line := n.Line
 	for path != "" {
@@ -227,7 +227,7 @@ func lineOf(n *yaml.Node, path string) int {
 	return line
 }
 
-// writtenAt returns the scalar at a path as the document spells it; "" where there is none.
+// writtenAt returns the scalar at a path as the document spells it; "" if there is none.
 func writtenAt(n *yaml.Node, path string) string {
 	for n != nil {
 		if n.Kind == yaml.AliasNode {
@@ -244,8 +244,7 @@ func writtenAt(n *yaml.Node, path string) string {
 	return n.Value
 }
 
-// step goes one segment down. Names may contain dots (annotations), so in a
-// mapping the longest name that fits is taken.
+// step goes one segment down. Names may contain dots (annotations), so in a mapping the longest matching name is used.
 func step(n *yaml.Node, path string) (child *yaml.Node, line int, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	var index string

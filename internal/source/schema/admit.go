@@ -20,21 +20,18 @@ import (
 
 // Violation is one reason why an object is not admitted.
 type Violation struct {
-	// Field is the path of the field, as in spec.rules[0].backendRefs[1].port;
-	// empty for the object as a whole.
+	// Field is the path of the field, such as spec.rules[0].backendRefs[1].port; empty for the object as a whole.
 	Field string
-	// Message says what is wrong; Remedy what to do. Neither is ever empty.
+	// Message is what is wrong, Remedy what to do. Neither is ever empty.
 	Message string
 	Remedy  string
 }
 
-// Admit sets the defaults in obj, removes what a cluster would remove, and says
-// what forbids the object. The values of obj are those of encoding/json with
-// int64 for whole numbers; obj keeps its metadata, which is the caller's to check.
+// Admit sets the defaults in obj, removes what a cluster would remove, and returns what forbids the object. The values of obj are
+// those of encoding/json with int64 for whole numbers; obj keeps its metadata, which the caller must check.
 //
-// As in a request with strict field validation, an unknown field forbids the
-// object. Rules about a change (oldSelf) do not apply: every version of a
-// manifest is judged as if it were created.
+// As in a request with strict field validation, an unknown field forbids the object. Rules about a change (oldSelf) do not apply:
+// every version of a manifest is validated as if it were created.
 func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	r, err := k.compile()
 	if err != nil {
@@ -53,7 +50,7 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 		errs = validation.ValidateCustomResource(nil, obj, r.openapi)
 	}
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, obj)...)
-	// CEL rules presume the types and bounds that the schema states.
+	// CEL rules assume the types and bounds of the schema.
 	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.satisfied(ctx, obj) {
 		more, _ := r.validator().Validate(ctx, nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
 		budget := int64(celconfig.RuntimeCELCostBudget) // for the elements of all lists together
@@ -75,8 +72,8 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	return withoutConsequences(found, wrong, broken), nil
 }
 
-// ofElements returns an error for each element of a list that breaks a rule of the list by itself, as a listener with a field that its protocol forbids does,
-// or e where none does, as of names that must differ.
+// ofElements returns an error for each element of a list that violates a rule of the list by itself, for example a listener with a
+// field that its protocol forbids; it returns e if none does, for example if names must differ.
 func ofElements(ctx context.Context, e *field.Error, obj map[string]any, rules *celRules, budget *int64) (errs field.ErrorList) {
 	value, _ := lookup(obj, e.Field)
 	list, _ := value.([]any)
@@ -94,15 +91,14 @@ func ofElements(ctx context.Context, e *field.Error, obj map[string]any, rules *
 	return errs
 }
 
-// unevaluated says that a rule could not be evaluated, and gives the words of the rule.
+// unevaluated reports whether a rule could not be evaluated, and returns the message of the rule.
 func unevaluated(e *field.Error) (string, bool) {
 	_, rule, ok := strings.Cut(e.Detail, " evaluating rule: ")
 	return rule, ok
 }
 
-// withoutConsequences drops what only follows from another violation: whatever is
-// below a value of the wrong type, and rules that could not be evaluated around a
-// value that is invalid itself.
+// withoutConsequences removes what only follows from another violation: violations below a value of the wrong type, and rules that
+// could not be evaluated because a value in their scope is itself invalid.
 func withoutConsequences(found []Violation, wrong, broken []string) []Violation {
 	below := func(path, parent string) bool {
 		rest, ok := strings.CutPrefix(path, parent)
@@ -125,11 +121,11 @@ func withoutConsequences(found []Violation, wrong, broken []string) []Violation 
 	})
 }
 
-// summary is what the validator says of a value that fits no branch of its schema, beside what is wrong in the branches, or of a number beside its wrong
-// format. It has the path in its text only.
+// summary matches what the validator reports for a value that matches no branch of its schema, in addition to what is wrong in the
+// branches, or for a number in addition to its wrong format. Its path is only in the text.
 var summary = regexp.MustCompile(`^"([^"]+)" must (?:not )?validate .* ?schemas?\b|^Checked value must be of type .* in (\S+)$`)
 
-// withoutSummaries leaves out what only repeats that something below is wrong, and gives the others their field.
+// withoutSummaries removes summaries if something below is reported, and sets the field of the others.
 func withoutSummaries(errs field.ErrorList) (rest field.ErrorList) {
 	path := func(e *field.Error) string {
 		if m := summary.FindStringSubmatch(e.Detail); m != nil {
@@ -165,7 +161,7 @@ func blocksCEL(errs field.ErrorList) bool {
 	return false
 }
 
-// unknownField names a field that the schema does not have, and the nearest that it has.
+// unknownField reports a field that the schema does not have, and the most similar one that it has.
 func unknownField(path string, root *structural.Structural) Violation {
 	parent, name := splitLast(path)
 	s := at(root, parent)
@@ -199,10 +195,10 @@ func unknownField(path string, root *structural.Structural) Violation {
 	return v
 }
 
-// everywhere are the names of fields that too many objects have to tell which of them was meant.
+// everywhere are the names of fields that too many objects have to determine which one was meant.
 var everywhere = []string{"group", "kind", "name", "namespace", "port", "sectionName", "type", "value"}
 
-// childWith returns the only property of s that has a field of a name, itself or in its items; "" for none or several.
+// childWith returns the only property of s that has a field with a name, itself or in its items; "" if none or several do.
 func childWith(s *structural.Structural, name string) string {
 	found := ""
 	for n, child := range s.Properties {
@@ -220,7 +216,7 @@ func childWith(s *structural.Structural, name string) string {
 	return found
 }
 
-// at finds the schema of a path as the pruner writes it: a.b[2].c.
+// at returns the schema of a path in the format of the pruner: a.b[2].c.
 func at(s *structural.Structural, path string) *structural.Structural {
 	for path != "" {
 		var segment string

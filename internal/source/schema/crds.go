@@ -42,7 +42,7 @@ func readCRD(group, plural string) (*apiextv1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// openAPI is the schema of one version in the form that the validators take.
+// openAPI returns the schema of one version in the form for the validators.
 func openAPI(crd *apiextv1.CustomResourceDefinition, version string) (*apiext.JSONSchemaProps, error) {
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
@@ -56,7 +56,7 @@ func openAPI(crd *apiextv1.CustomResourceDefinition, version string) (*apiext.JS
 	return nil, fmt.Errorf("CRD %s has no version %s", crd.Name, version)
 }
 
-// dropDescriptions clears the prose, which is most of a CRD's size.
+// dropDescriptions removes the descriptions, which are most of a CRD's size.
 func dropDescriptions(p *apiext.JSONSchemaProps) {
 	p.Description = ""
 	for name, child := range p.Properties {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest is the candidate that looks most like name, or "" if none looks like
-// it: it differs in case only, or by a few letters, or is the only one that has
-// name in it.
+// Nearest returns the candidate that is most similar to name, or "" if none is similar: it differs in case only, or by a few
+// letters, or is the only one that contains name.
 func Nearest(name string, candidates []string) string {
 	if near := nearest(name, candidates); near != "" || len(name) < 4 {
 		return near
@@ -42,7 +41,7 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// singular is a word in lower case without the ending of its plural: retry of retries.
+// singular returns a word in lower case without its plural ending: retry for retries.
 func singular(word string) string {
 	word = strings.ToLower(word)
 	if stem, ok := strings.CutSuffix(word, "ies"); ok {
@@ -51,8 +50,8 @@ func singular(word string) string {
 	return strings.TrimSuffix(word, "s")
 }
 
-// distance is the number of letters to insert, drop, replace or swap with a
-// neighbour that turns a into b; more than limit is reported as limit+1.
+// distance returns the number of letters to insert, delete, replace or swap with a neighbor to turn a into b; more than limit is
+// returned as limit+1.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit || len(a) > 64 || len(b) > 64 {
 		return limit + 1
@@ -79,8 +78,8 @@ func distance(a, b string, limit int) int {
 	return last[len(b)]
 }
 
-// sameStart returns the only candidate that begins as name does, with at least four letters whatever their case and what separates words: LeastRequest
-// for LEAST_CONN. It returns "" where there is none or several.
+// sameStart returns the only candidate that begins like name, with at least four letters, regardless of case and of word separators:
+// LeastRequest for LEAST_CONN. It returns "" if there is none or several.
 func sameStart(name string, candidates []string) string {
 	const enough = 4
 	plain := strings.NewReplacer("-", "", "_", "", " ", "")

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// remedies says what to do about a rule of the CRDs, by the words of its message;
-// the first that fits is taken. $1 and so on are the pattern's groups. They are compiled when
-// first needed: a proxy never does, and there are many proxies.
+// remedies returns the remedies for rules of the CRDs, by patterns of their messages; the first match is used. $1 and so on are the
+// pattern's groups. They are compiled when first needed: a proxy never needs them, and there are many proxies.
 var remedies = sync.OnceValue(func() []remedyRule {
 	return []remedyRule{
 		{regexp.MustCompile(`^Must have port for Service reference`), `add "port" with a port of that Service`},
@@ -123,7 +122,7 @@ type remedyRule struct {
 	remedy  string
 }
 
-// remedy finds what to do for a rule's own words (detail) or our form of them.
+// remedy returns the remedy for a rule's own message (detail) or our form of it.
 func remedy(detail, message string) string {
 	for _, text := range []string{detail, message, message[max(0, strings.Index(message, "must ")):]} {
 		for _, r := range remedies() {

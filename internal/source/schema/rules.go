@@ -19,10 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// celRules are the CEL rules of a schema, to find out whether all of them hold
-// and no more: what is wrong is cel.Validator's to say, which evaluates the same
-// programs. Most objects are valid, and the Validator takes three times as long:
-// it makes the map of an object's properties anew whenever a rule reads one.
+// celRules are the CEL rules of a schema, to determine only whether all of them hold: cel.Validator, which evaluates the same
+// programs, reports what is wrong. Most objects are valid, and the Validator takes three times as long: it creates the map of an
+// object's properties again whenever a rule reads one.
 type celRules struct {
 	rules      []celRule
 	schema     common.Schema
@@ -35,10 +34,10 @@ type celRules struct {
 // celRule is one rule of a value.
 type celRule struct {
 	program celgo.Program
-	message string // as cel.Validator says that it is broken; that of a rule with a messageExpression may differ
+	message string // the message of cel.Validator; that of a rule with a messageExpression may differ
 }
 
-// errUnsupported is a schema whose rules need what celRules does not do.
+// errUnsupported is returned for a schema with rules that celRules does not support.
 var errUnsupported = errors.New("rules that only the validator knows")
 
 func newCELRules(s *structural.Structural) (*celRules, error) {
@@ -48,13 +47,13 @@ func newCELRules(s *structural.Structural) (*celRules, error) {
 	return c.compile(s, newCELSchema(model.WithTypeAndObjectMeta(s)), declared)
 }
 
-// ruleCompiler makes the rules of one schema.
+// ruleCompiler compiles the rules of one schema.
 type ruleCompiler struct {
 	env  *environment.EnvSet
 	seen *satisfiedValues
 }
 
-// compile returns nil where neither s nor anything below has rules.
+// compile returns nil if neither s nor anything below has rules.
 func (c *ruleCompiler) compile(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType) (*celRules, error) {
 	if declared == nil {
 		return nil, nil
@@ -124,8 +123,8 @@ func (c *ruleCompiler) compileBelow(r *celRules, s *structural.Structural, value
 	return err
 }
 
-// satisfied reports whether all rules hold for a value; false also if one cannot be
-// evaluated, or if together they cost more than an API server allows.
+// satisfied reports whether all rules hold for a value; it also returns false if one cannot be evaluated, or if together they cost
+// more than an API server allows.
 func (r *celRules) satisfied(ctx context.Context, value any) bool {
 	budget := int64(celconfig.RuntimeCELCostBudget)
 	return r.check(ctx, value, &budget)
@@ -181,7 +180,7 @@ func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool 
 	return true
 }
 
-// evaluate reports whether a rule holds. That is not known where it cannot be evaluated, or costs more than what is left of budget.
+// evaluate reports whether a rule holds. known is false if it cannot be evaluated, or costs more than the rest of budget.
 func (r celRule) evaluate(ctx context.Context, self selfOnly, budget *int64) (holds, known bool) {
 	result, details, err := r.program.ContextEval(ctx, self)
 	if err != nil || details == nil || details.ActualCost() == nil {
@@ -196,7 +195,7 @@ func (r celRule) evaluate(ctx context.Context, self selfOnly, budget *int64) (ho
 	return result == types.True, true
 }
 
-// at returns the rules of the values at a path such as spec.rules[0].matches; nil where there are none.
+// at returns the rules of the values at a path such as spec.rules[0].matches; nil if there are none.
 func (r *celRules) at(path string) *celRules {
 	for path != "" && r != nil {
 		var segment string
@@ -210,8 +209,8 @@ func (r *celRules) at(path string) *celRules {
 	return r
 }
 
-// breaking returns the indexes of the elements of a list that break a rule of the list by themselves, by the rule's message. Each is judged alone, so that all
-// together cost no more than some lists of that length; where budget is used up it returns none.
+// breaking returns the indexes of the elements of a list that violate a rule of the list by themselves, by the rule's message. Each
+// is evaluated alone, so that together they cost no more than some lists of that length; it returns none if budget is used up.
 func (r *celRules) breaking(ctx context.Context, list []any, message string, budget *int64) (broken []int) {
 	if r == nil {
 		return nil
@@ -231,14 +230,14 @@ func (r *celRules) breaking(ctx context.Context, list []any, message string, bud
 	return broken
 }
 
-// selfOnly is the activation of a rule that does not look at an old value.
+// selfOnly is the activation of a rule that does not read oldSelf.
 type selfOnly struct{ self any }
 
 func (a selfOnly) ResolveName(name string) (any, bool) { return a.self, name == cel.ScopedVarName }
 
 func (a selfOnly) Parent() interpreter.Activation { return nil }
 
-// celSchema is a schema as CEL reads values by it, with everything below made once.
+// celSchema is a schema in the form by which CEL reads values; everything below is created once.
 type celSchema struct {
 	*model.Structural
 	properties map[string]common.Schema

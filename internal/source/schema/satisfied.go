@@ -8,15 +8,17 @@ import (
 )
 
 const (
-	// maxRemembered is how many values are remembered of a schema; maxEncoded is how long one of them may be, encoded.
+	// maxRemembered is the maximum number of values that are remembered for a schema; maxEncoded is the maximum length of one of
+	// them, encoded.
 	maxRemembered = 4096
 	maxEncoded    = 512
-	// maxFields is how many fields a map may have to be encoded.
+	// maxFields is the maximum number of fields of a map that is encoded.
 	maxFields = 16
 )
 
-// satisfiedValues remembers values for which all rules hold, and what finding out has cost. Thousands of routes have the same parentRefs, matches and
-// filters, and a comparison costs far less than the rules. A rule sees nothing but the value. It is safe for concurrent use.
+// satisfiedValues remembers values for which all rules hold, and the cost of evaluating them. Thousands of routes have the same
+// parentRefs, matches and filters, and a comparison costs far less than the rules. A rule depends on nothing but the value. It is
+// safe for concurrent use.
 type satisfiedValues struct {
 	mu    sync.Mutex
 	costs map[satisfiedValue]int64
@@ -24,10 +26,10 @@ type satisfiedValues struct {
 
 type satisfiedValue struct {
 	rules   *celRules
-	encoded string // by appendEncoded
+	encoded string // from appendEncoded
 }
 
-// satisfied returns what it has cost to find out that all rules hold, if that is remembered.
+// satisfied returns the cost of evaluating all rules, if it is remembered that they hold.
 func (s *satisfiedValues) satisfied(r *celRules, encoded []byte) (cost int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,13 +40,13 @@ func (s *satisfiedValues) satisfied(r *celRules, encoded []byte) (cost int64, kn
 func (s *satisfiedValues) remember(r *celRules, encoded []byte, cost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.costs == nil || len(s.costs) >= maxRemembered { // what is frequent comes again soon
+	if s.costs == nil || len(s.costs) >= maxRemembered { // frequent values are soon remembered again
 		s.costs = map[satisfiedValue]int64{}
 	}
 	s.costs[satisfiedValue{r, string(encoded)}] = cost
 }
 
-// appendEncoded appends a value so that no two different ones are the same; false where it is too large, or not of a type that objects have.
+// appendEncoded appends a unique encoding of a value; ok is false if it is too large, or not of a type that objects contain.
 func appendEncoded(b []byte, value any) (_ []byte, ok bool) {
 	switch value := value.(type) {
 	case nil:
@@ -56,7 +58,7 @@ func appendEncoded(b []byte, value any) (_ []byte, ok bool) {
 			b = append(b, 'f')
 		}
 	case int64:
-		b = binary.BigEndian.AppendUint64(append(b, 'i'), uint64(value)) //nolint:gosec // every one is another
+		b = binary.BigEndian.AppendUint64(append(b, 'i'), uint64(value)) //nolint:gosec // the conversion is unique
 	case float64:
 		b = binary.BigEndian.AppendUint64(append(b, 'd'), math.Float64bits(value))
 	case string:

@@ -1,12 +1,11 @@
-// Package schema does to custom resources what an API server with their CRDs, those of the Gateway
-// API and of Moongate, does: it sets defaults, finds unknown fields, and validates against
-// the OpenAPI schema and its CEL rules. It exists so that a manifest that is read
-// from a file is held to the rules of a cluster, neither more nor less.
+// Package schema does for custom resources what an API server with their CRDs, those of the Gateway API and of Moongate, does: it
+// sets defaults, finds unknown fields, and validates against the OpenAPI schema and its CEL rules. It exists so that manifests from
+// files are validated by the rules of a cluster, neither more nor less.
 //
-// Schemas are compiled on first use, one served version at a time: a kind that
-// nobody writes costs nothing. Everything here is safe for concurrent use.
+// Schemas are compiled on first use, one served version at a time: a kind that is not used costs nothing. Everything here is safe
+// for concurrent use.
 //
-// It works on JSON-like values only, and takes from package kind which kinds there are. It must never import translate or proxy.
+// It only works on JSON-like values, and gets the kinds from package kind. It must never import translate or proxy.
 package schema
 
 import (
@@ -34,10 +33,11 @@ type Kind struct {
 // rules is a compiled schema.
 type rules struct {
 	structural *structural.Structural
-	// shape tells whether an object has the types and bounds of the schema; openapi says where not.
+	// shape determines whether an object has the types and bounds of the schema; openapi reports violations.
 	shape   *shape
 	openapi validation.SchemaValidator
-	// cel tells whether the CEL rules hold; nil if there are none. The validator says which do not, and is made when one first does not.
+	// cel determines whether the CEL rules hold; nil if there are none. The validator reports which do not, and is created when one
+	// first does not.
 	cel       *celRules
 	validator func() *cel.Validator
 }
@@ -54,7 +54,7 @@ var kinds = func() map[string][]*Kind {
 	return m
 }()
 
-// Lookup finds a served version of a kind; nil if there is none.
+// Lookup returns a served version of a kind; nil if there is none.
 func Lookup(version, name string) *Kind {
 	for _, k := range kinds[name] {
 		if k.Version == version {
@@ -78,8 +78,7 @@ func compile(group, plural, version string) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Admission validates the whole object under the version it is written in;
-	// descriptions are only ballast from here on.
+	// Admission validates the whole object in the version in which it is written; descriptions are not needed from here on.
 	dropDescriptions(props)
 	s, err := structural.NewStructural(props)
 	if err != nil {

@@ -9,24 +9,23 @@ import (
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// shape is what a schema demands of types, bounds and patterns, to find out whether
-// an object surely has it and no more: what is wrong is the OpenAPI validator's to
-// say. That one makes its rules anew for every value, which is half of what judging
-// an object costs.
+// shape contains the types, bounds and patterns of a schema, to determine only whether an object certainly satisfies them: the
+// OpenAPI validator reports what is wrong. That creates its rules again for every value, which is half of the cost of validating an
+// object.
 type shape struct {
 	kind       string // a JSON Schema type
 	required   []string
 	properties map[string]*shape
 	items      *shape
-	// additional is for the properties that are not in properties; nil says nothing of them.
+	// additional is for properties that are not in properties; nil means that they are not restricted.
 	additional *shape
 	enum       []any // strings and int64
 	pattern    *regexp.Regexp
-	// Of the length of a string in characters, the number of items or of properties.
+	// Of the length of a string in characters, or the number of items or of properties.
 	least, most int64
 	// Of a number.
 	minimum, maximum float64
-	// unsure is set if the schema says what shape does not know.
+	// unsure is set if the schema contains what shape does not support.
 	unsure bool
 }
 
@@ -98,7 +97,7 @@ func (h *shape) bound(v *structural.ValueValidation) {
 		len(v.AllOf)+len(v.AnyOf)+len(v.OneOf) > 0 || v.Not != nil
 }
 
-// has says that v surely has the shape.
+// has reports whether v certainly has the shape.
 func (h *shape) has(v any) bool {
 	if h.unsure {
 		return false

@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxShown bounds, in bytes, how much of a user's value a message repeats.
+// maxShown is how much of a user's value a message repeats, in bytes.
 const maxShown = 80
 
-// IntegerOrString is a type beside those of JSON Schema, for WrongType.
+// IntegerOrString is a type in addition to those of JSON Schema, for WrongType.
 const IntegerOrString = "integer or string"
 
 // UnknownFieldMessage is the message of the Violation for an unknown field.
 const UnknownFieldMessage = "unknown field"
 
-// misplaced begins the remedy for a field that is known, but elsewhere; what follows is where, in quotes.
+// misplaced begins the remedy for a field that is known, but elsewhere; the place follows, in quotes.
 const misplaced = "it is a field of "
 
-// Parent is the field, beside an unknown one, that the remedy names as the one to which the unknown field belongs; "" for none.
+// Parent returns the field, next to an unknown one, to which the unknown field belongs according to the remedy; "" if none.
 func (v Violation) Parent() string {
 	quoted, ok := strings.CutPrefix(v.Remedy, misplaced)
 	if quoted, _, _ = strings.Cut(quoted, ";"); !ok {
@@ -38,14 +38,15 @@ func (v Violation) Parent() string {
 	return name
 }
 
-// replaced are remedies for fields of earlier versions of the Gateway API, by the field with that in which it stood, and another field that is there in its place.
+// replaced are remedies for fields of earlier versions of the Gateway API, by the field and the one that contained it, and another
+// field that is present instead.
 var replaced = []struct{ field, by, remedy string }{
 	{"sessionPersistence.sessionName", "cookie", `write "cookie.name" in its place, or "header.name" with "type: Header"`},
 	{"sessionPersistence.cookieConfig", "cookie", `write "cookie" in its place`},
 	{"sessionPersistence.idleTimeout", "cookie", `remove it: the Gateway API does not have it any more, and "absoluteTimeout" says how long a session lasts at most`},
 }
 
-// UnknownField is the Violation for a field that none of the known is.
+// UnknownField returns the Violation for a field that is not among the known ones.
 func UnknownField(path, name string, known []string) Violation {
 	v := Violation{Field: path, Message: UnknownFieldMessage}
 	for _, r := range replaced {
@@ -66,8 +67,7 @@ func UnknownField(path, name string, known []string) Violation {
 	return v
 }
 
-// WrongType is the Violation for a value of the wrong JSON type; want is a JSON
-// Schema type name.
+// WrongType returns the Violation for a value of the wrong JSON type; want is a JSON Schema type name.
 func WrongType(path string, value any, want string) Violation {
 	v := Violation{Field: path, Message: fmt.Sprintf("is %s, must be %s", describe(value), article(want))}
 	switch value := value.(type) {
@@ -78,7 +78,7 @@ func WrongType(path string, value any, want string) Violation {
 	case string:
 		v.Remedy = "write " + example(want)
 		if _, err := strconv.ParseFloat(value, 64); err != nil && (want == "integer" || want == "number") {
-			return v // to leave out the quotes would not help
+			return v // to remove the quotes would not help
 		}
 		if want == "integer" || want == "number" || want == "boolean" {
 			v.Remedy += " without quotes"
@@ -96,10 +96,10 @@ func WrongType(path string, value any, want string) Violation {
 	return v
 }
 
-// durationField is how paths of fields end that take a duration, as far as their names tell.
+// durationField matches paths of fields that are durations, as far as their names show.
 var durationField = regexp.MustCompile(`(?i)(timeout|interval|duration|period|backoff|delay|ttl|window)$|\.(request|backendRequest)$`)
 
-// Unsupported is the Violation for a value outside an enumeration.
+// Unsupported returns the Violation for a value outside an enumeration.
 func Unsupported(path string, value any, allowed []string) Violation {
 	v := Violation{Field: path, Message: "unsupported value " + quoted(value)}
 	slices.Sort(allowed)
@@ -114,7 +114,7 @@ func Unsupported(path string, value any, allowed []string) Violation {
 	return v
 }
 
-// Missing is the Violation for a required field that is not there.
+// Missing returns the Violation for a required field that is absent.
 func Missing(path string) Violation {
 	_, name := splitLast(path)
 	v := Violation{Field: path, Message: "required field is missing", Remedy: "add " + strconv.Quote(name)}
@@ -124,7 +124,7 @@ func Missing(path string) Violation {
 	return v
 }
 
-// FromError turns an error of Kubernetes' validation into a Violation.
+// FromError converts an error of Kubernetes' validation to a Violation.
 func FromError(e *field.Error) Violation { return violation(e, nil) }
 
 func violation(e *field.Error, obj map[string]any) Violation {
@@ -161,7 +161,7 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	if strings.HasPrefix(message, "must ") && !strings.HasPrefix(message, "must have ") {
 		switch value := e.BadValue.(type) {
 		case string:
-			if value != "object" && value != "array" { // CEL names the type only
+			if value != "object" && value != "array" { // CEL only names the type
 				message = quoted(value) + " " + message
 			}
 		case int64, float64:
@@ -178,7 +178,7 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	return Violation{Field: path, Message: message, Remedy: what}
 }
 
-// listenersRemedy names the first listeners that the rule against equal ones is about; "" where the rule is another.
+// listenersRemedy names the first listeners that violate the rule against equal ones; "" for other rules.
 func listenersRemedy(list any, message string) string {
 	if !strings.HasPrefix(message, "Combination of port, protocol and hostname") {
 		return ""
@@ -196,7 +196,7 @@ func listenersRemedy(list any, message string) string {
 	return ""
 }
 
-// hostnameRemedy says how to make a DNS name of what is more than one; "" where it is not known.
+// hostnameRemedy returns how to change a value to a DNS name; "" if it is not known.
 func hostnameRemedy(value string) string {
 	if _, host, isURL := strings.Cut(value, "://"); isURL {
 		host, _, _ = strings.Cut(host, "/")
@@ -211,10 +211,10 @@ func hostnameRemedy(value string) string {
 	return ""
 }
 
-// notInName are the characters that no name of an object has.
+// notInName matches the characters that are not allowed in names of objects.
 var notInName = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// nameLike returns a name that is valid and looks like a value, or other where there is none.
+// nameLike returns a valid name that is similar to a value, or other if there is none.
 func nameLike(value any, rule string, other string) string {
 	s, _ := value.(string)
 	s = strings.Trim(notInName.ReplaceAllString(strings.ToLower(s), "-"), "-.")
@@ -228,7 +228,7 @@ func nameLike(value any, rule string, other string) string {
 	return other
 }
 
-// schemaMessage drops the "<path> in body" that a schema error repeats.
+// schemaMessage removes the "<path> in body" that a schema error repeats.
 func schemaMessage(path, detail string) string {
 	if rest, ok := strings.CutPrefix(detail, path+" in body "); ok {
 		detail = rest
@@ -258,14 +258,14 @@ func wrongType(path string, e *field.Error, obj map[string]any) Violation {
 			v.Remedy = "write a whole number"
 		}
 		return v
-	case "ipv4", "ipv6": // a field that has one of these formats takes the other as well
+	case "ipv4", "ipv6": // a field with one of these formats accepts the other too
 		return Violation{Field: path, Message: "is " + describe(value) + ", must be an IP address", Remedy: "write an IP address, such as 192.0.2.1"}
 	}
 	return WrongType(path, value, want)
 }
 
-// lookup finds the value at a path of the schema validator. Names may contain
-// dots (annotations), so in an object the longest name that fits is taken.
+// lookup returns the value at a path of the schema validator. Names may contain dots (annotations), so in an object the longest
+// matching name is used.
 func lookup(v any, path string) (any, bool) {
 	path = strings.TrimPrefix(path, ".")
 	if path == "" {
@@ -292,7 +292,7 @@ func lookup(v any, path string) (any, bool) {
 	return nil, false
 }
 
-// sizeDetail is the bound in a TooLong error, as " (at most 253 bytes)".
+// sizeDetail returns the maximum in a TooLong error, as " (at most 253 bytes)".
 func sizeDetail(e *field.Error) string {
 	if _, n, ok := strings.Cut(e.Detail, "more than "); ok {
 		return " (at most " + n + ")"
@@ -300,7 +300,7 @@ func sizeDetail(e *field.Error) string {
 	return ""
 }
 
-// allowedValues reads the list out of `supported values: "A", "B"`.
+// allowedValues parses the list in `supported values: "A", "B"`.
 func allowedValues(detail string) []string {
 	_, list, _ := strings.Cut(detail, ": ")
 	var values []string
@@ -313,7 +313,7 @@ func allowedValues(detail string) []string {
 	return values
 }
 
-// Show is a value as the user wrote it, shortened.
+// Show returns a value as the user wrote it, shortened.
 func Show(v any) string {
 	s, ok := v.(string)
 	if !ok {
