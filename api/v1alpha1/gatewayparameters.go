@@ -652,7 +652,7 @@ var LockedFields = []LockedField{
 	LockTrustedProxies, LockPorts, LockListeners,
 }
 
-// What the status says.
+// Conditions and reasons of the status.
 const (
 	// ConditionAccepted is True if the parameters can be used.
 	ConditionAccepted = "Accepted"

@@ -7,11 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// LabelXBackend is on the EndpointSlices that have the endpoints of an XBackend of type EndpointSelector in their namespace, see XBackendLabel. In a cluster they
-// have it of the Service that the controller makes for the XBackend; in files it is to be written.
+// LabelXBackend is the label of the EndpointSlices with the endpoints of an XBackend of type EndpointSelector in their namespace, see
+// XBackendLabel. In a cluster they inherit it from the Service that the controller creates for the XBackend; in files the user must set it.
 const LabelXBackend = GroupName + "/xbackend"
 
-// LabelXBackendUID is beside it in a cluster, with the UID of the XBackend: one of the same name that comes later has none of those endpoints.
+// LabelXBackendUID is a further label in a cluster, with the UID of the XBackend: a later XBackend with the same name does not get these
+// endpoints.
 const LabelXBackendUID = GroupName + "/xbackend-uid"
 
 // XBackendLabel is the value of LabelXBackend for an XBackend: its name, or where this is too long for a label 63 hexadecimal digits of the name's SHA-256.

@@ -1,4 +1,4 @@
-// Command moongate is the whole gateway in one binary; see internal/cli for its verbs.
+// Command moongate is the gateway, the controller and all tools in one binary; see internal/cli for its verbs.
 package main
 
 import (

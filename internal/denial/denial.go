@@ -1,8 +1,8 @@
-// Package denial says which addresses no request is sent to. It exists so that what is translated and what is resolved are judged alike:
-// whoever may write EndpointSlices, or records of DNS, may write any address into them, and a gateway would carry requests there with its own
-// place in the network (CVE-2021-25740, DNS rebinding).
+// Package denial defines to which addresses no request is sent. It exists so that translation and name resolution apply the same
+// rules: a user who may write EndpointSlices, or DNS records, may write any address into them, and a gateway would send requests
+// there from its own position in the network (CVE-2021-25740, DNS rebinding).
 //
-// It is pure functions of their arguments, and must import nothing of this module.
+// It consists of pure functions, and must import nothing of this module.
 package denial
 
 import (
@@ -14,17 +14,18 @@ var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
 	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
 	sixToFour   = netip.MustParsePrefix("2002::/16")    // IPv4 behind 6to4, RFC 3056
-	// metadataServices are those of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle Cloud, Scaleway,
-	// Azure, Alibaba Cloud.
+	// metadataServices are metadata services of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle
+	// Cloud, Scaleway, Azure, Alibaba Cloud.
 	metadataServices = []netip.Addr{
 		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
 		netip.MustParseAddr("fd00:42::42"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
 	}
 	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-	// private are the networks that clusters have their pods, Services and nodes in: RFC 1918, RFC 6598, RFC 4193, and the Services of GKE where nobody has chosen
-	// others; what is left of site-local addresses (RFC 3879); and what else is reachable by nobody outside of a network, or leads into it (RFC 6890): addresses
-	// of protocols, of benchmarks, for future use, of NAT64 in a network of its own (RFC 8215), and of 6to4.
+	// private are the networks that clusters use for pods, Services and nodes: RFC 1918, RFC 6598, RFC 4193, and the default range
+	// of Services in GKE; the deprecated site-local addresses (RFC 3879); and other networks that cannot be reached from outside, or
+	// that lead into one (RFC 6890): addresses of protocols, for benchmarks, for future use, of NAT64 in a private network (RFC
+	// 8215), and of 6to4.
 	private = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
 		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("34.118.224.0/20"),
@@ -33,8 +34,8 @@ var (
 	}
 )
 
-// OfHost says why no request is sent to an address, whoever asks for it, or "": it means the proxy itself, its node, or many hosts. loopback says that those of
-// the machine itself are good.
+// OfHost returns why no request is sent to an address, or "": it is that of the proxy itself or its node, or stands for many hosts.
+// loopback allows addresses of the host itself.
 func OfHost(ip netip.Addr, loopback bool) string {
 	ip = ip.Unmap()
 	switch {
@@ -57,8 +58,8 @@ func OfHost(ip netip.Addr, loopback bool) string {
 	return ""
 }
 
-// OfName says why no request is sent to an address that a name outside of the cluster has, or "". Of those that private networks have nobody can tell whether they
-// are the cluster's.
+// OfName returns why no request is sent to an address of a name outside of the cluster, or "". Addresses in private networks are
+// refused because they may belong to the cluster.
 func OfName(ip netip.Addr) string {
 	if why := OfHost(ip, false); why != "" {
 		return why
@@ -71,7 +72,7 @@ func OfName(ip netip.Addr) string {
 	return ""
 }
 
-// Within reports whether an address is in a range, by itself or behind NAT64 or 6to4. Neither has to be unmapped.
+// Within reports whether an address is in a range, directly or behind NAT64 or 6to4. Neither has to be unmapped.
 func Within(ip netip.Addr, p netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	if p.Contains(ip) {
@@ -81,7 +82,7 @@ func Within(ip netip.Addr, p netip.Prefix) bool {
 	return is && p.Contains(inner)
 }
 
-// untranslated is the IPv4 address that one of NAT64 or 6to4 stands for.
+// untranslated returns the IPv4 address for which an address of NAT64 or 6to4 stands.
 func untranslated(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	switch {

@@ -1,4 +1,3 @@
-// Package e2e tests the gateway as its users have it: manifests in a folder, real
-// sockets, requests in, answers out. It exists to prove what no package can prove
-// alone. It has tests only and must never be imported.
+// Package e2e tests the gateway as users run it: manifests in a folder, real sockets, requests and responses. It exists to test what
+// no package can test alone. It contains tests only and must never be imported.
 package e2e

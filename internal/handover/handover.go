@@ -1,16 +1,18 @@
-// Package handover replaces a process by another one of the same program, maybe of another version, that takes over its listening sockets, so that no
-// connection is refused meanwhile.
+// Package handover replaces a process by another one of the same program, possibly of another version, that takes over its listening
+// sockets, so that no connection is refused.
 //
-// The process starts its successor with one end of a socket pair. The successor asks over it for each socket that it is to bind, and is handed the descriptor
-// of the one that is open; it does not accept from it yet. When it has everything that it is to serve it says so. The process then stops accepting, and closes
-// its end, which is what the successor waits for to begin: exactly one of them accepts at any time, and what clients begin meanwhile waits in the kernel. A
-// process that dies closes its end, too, so that the successor serves then, whatever state it is in. A successor that dies or does not become ready is ended,
-// and nothing has changed: it is told that it is not wanted before the end is closed, so that it does not take that for its turn.
+// The process starts its successor with one end of a socket pair. The successor requests each socket that it needs to bind, and
+// receives the descriptor of the open one; it does not accept on it yet. When it has everything that it will serve, it reports that.
+// The process then stops accepting, and closes its end, which is the signal for the successor to begin: exactly one of them accepts
+// at any time, and new connections in between wait in the kernel. If the process crashes, its end is closed too, so that the
+// successor serves then, whatever its state. A successor that crashes or does not become ready is ended, and nothing has changed: it
+// is told that it must not serve before the end is closed, so that it does not mistake that for the signal.
 //
-// What the process starts starts the successor and ends, so that the successor becomes a child of what supervises both. systemd sends SIGKILL at once, instead of waiting
-// for the end, to a service whose main process was another's child when it became that.
+// The process starts an intermediate process that starts the successor and exits, so that the successor becomes a child of the
+// supervisor of both. If the main process of a service was a child of another process when it became that, systemd kills it with
+// SIGKILL instead of waiting for its end.
 //
-// It must never know what the sockets are for.
+// It must never depend on the purpose of the sockets.
 package handover
 
 import (
@@ -22,26 +24,28 @@ import (
 )
 
 const (
-	// descriptorVariable is the environment variable that holds the number of the descriptor by which a successor talks to its predecessor.
+	// descriptorVariable is the environment variable with the number of the descriptor by which a successor communicates with its
+	// predecessor.
 	descriptorVariable = "MOONGATE_HANDOVER_FD"
-	// successorVariable is set for the successor, and not for the process that starts it.
+	// successorVariable is set for the successor, and not for the intermediate process.
 	successorVariable = "MOONGATE_HANDOVER_SUCCESSOR"
 )
 
 const (
-	// defaultTimeout is that of Options.
+	// defaultTimeout is the default of Options.Timeout.
 	defaultTimeout = time.Minute
-	// maxMessage bounds a message, maxPart the part of a State in one, four thirds of which it takes there, and maxState a State; all in bytes.
+	// maxMessage is the maximum size of a message, maxPart that of a part of a State in one (which base64 increases by a third), and
+	// maxState that of a State; all in bytes.
 	maxMessage = 32 << 10
 	maxPart    = 16 << 10
 	maxState   = 256 << 20
-	// descriptor is the first that a process gets by exec.Cmd.ExtraFiles.
+	// descriptor is the first number that exec.Cmd.ExtraFiles assigns.
 	descriptor = 3
-	// endTimeout is how long a successor that is not wanted may take to end by itself.
+	// endTimeout is how long a successor that must not serve may take to exit by itself.
 	endTimeout = 5 * time.Second
 )
 
-// What a request is for. One that is not known is answered by an empty reply where it has an ID, since the two processes may be of different versions.
+// Types of requests. An unknown one with an ID is answered by an empty reply, because the two processes may have different versions.
 const (
 	askSocket = "socket"
 	askSecret = "secret"
@@ -50,57 +54,58 @@ const (
 	tellPID   = "pid"
 )
 
-// Options say how a successor is started, and what it is given.
+// Options define how a successor is started, and what it receives.
 type Options struct {
-	// Path is the program, Args its arguments with its name first.
+	// Path is the path of the program, Args are its arguments, beginning with its name.
 	Path string
 	Args []string
-	// Socket returns an open socket, or nil; network and address are what the successor asks for. It is called by another goroutine than Start's.
+	// Socket returns an open socket, or nil, for a network and address that the successor requests. Another goroutine than that of
+	// Start calls it.
 	Socket func(network, address string) syscall.Conn
-	// Sent is called, likewise, with each that the successor has been sent; nil is not called.
+	// Sent is called, by the same goroutine, with each socket that was sent to the successor; may be nil.
 	Sent func(syscall.Conn)
-	// Secret is what keys are derived from.
+	// Secret is the secret from which keys are derived.
 	Secret []byte
-	// Accept says why a successor that has read all that it is to serve may not take over yet; nil is that it may. It is asked again when the successor serves
-	// something else, and each second.
+	// Accept returns why a successor that has read everything may not take over yet, or nil if it may. It is called again when the
+	// state of the successor changes, and every second.
 	Accept func(State) error
-	// Timeout is how long the successor may take; 0 is a minute.
+	// Timeout is how long the successor may take; 0 means one minute.
 	Timeout time.Duration
 }
 
-// State is what a process serves. Its keys must be those of other versions of the program, its texts need not.
+// State is what a process serves. Keys must be the same in all versions of the program, texts may differ.
 type State struct {
-	// Lacks says of each object that is not used why, "" for no text.
+	// Lacks contains why objects are not used, "" for no text.
 	Lacks map[string]string `json:"lacks,omitempty"`
-	// Serves has how many routes each listener that serves has, for each of its addresses.
+	// Serves contains the number of routes of each listener that serves, for each of its addresses.
 	Serves map[string]int `json:"serves,omitempty"`
 }
 
-// request is what a successor sends, as JSON in one message.
+// request is a message of a successor, as JSON.
 type request struct {
-	// ID is repeated by the reply; 0 is that none is wanted.
+	// ID is repeated in the reply; 0 means that none is expected.
 	ID      int    `json:"id,omitempty"`
 	Do      string `json:"do"`
 	Network string `json:"network,omitempty"`
 	Address string `json:"address,omitempty"`
-	// State is a part of State as JSON, which does not fit into one message; More is that another one follows.
+	// State is a part of a State as JSON, which may not fit into one message; More means that another part follows.
 	State []byte `json:"state,omitempty"`
 	More  bool   `json:"more,omitempty"`
-	// PID is the successor's, which the process that has started it tells.
+	// PID is that of the successor, reported by the process that has started it.
 	PID int `json:"pid,omitempty"`
 }
 
-// reply is what a predecessor sends, as JSON in one message; a socket comes beside it.
+// reply is a message of a predecessor, as JSON; a socket is sent with it.
 type reply struct {
 	ID     int    `json:"id,omitempty"`
 	Found  bool   `json:"found,omitempty"`
 	Secret []byte `json:"secret,omitempty"`
-	// End is no reply: the successor is not wanted, and must never take anything from the sockets.
+	// End is not a reply: the successor must exit, and must never accept on the sockets.
 	End bool `json:"end,omitempty"`
 }
 
-// Program returns the path by which this program was started, with its symbolic links: whatever is installed there by then is what a successor is to run. Call it at the
-// start, since the path may lead to another program later.
+// Program returns the path by which this program was started, with its symbolic links: a successor runs the program that is
+// installed there then. It must be called at the start, because the path may lead to another program later.
 func Program() (string, error) {
 	running, err := os.Executable()
 	if err != nil {
@@ -122,8 +127,8 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// inheritedFrom takes the descriptor's number out of the environment, so that what this process starts does not have it; "" is that there is none. It reports whether
-// this process is the successor, and not the one that is to start it.
+// inheritedFrom removes the descriptor's number from the environment, so that child processes do not inherit it, and returns it; ""
+// if there is none. It reports whether this process is the successor, and not the intermediate process.
 func inheritedFrom() (text string, successor bool) {
 	text, successor = os.Getenv(descriptorVariable), os.Getenv(successorVariable) != ""
 	os.Unsetenv(descriptorVariable)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Predecessor is nothing: a process cannot be replaced here.
+// Predecessor is unused: a process cannot be replaced on this system.
 type Predecessor struct{}
 
 // FromEnvironment returns nil.
@@ -33,7 +33,7 @@ func (p *Predecessor) Ready(State) {}
 // Successor is a process that is ready to take over.
 type Successor struct{ PID int }
 
-// Start fails.
+// Start returns an error.
 func Start(context.Context, Options) (*Successor, error) {
 	return nil, errors.New("replacing a process needs Linux")
 }

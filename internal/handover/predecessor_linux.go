@@ -14,26 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Predecessor is the process that has started this one to be replaced by it. It is a listen.Predecessor, and safe for concurrent use.
+// Predecessor is the process that this one will replace. It implements listen.Predecessor, and is safe for concurrent use.
 type Predecessor struct {
 	conn     *net.UnixConn
 	done     chan struct{}
 	unwanted chan struct{}
 	replies  chan answer
-	awaited  atomic.Int64 // request.ID of the one whose reply is awaited, 0 for none
+	awaited  atomic.Int64 // request.ID of the awaited reply, 0 if none
 
 	mu   sync.Mutex // held while a reply is awaited
-	said []byte     // the last State that was told, nil for none
-	last int        // request.ID
+	said []byte     // the last State that was sent, nil if none
+	last int        // the last request.ID
 }
 
 type answer struct {
 	reply
-	file *os.File // nil for none
+	file *os.File // nil if none
 }
 
-// FromEnvironment returns the process whose successor this one is, nil where it was started by anything else. Where this process is to start the successor it does so,
-// and ends. It must be called once, before other goroutines start processes.
+// FromEnvironment returns the process whose successor this one is, or nil if it was not started as one. In the intermediate process
+// it starts the successor, and exits. It must be called once, before other goroutines start processes.
 func FromEnvironment() (*Predecessor, error) {
 	text, successor := inheritedFrom()
 	if text == "" {
@@ -66,7 +66,7 @@ func FromEnvironment() (*Predecessor, error) {
 	return p, nil
 }
 
-// startSuccessor starts this program anew, with its end of the socket pair, and tells which process that is.
+// startSuccessor starts this program again, with the end of the socket pair, and reports its PID.
 func startSuccessor(conn *net.UnixConn, file *os.File) error {
 	path, err := os.Executable()
 	if err != nil {
@@ -81,7 +81,7 @@ func startSuccessor(conn *net.UnixConn, file *os.File) error {
 	if err == nil {
 		_, err = conn.Write(text)
 	}
-	if err != nil { // there is nobody to take over from
+	if err != nil { // there is no predecessor any longer
 		_ = cmd.Process.Kill()
 	}
 	return err
@@ -93,13 +93,13 @@ func newPredecessor(conn *net.UnixConn) *Predecessor {
 	return p
 }
 
-// Done is closed when the process takes nothing from its sockets any more, or has ended; never after Unwanted.
+// Done is closed when the predecessor accepts no more on its sockets, or has exited; never after Unwanted.
 func (p *Predecessor) Done() <-chan struct{} { return p.done }
 
-// Unwanted is closed when the process goes on instead of being replaced by this one, which must end.
+// Unwanted is closed when the predecessor continues to serve: then this process must exit.
 func (p *Predecessor) Unwanted() <-chan struct{} { return p.unwanted }
 
-// leave ends this process where it does not do so itself when it is not wanted: the process before it may not know which one it is.
+// leave exits if this process must not serve and does not exit by itself: the predecessor may not know its PID.
 func (p *Predecessor) leave() {
 	select {
 	case <-p.unwanted:
@@ -125,17 +125,17 @@ func (p *Predecessor) read() {
 		if a.End {
 			a.close()
 			close(p.unwanted)
-			return // the connection is there until this process is not
+			return // the connection exists as long as this process
 		}
 		if a.ID == 0 || !p.awaited.CompareAndSwap(int64(a.ID), 0) {
-			a.close() // nobody has asked
+			a.close() // it is not the awaited reply
 			continue
 		}
-		p.replies <- a // there is room: it is the one for its request
+		p.replies <- a // never blocks: it is the only reply to its request
 	}
 }
 
-// fileOf returns the descriptor of a control message; nil for none.
+// fileOf returns the descriptor in a control message; nil if there is none.
 func fileOf(rights []byte) *os.File {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil || len(messages) == 0 {
@@ -187,24 +187,24 @@ func (p *Predecessor) send(r request) bool {
 	return err == nil
 }
 
-// Socket returns a socket that the process has open, to be closed by the caller, or nil.
+// Socket returns a socket that the predecessor has open, which the caller must close, or nil.
 func (p *Predecessor) Socket(network, address string) *os.File {
 	a := p.ask(request{Do: askSocket, Network: network, Address: address})
 	return a.file
 }
 
-// Secret returns what the process derives keys from; nil where it says nothing.
+// Secret returns the secret from which the predecessor derives keys; nil if it sends none.
 func (p *Predecessor) Secret() []byte {
 	a := p.ask(request{Do: askSecret})
 	a.close()
 	return a.reply.Secret
 }
 
-// Ready tells the process that this one has read all that it is to serve, and what it serves.
+// Ready reports to the predecessor that this process has read everything that it will serve, and what that is.
 func (p *Predecessor) Ready(s State) {
 	text, err := json.Marshal(s)
 	if err != nil {
-		return // there is nothing in it that has no JSON
+		return // a State can always be encoded
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,11 +19,12 @@ import (
 type Successor struct {
 	PID     int
 	process *os.Process     // nil while it is not known
-	gone    <-chan struct{} // closed when it has ended
+	gone    <-chan struct{} // closed when it has exited
 	conn    *net.UnixConn
 }
 
-// Start starts a successor and returns when it is ready. Where that does not come about, or ctx ends, the successor has ended, and the error says why.
+// Start starts a successor and returns when it is ready. If it does not become ready, or ctx ends, the successor has exited, and the
+// error is why.
 func Start(ctx context.Context, o Options) (*Successor, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -45,8 +46,8 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	go func() { starter <- cmd.Wait() }()
 	s := &Successor{gone: w.gone, conn: ours}
 	if err := s.await(ctx, o, w, starter, limit.C); err != nil {
-		if s.process == nil { // the starter has told nothing, and starts nothing any more
-			_ = cmd.Process.Kill() // one that has ended is what is wanted
+		if s.process == nil { // the intermediate process has reported no PID, and must not start a successor any longer
+			_ = cmd.Process.Kill() // it may have exited already
 		}
 		close(w.stop)
 		s.End()
@@ -56,8 +57,8 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	return s, nil
 }
 
-// await returns when the successor is ready, or why it will not be. Where that comes before it is known which process the successor is, it waits for that a little longer, so
-// that End can end it.
+// await returns when the successor is ready, or why it will not be. In the latter case it waits a little longer for the PID of the
+// successor, so that End can end it.
 func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-chan error, limit <-chan time.Time) error {
 	why := errors.New("it has not read its configuration")
 	var state *State
@@ -71,7 +72,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 				state = r.state
 			} else {
 				s.PID = r.pid
-				s.process, _ = os.FindProcess(r.pid) // which does not fail on Linux
+				s.process, _ = os.FindProcess(r.pid) // it never fails on Linux
 			}
 		case <-again.C: // what the process itself serves may have changed
 		case err := <-starter:
@@ -87,7 +88,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 			}
 			return errors.New("it ended; what it has logged may say why")
 		case <-ctx.Done():
-			failed, ctx = ctx.Err(), context.WithoutCancel(ctx) // once is enough
+			failed, ctx = ctx.Err(), context.WithoutCancel(ctx) // ctx is handled only once
 			limit = time.After(endTimeout)
 		case <-limit:
 			if failed == nil {
@@ -101,7 +102,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 		case s.process == nil:
 		case failed != nil:
 			return failed
-		case state != nil && starter == nil: // before the starter has ended, the successor is no child of what supervises this process
+		case state != nil && starter == nil: // before the intermediate process has exited, the successor is not a child of the supervisor
 			if why = o.Accept(*state); why == nil {
 				return nil
 			}
@@ -109,12 +110,12 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 	}
 }
 
-// command is a program with one end of the socket pair.
+// command returns the command for a program with one end of the socket pair.
 func command(path string, args []string, end *os.File) *exec.Cmd {
 	return &exec.Cmd{Path: path, Args: args, Env: append(os.Environ(), fmt.Sprintf("%s=%d", descriptorVariable, descriptor)), Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{end}}
 }
 
-// Alive reports whether it has not ended.
+// Alive reports whether it has not exited.
 func (s *Successor) Alive() bool {
 	select {
 	case <-s.gone:
@@ -124,41 +125,41 @@ func (s *Successor) Alive() bool {
 	}
 }
 
-// Begin has the successor take what comes in on the sockets from now on: nothing must be taken from them here any more.
+// Begin makes the successor accept on the sockets; this process must not accept on them any longer.
 func (s *Successor) Begin() { s.conn.Close() }
 
-// Signal sends it a signal; the error is that it has ended.
+// Signal sends it a signal; the error is that it has exited.
 func (s *Successor) Signal(sig syscall.Signal) error { return s.process.Signal(sig) }
 
-// End ends the successor, in the place of Begin, and returns when it has ended.
+// End ends the successor, instead of Begin, and returns when it has exited.
 func (s *Successor) End() {
-	never := s.refuse() // first: it must not serve when the connection is closed, though it be alive
+	never := s.refuse() // first: it must not serve when the connection is closed, even if it cannot be killed
 	if s.process != nil {
-		_ = s.process.Signal(syscall.SIGTERM) // one that has ended is what is wanted
+		_ = s.process.Signal(syscall.SIGTERM) // it may have exited already
 		select {
 		case <-s.gone:
 		case <-time.After(endTimeout):
-			never = s.process.Kill() == nil || never // it does nothing more, even where it cannot end yet
+			never = s.process.Kill() == nil || never // after SIGKILL it does nothing more, even if it has not exited yet
 		}
 	}
 	select {
 	case <-s.gone:
 		never = true
-	case <-time.After(endTimeout): // something else has the socket pair
+	case <-time.After(endTimeout): // another process has inherited the socket pair
 	}
-	if never { // else it would serve
+	if never { // otherwise it would serve
 		s.conn.Close()
 	}
 }
 
-// refuse tells the successor that it is not wanted, and reports whether that is sure: it was told, or nobody can be.
+// refuse tells the successor that it must not serve, and reports whether that is certain: it was told, or cannot exist.
 func (s *Successor) refuse() bool {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(endTimeout)) // it may read nothing
+	_ = s.conn.SetWriteDeadline(time.Now().Add(endTimeout)) // it may not read
 	err := send(s.conn, reply{End: true}, nil)
 	return err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// pair returns two ends of which messages keep their boundaries.
+// pair returns the two ends of a socket pair that preserves message boundaries.
 func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -175,20 +176,20 @@ func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// waiter is told what a successor says, until stop is closed.
+// waiter passes messages of a successor on, until stop is closed.
 type waiter struct {
 	said chan told
-	gone chan struct{} // closed when the successor has ended
+	gone chan struct{} // closed when the successor has exited
 	stop chan struct{}
 }
 
-// told is what is told: a state, or the successor's PID.
+// told is such a message: a state, or the successor's PID.
 type told struct {
 	state *State
 	pid   int
 }
 
-// tell passes something on, unless it has been decided.
+// tell passes a message on, unless stop is closed.
 func (w *waiter) tell(t told) {
 	select {
 	case w.said <- t:
@@ -196,12 +197,12 @@ func (w *waiter) tell(t told) {
 	}
 }
 
-// serve answers what the successor asks until it has ended, or conn is closed. An answer that cannot be sent, as where too many descriptors are under way, says nothing about
-// whether the successor has ended: that is what Read tells.
+// serve answers the requests of the successor until it has exited, or conn is closed. If a reply cannot be sent, for example because
+// too many descriptors are in flight, the successor may still be running: only a failed read shows that it has exited.
 func (w *waiter) serve(conn *net.UnixConn, o Options) {
 	defer close(w.gone)
 	text := make([]byte, maxMessage)
-	var state []byte // what has come of it
+	var state []byte // the parts received so far
 	for {
 		n, err := conn.Read(text)
 		if err != nil || n == 0 {
@@ -216,7 +217,7 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			w.tell(told{pid: r.PID})
 		case tellState:
 			if state = append(state, r.State...); len(state) > maxState {
-				return // it says what no process of this program does
+				return // no process of this program sends that
 			}
 			if r.More {
 				break
@@ -233,14 +234,14 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 		case askSecret:
 			_ = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
-			if r.ID != 0 { // else it asks nothing
+			if r.ID != 0 { // without an ID it expects no reply
 				_ = send(conn, reply{ID: r.ID}, nil)
 			}
 		}
 	}
 }
 
-// sendSocket hands a socket over, and reports whether it has. Where not the successor is told that there is none, and asks again.
+// sendSocket sends a socket, and reports whether that succeeded. If not, the successor receives an empty reply, and asks again.
 func sendSocket(conn *net.UnixConn, id int, s syscall.Conn) bool {
 	if s != nil {
 		if rc, err := s.SyscallConn(); err == nil {

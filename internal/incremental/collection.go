@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Collection is a keyed set of values: an Input's, or the result of Map or FlatMap.
+// Collection is a keyed set of values: that of an Input, or the result of Map, FlatMap or another function of this package.
 type Collection[K Key[K], V any] struct {
 	engine     *Engine
 	name       string
-	comparison string // what equal is called where it panics
+	comparison string // name of equal if it panics
 	level      int
 	equal      func(a, b V) bool
 	slots      table[K, *slot[K, V]]
@@ -18,7 +18,7 @@ type Collection[K Key[K], V any] struct {
 	joined     []func(K) // wake the functions that read a value under their own key
 }
 
-// Change is what a Commit did to one key.
+// Change is the effect of a Commit on one key.
 type Change[K, V any] struct {
 	Key     K
 	Old     V    // zero if Added
@@ -27,14 +27,14 @@ type Change[K, V any] struct {
 	Deleted bool // there is none now
 }
 
-// slot is one key's value, or its absence that somebody read.
+// slot is the value of one key, or its absence if a function has read it.
 type slot[K Key[K], V any] struct {
 	in      *Collection[K, V]
 	key     K
 	value   V
 	present bool
 	watch   watch
-	jobs    *job[K, V] // those that compute from the value, each the next of the one before
+	jobs    *job[K, V] // those that compute from the value, as a linked list
 }
 
 func (s *slot[K, V]) id() K { return s.key }
@@ -57,7 +57,7 @@ func (s *slot[K, V]) dropIfUnused() {
 	}
 }
 
-// job returns that of w, nil where there is none.
+// job returns the job of w, nil if there is none.
 func (s *slot[K, V]) job(w *work[K, V]) *job[K, V] {
 	j := s.jobs
 	for j != nil && j.work != w {
@@ -89,7 +89,7 @@ func (c *Collection[K, V]) Get(k K) (V, bool) {
 	return zero, false
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (c *Collection[K, V]) Len() int { return c.size }
 
 // All yields the entries in order of their keys.
@@ -110,15 +110,16 @@ func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Changes is what the last Commit changed, sorted by key; valid until Release or the next one.
+// Changes returns what the last Commit has changed, sorted by key; valid until Release or the next Commit.
 func (c *Collection[K, V]) Changes() []Change[K, V] { return c.changes }
 
 func (c *Collection[K, V]) reset() { c.changes = emptied(c.changes) }
 
-// maxKept bounds the room that a list keeps from one Commit to the next: the first one, of everything, is the largest by far.
+// maxKept is the maximum capacity that a list keeps from one Commit to the next: the first one, with all entries, is by far the
+// largest.
 const maxKept = 64
 
-// emptied returns a list without elements that has the room of list, unless that is more than a usual Commit needs.
+// emptied returns an empty list with the capacity of list, unless that is larger than a usual Commit needs.
 func emptied[T any](list []T) []T {
 	if cap(list) > maxKept {
 		return nil
@@ -136,7 +137,7 @@ func (c *Collection[K, V]) slot(k K) *slot[K, V] {
 	return s
 }
 
-// same reports whether a and b are equal; not where that panics.
+// same reports whether a and b are equal; it returns false if equal panics.
 func (c *Collection[K, V]) same(k K, a, b V) (equal bool) {
 	if c.equal != nil {
 		c.engine.attempt(c.comparison, func() any { return k }, func() { equal = c.equal(a, b) })
@@ -185,8 +186,9 @@ func Fetch[K Key[K], V any](v *View, c *Collection[K, V], k K) (V, bool) {
 	return s.value, s.present
 }
 
-// Join reads the value of c under the key that the function runs for; it panics where c's keys are of another type. Unlike Fetch it records nothing for each key: once a
-// function has joined c for any key, each change of c runs it for the key that has changed, also where it had not read the value.
+// Join reads the value of c under the key for which the function runs; it panics if c's keys are of another type. Unlike Fetch it
+// records nothing for each key: once a function has joined c for any key, each change of c runs it for the key that has changed,
+// even if it had not read the value.
 func Join[K Key[K], V any](v *View, c *Collection[K, V]) (V, bool) {
 	v.check(c.engine, c.level, c.name)
 	if of := v.engine.nodes[c.level]; !slices.Contains(v.joined, of) {
@@ -207,14 +209,14 @@ type staged[V any] struct {
 	delete bool
 }
 
-// NewInput declares an Input. A nil equal takes every Set for a change.
+// NewInput declares an Input. If equal is nil, every Set is a change.
 func NewInput[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Input[K, V] {
 	in := &Input[K, V]{Collection: newCollection[K](e, name, equal), staged: map[K]staged[V]{}}
 	in.level = e.declare(in)
 	return in
 }
 
-// Set takes effect at the next Commit; setting an equal value is nothing.
+// Set takes effect at the next Commit; setting an equal value has no effect.
 func (in *Input[K, V]) Set(k K, v V) { in.staged[k] = staged[V]{value: v} }
 
 // Delete takes effect at the next Commit.
@@ -229,7 +231,7 @@ func (in *Input[K, V]) update() {
 		}
 	}
 	if len(in.staged) > 0 {
-		in.staged = map[K]staged[V]{} // a cleared one would keep, and walk, its largest size
+		in.staged = map[K]staged[V]{} // a new map, because a cleared one keeps its largest size
 	}
 	in.sortChanges()
 }

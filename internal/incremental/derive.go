@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Map declares a collection with at most one value per key of source: fn's,
-// unless it returns false. A nil equal takes every run for a change.
+// Map declares a collection with at most one value per key of source: the result of fn, unless it returns false. If equal is nil,
+// every run is a change.
 func Map[K Key[K], A, B any](e *Engine, name string, source *Collection[K, A],
 	fn func(v *View, k K, a A) (B, bool), equal func(a, b B) bool) *Collection[K, B] {
 	m := &mapping[K, A, B]{Collection: newCollection[K](e, name, equal), fn: fn}
@@ -32,7 +32,7 @@ func (m *mapping[K, A, B]) update() {
 	m.sortChanges()
 }
 
-// Union declares a collection with the entries of all sources, of which no two may have the same key.
+// Union declares a collection with the entries of all sources, which must have disjoint keys.
 func Union[K Key[K], V any](e *Engine, name string, sources ...*Collection[K, V]) *Collection[K, V] {
 	u := &union[K, V]{newCollection[K, V](e, name, nil), sources}
 	u.level = e.declare(u)
@@ -48,7 +48,7 @@ type union[K Key[K], V any] struct {
 	sources []*Collection[K, V]
 }
 
-// update takes every change of a source for one: the source has compared the values.
+// update treats every change of a source as one: the source has compared the values.
 func (u *union[K, V]) update() {
 	for _, source := range u.sources {
 		for _, ch := range source.changes {
@@ -62,8 +62,8 @@ func (u *union[K, V]) update() {
 	u.sortChanges()
 }
 
-// Keys declares a collection of the index keys that have members, of several indexes those that have some in any. A FlatMap that returns the same keys
-// for each member would have to remember for each of them whose they are.
+// Keys declares a collection of the index keys that have members in at least one of the indexes. A FlatMap that returns the same
+// keys for each member would have to remember the owners of each.
 func Keys[IK Key[IK]](ix Grouped[IK], name string, more ...Grouped[IK]) *Collection[IK, struct{}] {
 	e, _, _ := ix.node()
 	m := &keySet[IK]{newCollection[IK](e, name, func(_, _ struct{}) bool { return true }), append([]Grouped[IK]{ix}, more...)}
@@ -75,7 +75,7 @@ func Keys[IK Key[IK]](ix Grouped[IK], name string, more ...Grouped[IK]) *Collect
 	return m.Collection
 }
 
-// Grouped is an Index as far as its index keys go, whatever entries they group.
+// Grouped is an Index regardless of the type of its entries.
 type Grouped[IK comparable] interface {
 	node() (e *Engine, level int, name string)
 	// has reports whether an index key has members.
@@ -108,9 +108,8 @@ type Entry[K, V any] struct {
 	Value V
 }
 
-// FlatMap declares a collection with any number of entries per key of source. A
-// key that several functions return is a programming error with a defined
-// result: the first source key wins, and of one function's the first entry.
+// FlatMap declares a collection with any number of entries per key of source. A key that several functions return is a programming
+// error with a defined result: the first source key wins, and the first entry of each function.
 func FlatMap[K Key[K], A any, K2 Key[K2], B any](e *Engine, name string, source *Collection[K, A],
 	fn func(v *View, k K, a A) []Entry[K2, B], equal func(a, b B) bool) *Collection[K2, B] {
 	m := &flatMapping[K, A, K2, B]{
@@ -170,8 +169,8 @@ func (m *flatMapping[K, A, K2, B]) replace(k K, entries []Entry[K2, B], touched 
 	}
 }
 
-// Parts declares a collection of what fn returns for each key of source, in which key says what the i-th result is under. No two pairs of a key and an index
-// may have the same. It needs less memory than FlatMap, which has to remember whose each entry is.
+// Parts declares a collection of what fn returns for each key of source; key returns the key of the i-th result, which must be
+// unique. It needs less memory than FlatMap, which has to remember the owners of entries.
 func Parts[K Key[K], A any, P Key[P], B any](e *Engine, name string, source *Collection[K, A],
 	fn func(v *View, k K, a A) []B, key func(k K, i int) P, equal func(a, b B) bool) *Collection[P, B] {
 	m := &parts[K, A, P, B]{Collection: newCollection[P](e, name, equal), fn: fn, key: key}
@@ -205,21 +204,20 @@ func (m *parts[K, A, P, B]) replace(k K, results []B) {
 	}
 }
 
-// distinct keeps the first entry of each key, and sorts.
+// distinct keeps the first entry of each key, and sorts the entries.
 func distinct[K Key[K], V any](entries []Entry[K, V]) []Entry[K, V] {
 	slices.SortStableFunc(entries, func(a, b Entry[K, V]) int { return a.Key.Compare(b.Key) })
 	return slices.CompactFunc(entries, func(a, b Entry[K, V]) bool { return a.Key == b.Key })
 }
 
-// work runs one function per key of a source, when the source's value or
-// something the function read has changed.
+// work runs one function per key of a source, when the source's value or something that the function has read has changed.
 type work[K Key[K], A any] struct {
 	source *Collection[K, A]
 	view   View
 	queue  []*job[K, A]
 }
 
-// job is one key's function. The slot of the key keeps it.
+// job is the function of one key. The slot of the key refers to it.
 type job[K Key[K], A any] struct {
 	task
 	work *work[K, A]
@@ -251,13 +249,12 @@ func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collect
 	return w
 }
 
-// do calls run for every key that must be computed again and gone for every
-// key that has left the source.
+// do calls run for every key that must be computed again and gone for every key that has left the source.
 func (w *work[K, A]) do(run func(*View, K, A), gone func(K)) {
 	for _, ch := range w.source.changes {
 		s := w.source.slots.get(ch.Key)
 		if s == nil {
-			continue // it came and went, and nobody has computed from it
+			continue // it was added and removed, and nothing was computed from it
 		}
 		j := s.job(w)
 		if j == nil && !ch.Deleted {

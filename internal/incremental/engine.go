@@ -1,18 +1,15 @@
-// Package incremental computes values from values and keeps them up to date: a
-// change of one input runs only the functions that read it, and a result that
-// comes out equal stops the wave. It exists so that translation is written as
-// pure functions without any hand-written invalidation.
+// Package incremental computes values from values and keeps them up to date: a change of one input runs only the functions that have
+// read it, and a result that equals the previous one causes no further runs. It exists so that translation is written as pure
+// functions without hand-written invalidation.
 //
-// Collections and indexes are declared in order, and a function may read only
-// what was declared before its own collection (anything else panics). One pass
-// in the order of declaration therefore brings everything up to date: there is
-// no recursion, no cycle and no stale read.
+// Collections and indexes are declared in order, and a function may read only what was declared before its own collection (anything
+// else panics). Therefore one pass in the order of declaration updates everything: there is no recursion, no cycle and no stale
+// read.
 //
 // Functions must be pure: the result depends on the key, the source's value and
 // what is read through the View. Values are shared and must not be modified.
 //
-// An Engine is not safe for concurrent use. The package knows nothing of
-// gateways and imports the standard library only.
+// An Engine is not safe for concurrent use. The package does not depend on gateways and imports the standard library only.
 package incremental
 
 import (
@@ -21,8 +18,7 @@ import (
 	"maps"
 )
 
-// Key is what collections are keyed by. Compare makes every order that the
-// engine shows deterministic.
+// Key is the type of keys of collections. Compare makes every order that the engine exposes deterministic.
 type Key[K any] interface {
 	comparable
 	Compare(K) int
@@ -30,9 +26,9 @@ type Key[K any] interface {
 
 // Engine owns the collections and the order in which they were declared.
 type Engine struct {
-	// Panicked is called when a function panics, by the deferred function that has recovered v. What the function gave for
-	// the key when it last returned stays, and it runs again when its source's value has changed, or something that it had
-	// read before it panicked. With nil panics are not recovered.
+	// Panicked is called when a function panics, by the deferred function that has recovered v. The last result of the function for
+	// the key is kept, and the function runs again when its source's value, or something that it had read before it panicked, has
+	// changed. If Panicked is nil, panics are not recovered.
 	Panicked func(p Panic, v any)
 
 	nodes  []node
@@ -46,10 +42,10 @@ type Panic struct {
 	Key      any
 }
 
-// Panics yields the functions whose last run panicked, in no order.
+// Panics yields the functions whose last run panicked, in no particular order.
 func (e *Engine) Panics() iter.Seq[Panic] { return maps.Keys(e.failed) }
 
-// attempt runs f, which is the function called name for a key, and reports whether it returned.
+// attempt runs f, which is the function with that name for a key, and reports whether it returned.
 func (e *Engine) attempt(name string, key func() any, f func()) (returned bool) {
 	if e.Panicked == nil {
 		f()
@@ -71,7 +67,7 @@ func (e *Engine) attempt(name string, key func() any, f func()) (returned bool) 
 	return true
 }
 
-// forget is called when the function has no such key any more.
+// forget is called when the function no longer has the key.
 func (e *Engine) forget(name string, key func() any) {
 	if len(e.failed) > 0 {
 		delete(e.failed, Panic{name, key()})
@@ -82,25 +78,24 @@ func (e *Engine) forget(name string, key func() any) {
 type Stats struct {
 	Runs       int            // functions run
 	RunsByName map[string]int // the same by the collection's name
-	// Reads are the edges that these runs made: entries that they fetched and index keys that they looked up. Each costs memory until
-	// the function runs again, and may wake it.
+	// Reads is the number of entries that these runs fetched and of index keys that they looked up. Each costs memory until the
+	// function runs again, and may cause it to run.
 	Reads       int
 	ReadsByName map[string]int // the same by the name of the collection that reads
 }
 
 // node is a collection or an index at its place in the order of declaration.
 type node interface {
-	// reset forgets the changes of the last Commit.
+	// reset drops the changes of the last Commit.
 	reset()
-	// update brings the node up to date with the nodes before it.
+	// update updates the node from the nodes before it.
 	update()
 }
 
 // New returns an Engine without collections.
 func New() *Engine { return &Engine{} }
 
-// Commit applies what was set and deleted since the last Commit and runs what
-// depends on it.
+// Commit applies what was set and deleted since the last Commit and runs everything that depends on it.
 func (e *Engine) Commit() Stats {
 	e.stats = Stats{RunsByName: map[string]int{}, ReadsByName: map[string]int{}}
 	for _, n := range e.nodes {
@@ -112,8 +107,8 @@ func (e *Engine) Commit() Stats {
 	return e.stats
 }
 
-// Release lets go of what the last Commit has changed, as the next one would: after the first, those are all entries, and the next may be
-// long in coming.
+// Release drops the changes of the last Commit, as the next Commit would: after the first one these are all entries, and the next
+// may come much later.
 func (e *Engine) Release() {
 	for _, n := range e.nodes {
 		n.reset()
@@ -134,14 +129,13 @@ func (e *Engine) ran(name string, reads int) {
 	}
 }
 
-// View is how a function reads; it records each read, also of an absence. It
-// must not be kept after the function has returned.
+// View is how a function reads; it records each read, also of an absent entry. It must not be used after the function has returned.
 type View struct {
 	engine *Engine
-	level  int // reads must be below
+	level  int // only lower levels may be read
 	name   string
 	task   *task  // of the function that runs
-	wake   any    // a func(K) that wakes the function for a key of its source; any, because a View does not know the type of the keys
+	wake   any    // a func(K) that runs the function again for a key of its source; any, because a View does not know the type of the keys
 	joined []node // that the function has joined for some key, see Join
 }
 
@@ -154,29 +148,29 @@ func (v *View) check(e *Engine, level int, name string) {
 	}
 }
 
-// read registers the function that runs with w, whose owner is d.
+// read registers the running function with w, whose owner is d.
 func (v *View) read(d dependency, w *watch) {
 	if w.add(v.task) {
 		v.task.deps = append(v.task.deps, d)
 	}
 }
 
-// task is one function for one key: what the engine remembers of its last run. There are many, and of what they have read many more, so neither has a byte
-// too much.
+// task is one function for one key: what the engine remembers of its last run. There are many tasks, and many more dependencies, so
+// both are as small as possible.
 type task struct {
 	job    interface{ wake() } // that the task is part of
 	deps   []dependency
-	run    uint32 // counts the runs; a reader registered under an older one is stale
+	run    uint32 // incremented by each run; a reader registered with an older one is stale
 	queued bool
 }
 
 // dependency is something that functions read.
 type dependency interface {
-	// forget says that one registered reader has become stale.
+	// forget records that one registered reader has become stale.
 	forget()
 }
 
-// begin starts a new run and returns what the last one read; pass that to finish.
+// begin starts a new run and returns what the last one has read, which must be passed to finish.
 func (t *task) begin() (old []dependency) {
 	old = t.deps
 	t.deps = make([]dependency, 0, len(old))
@@ -184,7 +178,7 @@ func (t *task) begin() (old []dependency) {
 	return old
 }
 
-// end gives back the room that the list of what a run has read grew by, and does not need: most functions run once.
+// end drops unused capacity of the list of what a run has read: most functions run once.
 func (t *task) end() {
 	if len(t.deps) < cap(t.deps) {
 		t.deps = append(make([]dependency, 0, len(t.deps)), t.deps...)
@@ -197,8 +191,8 @@ func finish(old []dependency) {
 	}
 }
 
-// watch is a list of readers in which stale ones are swept out once they are
-// the majority, so that adding and forgetting cost O(1) amortised.
+// watch is a list of readers from which stale ones are removed once they are the majority, so that adding and forgetting cost O(1)
+// amortized.
 type watch struct {
 	readers []reader
 	stale   int
@@ -211,8 +205,7 @@ type reader struct {
 
 func (r reader) live() bool { return r.task.run == r.run }
 
-// add registers a reader once per run: runs never interleave, so a repeated
-// read finds itself at the end of the list.
+// add registers a reader once per run: runs never interleave, so in a repeated read it is the last in the list.
 func (w *watch) add(t *task) bool {
 	r := reader{t, t.run}
 	if n := len(w.readers); n > 0 && w.readers[n-1] == r {
@@ -222,7 +215,7 @@ func (w *watch) add(t *task) bool {
 	return true
 }
 
-// wake queues every live reader.
+// wake queues every reader that is not stale.
 func (w *watch) wake() {
 	for _, r := range w.readers {
 		if r.live() {
@@ -231,7 +224,7 @@ func (w *watch) wake() {
 	}
 }
 
-// forget counts one stale reader and says whether none is left.
+// forget counts one stale reader and reports whether none is left.
 func (w *watch) forget() (empty bool) {
 	w.stale++
 	if w.stale*2 > len(w.readers) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Index groups the keys of a collection by what keysOf derives from each entry.
-// A change of membership under one index key wakes only that key's readers.
+// Index groups the keys of a collection by the index keys that keysOf derives from each entry. A change of membership under one
+// index key affects only that key's readers.
 type Index[IK comparable, K Key[K], V any] struct {
 	engine  *Engine
 	name    string
@@ -15,24 +15,24 @@ type Index[IK comparable, K Key[K], V any] struct {
 	keysOf  func(K, V) []IK
 	buckets table[IK, *bucket[IK, K, V]]
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
-	pending [][]membership[K]   // how, during an update; as long as touched
-	// followers are told of each membership that changes, see Members.
+	pending [][]membership[K]   // their changes, during an update; as long as touched
+	// followers are called with each membership that changes, see Members.
 	followers []func(IK, K)
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
 	kept map[K][]IK
 }
 
-// bucket is one index key's members, or their absence that somebody read.
+// bucket contains the members of one index key; it exists without members if a function has read them.
 type bucket[IK comparable, K Key[K], V any] struct {
 	in      *Index[IK, K, V]
 	key     IK
 	members []K // sorted
 	watch   watch
-	counted *counted[IK, K, V] // nil where nobody counts
-	place   int                // during an update its index in touched plus one, and else 0
+	counted *counted[IK, K, V] // nil if no function counts them
+	place   int                // during an update its index in touched plus one, else 0
 }
 
-// counted holds the readers of a bucket who asked for the number only.
+// counted contains the readers of a bucket that only depend on the number of members.
 type counted[IK comparable, K Key[K], V any] struct {
 	of    *bucket[IK, K, V]
 	watch watch
@@ -51,8 +51,8 @@ func NewIndex[IK comparable, K Key[K], V any](source *Collection[K, V], name str
 	return ix
 }
 
-// Lookup returns the sorted keys under ik. It depends on the membership only, not
-// on the members' values. The slice is valid until the next Commit.
+// Lookup returns the sorted keys under ik. The caller depends only on the membership, not on the members' values. The slice is valid
+// until the next Commit.
 func Lookup[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) []K {
 	v.check(ix.engine, ix.level, ix.name)
 	b := ix.bucket(ik)
@@ -60,7 +60,7 @@ func Lookup[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK)
 	return b.members
 }
 
-// Count returns how many keys are under ik and depends on that number only.
+// Count returns how many keys are under ik; the caller depends only on that number.
 func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) int {
 	v.check(ix.engine, ix.level, ix.name)
 	b := ix.bucket(ik)
@@ -161,8 +161,8 @@ func (ix *Index[IK, K, V]) update() {
 	ix.pending = nil
 }
 
-// maxScanned bounds the index keys, before and after a change, that are searched one by one. Most entries have one or two; some have as many as there are
-// objects of a kind, and of those a set is made.
+// maxScanned is the maximum number of index keys that are compared one by one. Most entries have one or two; some have as many as
+// there are objects of a kind, and for those a set is built.
 const maxScanned = 16
 
 // eachWithout calls f once for each of list that is not among others, in the order of list.
@@ -187,7 +187,7 @@ func eachWithout[T comparable](list, others []T, f func(T)) {
 	}
 }
 
-// before is what keysOf gave for the value that an entry had, or for the one before where it has panicked.
+// before returns the index keys of the previous value of an entry, or of an earlier one if keysOf has panicked.
 func (ix *Index[IK, K, V]) before(k K, old V) []IK {
 	if kept, ok := ix.kept[k]; ok {
 		delete(ix.kept, k)
@@ -196,8 +196,7 @@ func (ix *Index[IK, K, V]) before(k K, old V) []IK {
 	return ix.keysOf(k, old)
 }
 
-// apply merges the pending changes, which are sorted and distinct because the
-// source's changes are.
+// apply merges the pending changes, which are sorted and distinct because the source's changes are.
 func (b *bucket[IK, K, V]) apply(pending []membership[K]) {
 	before := len(b.members)
 	if len(pending) == 1 {
@@ -228,7 +227,7 @@ func merged[K Key[K]](members []K, pending []membership[K]) []K {
 		if m.join {
 			out = append(out, m.key)
 		} else {
-			members = members[1:] // the member that leaves
+			members = members[1:] // the member that is removed
 		}
 	}
 	return append(out, members...)

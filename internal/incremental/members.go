@@ -2,8 +2,9 @@ package incremental
 
 import "slices"
 
-// Members declares a collection of the members of an index, each with the index key that it is under, as far as that is among keys. A FlatMap over
-// keys would return all members of a key again whenever one joins or leaves. No two pairs may give the same result of pair.
+// Members declares a collection of the members of an index, each with its index key, for the index keys that are in keys. A FlatMap
+// over keys would return all members of a key again whenever one is added or removed. pair must return a unique key for each index
+// key and member.
 func Members[IK Key[IK], K Key[K], V, W any, P Key[P]](ix *Index[IK, K, V], name string, keys *Collection[IK, W], pair func(IK, K) P) *Collection[P, struct{}] {
 	m := &memberSet[IK, K, V, W, P]{
 		Collection: newCollection[P](ix.engine, name, func(_, _ struct{}) bool { return true }),
@@ -21,7 +22,7 @@ type memberSet[IK Key[IK], K Key[K], V, W any, P Key[P]] struct {
 	index    *Index[IK, K, V]
 	keys     *Collection[IK, W]
 	pair     func(IK, K) P
-	followed map[IK]struct{} // those of keys at the last update
+	followed map[IK]struct{} // the index keys of keys at the last update
 	noted    []member[IK, K]
 }
 
@@ -30,7 +31,8 @@ type member[IK, K any] struct {
 	key   K
 }
 
-// note is called by the index when a key joins or leaves. Of index keys that are not followed yet all members count.
+// note is called by the index when a member is added or removed. For index keys that are not followed yet all members are read
+// later.
 func (m *memberSet[IK, K, V, W, P]) note(ik IK, k K) {
 	if _, ok := m.followed[ik]; ok {
 		m.noted = append(m.noted, member[IK, K]{ik, k})

@@ -5,12 +5,12 @@ import (
 	"iter"
 )
 
-// table finds entries by their keys. An entry has its key itself; a map would store each key a second time,
-// with room for up to twice as many, and keys are most of what entries need. The zero value is empty.
+// table finds entries by their keys. An entry contains its key; a map would store each key a second time, with room for up to twice
+// as many, and keys are most of the size of entries. The zero value is empty.
 type table[K comparable, E entry[K]] struct {
 	seed  maphash.Seed
-	cells []E // a power of two; an entry is in the first cell that was free from that of its hash on, round the end
-	n     int // entries
+	cells []E // length is a power of two; an entry is in the first cell that was free from that of its hash on, with wraparound
+	n     int // number of entries
 }
 
 // entry is a pointer; the zero value is a free cell.
@@ -22,7 +22,7 @@ type entry[K comparable] interface {
 // leastCells is the length of a table with few entries.
 const leastCells = 8
 
-// place is the cell of k's entry, or the free one that it would have. There is one, unless no entry was ever added.
+// place returns the cell of k's entry, or the free one where it would be. There must be at least one cell.
 func (t *table[K, E]) place(k K) int {
 	var free E
 	i := t.home(k)
@@ -38,7 +38,7 @@ func (t *table[K, E]) home(k K) int {
 
 func (t *table[K, E]) next(i int) int { return (i + 1) & (len(t.cells) - 1) }
 
-// get returns the entry of k, zero where there is none.
+// get returns the entry of k, zero if there is none.
 func (t *table[K, E]) get(k K) (e E) {
 	if t.n == 0 {
 		return e
@@ -64,7 +64,7 @@ func (t *table[K, E]) remove(k K) {
 	t.n--
 	hole := t.place(k)
 	t.cells[hole] = free
-	// Those behind, up to a free cell, move up unless they would come to be before their home.
+	// Later entries, up to a free cell, are moved up unless they would be before the cell of their hash.
 	for i := t.next(hole); t.cells[i] != free; i = t.next(i) {
 		home := t.home(t.cells[i].id())
 		if between := (i-home)&(len(t.cells)-1) >= (i-hole)&(len(t.cells)-1); between {
@@ -91,7 +91,7 @@ func (t *table[K, E]) resize(n int) {
 	}
 }
 
-// all yields the entries in no order. The table must not be changed meanwhile.
+// all yields the entries in no particular order. The table must not be changed during the iteration.
 func (t *table[K, E]) all() iter.Seq[E] {
 	return func(yield func(E) bool) {
 		var free E

@@ -1,21 +1,22 @@
-// Package intern makes equal values one in memory. It exists because thousands of routes have the same parents, conditions and attachments.
+// Package intern replaces equal values by the same value in memory. It exists because thousands of routes have equal parents,
+// conditions and attachments.
 //
 // It imports the standard library only.
 package intern
 
 import "reflect"
 
-// Values returns the same value for equal ones. It keeps the last few different values only: what thousands share is soon among them, and the
-// others cost a few comparisons each. Whoever gets a value must not modify it. The zero value is ready; it is not safe for concurrent use.
+// Values returns the same value for equal ones. It only keeps the last few different values: a value that thousands share is soon
+// among them, and the others cost a few comparisons each. Returned values must not be modified. The zero value is ready; it is not
+// safe for concurrent use.
 type Values[V any] struct {
-	last []V // that was asked for last comes first
+	last []V // the most recently used first
 }
 
-// kept is how many values are kept.
+// kept is the number of values that are kept.
 const kept = 8
 
-// Of returns the value kept that is equal to v by reflect.DeepEqual, and otherwise v, which is kept from now on in the place of the one that was asked for
-// longest ago.
+// Of returns the kept value that is equal to v by reflect.DeepEqual, else v, which then replaces the least recently used one.
 func (vs *Values[V]) Of(v V) V {
 	i := 0
 	for i < len(vs.last) && !reflect.DeepEqual(vs.last[i], v) {

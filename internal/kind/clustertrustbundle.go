@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// keepClusterTrustBundle takes the certificates of a ClusterTrustBundle, of which an API server takes 1 MiB at most.
+// keepClusterTrustBundle keeps the certificates of a ClusterTrustBundle; an API server accepts at most 1 MiB.
 func keepClusterTrustBundle(obj runtime.Object) metav1.Object {
 	o := obj.(*certificatesv1.ClusterTrustBundle)
 	return &certificatesv1.ClusterTrustBundle{
@@ -18,8 +18,8 @@ func keepClusterTrustBundle(obj runtime.Object) metav1.Object {
 	}
 }
 
-// trustBundleName is the rule for names of ClusterTrustBundles: a bundle of a signer has the signer's name, with ":" for "/", and another ":" before
-// what is a DNS subdomain.
+// trustBundleName validates names of ClusterTrustBundles: the name of a bundle with a signer begins with the signer's name, with ":"
+// instead of "/", and another ":", followed by a DNS subdomain.
 func trustBundleName(name string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(name[strings.LastIndexByte(name, ':')+1:], prefix)
 }

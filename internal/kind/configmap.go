@@ -12,26 +12,28 @@ import (
 )
 
 const (
-	// AuthoritiesKey is where a ConfigMap has certificates to verify others by.
+	// AuthoritiesKey is the key in a ConfigMap of certificates by which others are verified.
 	AuthoritiesKey = "ca.crt"
-	// MaxAuthoritiesBytes bounds what is used of it. Bundles of all public authorities have about 220 KiB.
+	// MaxAuthoritiesBytes is the maximum size of its value. Bundles of all public authorities have about 220 KiB.
 	MaxAuthoritiesBytes = 512 << 10
-	// RevocationsKey is where it has revocation lists of them.
+	// RevocationsKey is the key of revocation lists of these authorities.
 	RevocationsKey = "ca.crl"
-	// AuthoritiesTooLarge has, in a kept ConfigMap, the number of bytes in the place of a text that is larger. No ConfigMap has a key with a space.
-	// Where there are lists without certificates that are kept, RevocationsKey is kept empty.
+	// AuthoritiesTooLarge is, in a kept ConfigMap, the key of the size in bytes of a value that is too large and was dropped. No
+	// ConfigMap can have it, because it contains a space. If there are lists without certificates that are kept, RevocationsKey is
+	// kept empty.
 	AuthoritiesTooLarge = AuthoritiesKey + tooLarge
 
-	// ResponseBodyKey is where a ConfigMap has the body of a response; without it, that is under the first of its keys.
+	// ResponseBodyKey is the key of the body of a response; if it is absent, the first key is used.
 	ResponseBodyKey = "response.body"
-	// MaxResponseBodyBytes bounds such a body, as Envoy does.
+	// MaxResponseBodyBytes is the maximum size of such a body, as in Envoy.
 	MaxResponseBodyBytes = 4096
 
 	tooLarge = " bytes"
 )
 
-// keepConfigMap takes of a ConfigMap the certificates, the revocation lists beside them, and what may be the body of a response: most have no more, or a megabyte of
-// something else. Every namespace has the certificates of the API server in a ConfigMap of its own (kube-root-ca.crt), of which one text is kept.
+// keepConfigMap keeps the certificates of a ConfigMap, their revocation lists, and what may be the body of a response: the rest is
+// not needed, and may be a megabyte. Every namespace has a ConfigMap with the certificates of the API server (kube-root-ca.crt),
+// whose text is kept once.
 func keepConfigMap(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.ConfigMap)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
@@ -62,7 +64,7 @@ func keepConfigMap(obj runtime.Object) metav1.Object {
 	return kept
 }
 
-// bodyKey is the key of what may be the body of a response, "" for none. Revocation lists are none.
+// bodyKey returns the key of what may be the body of a response, "" if none. Revocation lists are not.
 func bodyKey(data map[string]string) string {
 	if _, has := data[ResponseBodyKey]; has {
 		return ResponseBodyKey
@@ -76,8 +78,8 @@ func bodyKey(data map[string]string) string {
 	return first
 }
 
-// ResponseBody returns the body of a response that a ConfigMap has, which may be a kept one, and its key, "" where there is none. A body of more than
-// MaxResponseBodyBytes may not be there; size is its own.
+// ResponseBody returns the body of a response in a ConfigMap, which may be a kept one, and its key, "" if there is none. A body of
+// more than MaxResponseBodyBytes may be missing; size is its size.
 func ResponseBody(cm *corev1.ConfigMap) (key, text string, size int) {
 	if n, large := cm.Data[ResponseBodyKey+tooLarge]; large {
 		size, _ = strconv.Atoi(n)
@@ -92,17 +94,17 @@ func ResponseBody(cm *corev1.ConfigMap) (key, text string, size int) {
 	return key, text, len(text)
 }
 
-// texts are those of ConfigMaps.
+// texts are values of ConfigMaps.
 var texts recentTexts
 
-// recentTexts finds the texts that came last again, so that they are in memory once; others go with those who have them. It is safe for
+// recentTexts returns recent texts again, so that equal ones share memory; older ones are released with their users. It is safe for
 // concurrent use.
 type recentTexts struct {
 	mu   sync.Mutex
-	last [8]unique.Handle[string] // the newest first; without its handle unique forgets a text at the next garbage collection
+	last [8]unique.Handle[string] // the newest first; a handle keeps unique from dropping a text at the next garbage collection
 }
 
-// share returns a text equal to the given one, the one that was returned before where it is among the last.
+// share returns a text equal to the given one: the same as before if it is among the last.
 func (r *recentTexts) share(text string) string {
 	h := unique.Make(text)
 	r.mu.Lock()

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// keepNamespace takes the metadata of a Namespace.
+// keepNamespace keeps the metadata of a Namespace.
 func keepNamespace(obj runtime.Object) metav1.Object {
 	o := obj.(*metav1.PartialObjectMetadata)
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels}}
 }
 
-// keepService takes of a Service its type, its address families, its affinity and its ports as routes refer to them.
+// keepService keeps the type, the address families, the affinity and the ports of a Service.
 func keepService(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Service)
 	kept := &corev1.Service{
@@ -32,8 +32,8 @@ func keepService(obj runtime.Object) metav1.Object {
 	return kept
 }
 
-// keepEndpointSlice takes of an EndpointSlice its ports, and addresses and conditions of
-// its endpoints, and whose they are. There are as many as Services, and they change most often.
+// keepEndpointSlice keeps the ports of an EndpointSlice, and the addresses, conditions and pods of its endpoints. There are as many
+// as Services, and they change most often.
 func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	o := obj.(*discoveryv1.EndpointSlice)
 	kept := &discoveryv1.EndpointSlice{
@@ -72,7 +72,7 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	return kept
 }
 
-// zones are those that were met: there are few, and as many mentions as endpoints.
+// zones are the names that occur: there are few, and as many uses as endpoints.
 var zones sync.Map // *string by its value
 
 func sharedZone(zone *string) *string {
@@ -83,8 +83,7 @@ func sharedZone(zone *string) *string {
 	return kept.(*string)
 }
 
-// There are millions of conditions and few values: all point to the same ones, which
-// nobody may modify.
+// There are millions of conditions with few values: all point to the same ones, which must not be modified.
 var (
 	yes, no  = true, false
 	tcp, udp = corev1.ProtocolTCP, corev1.ProtocolUDP
@@ -112,7 +111,7 @@ func sharedProtocol(p *corev1.Protocol) *corev1.Protocol {
 	return p
 }
 
-// keepSecret takes of a Secret what it holds.
+// keepSecret keeps the data of a Secret.
 func keepSecret(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Secret)
 	return &corev1.Secret{

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ObjectKey names an object, whatever version it is read in.
+// ObjectKey identifies an object, regardless of the version in which it is read.
 type ObjectKey struct {
 	Group     string `json:"group,omitempty"` // "" for the core group
 	Kind      string `json:"kind,omitempty"`
@@ -19,7 +19,7 @@ func (k *Kind) Key(namespace, name string) ObjectKey {
 	return ObjectKey{k.Group, k.Name, namespace, name}
 }
 
-// KeyOf returns the key of a typed object; its Group and Kind are empty where the kind is not known.
+// KeyOf returns the key of a typed object; its Group and Kind are empty if the kind is not known.
 func KeyOf(o metav1.Object) ObjectKey {
 	key := ObjectKey{Namespace: o.GetNamespace(), Name: o.GetName()}
 	if k := Of(o); k != nil {
@@ -34,7 +34,7 @@ func (k ObjectKey) Compare(o ObjectKey) int {
 		cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// String is "Kind namespace/name", "Kind name" for a cluster-scoped object, and the kind alone without a name.
+// String returns "Kind namespace/name", "Kind name" for a cluster-scoped object, and only the kind if there is no name.
 func (k ObjectKey) String() string {
 	switch {
 	case k.Name == "":

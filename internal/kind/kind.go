@@ -1,6 +1,6 @@
 // Package kind lists the kinds of objects that Moongate reads, one row each (table.go), and names objects. It exists so that a kind
-// is described once: what reads a cluster or files, what translates, what writes and shows statuses, and the
-// permissions of the chart all derive from the table.
+// is described once: reading from a cluster or from files, translation, statuses, and the permissions in the chart all derive from
+// the table.
 //
 // It must never import source, translate, status or proxy.
 package kind
@@ -15,36 +15,36 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Kind is what is known of one kind of object.
+// Kind describes one kind of object.
 type Kind struct {
 	Group    string // "" for the core group
-	Name     string // unique, whatever the group
-	Resource string // as in paths
-	// ShortName is another name for the resource, as kubectl takes it; "" is none.
+	Name     string // unique among all groups
+	Resource string // as in URL paths
+	// ShortName is another name of the resource, as in kubectl; "" if none.
 	ShortName string
-	// Versions are those that are served, preferred first. All are decoded as the first one: others have its fields, or fewer, by
-	// the same names.
+	// Versions are those that are served, in order of preference. All are decoded as the first one: the others have the same fields,
+	// or fewer.
 	Versions []string
-	// Past are versions that only older CustomResourceDefinitions serve; they are read from a cluster, after Versions.
+	// Past are versions that only older CustomResourceDefinitions serve; they are read from a cluster if none of Versions is served.
 	Past []string
-	// Namespaced says that objects are in namespaces.
+	// Namespaced is set if objects are in namespaces.
 	Namespaced bool
-	// Custom says that the kind comes by a CustomResourceDefinition.
+	// Custom is set if the kind is defined by a CustomResourceDefinition.
 	Custom bool
-	// Optional says that a cluster may not serve the kind: those that are Custom, and those of an API that can be turned off.
+	// Optional is set if a cluster may not serve the kind: those that are Custom, and those of an API that can be disabled.
 	Optional bool
-	// Essential kinds are those that what is served depends on: to go on without their objects would take away what proxies
-	// have, so the start waits for them.
+	// Essential is set if what is served depends on the kind: without its objects proxies would lose configuration, so the start
+	// waits for them.
 	Essential bool
-	// Cluster says how objects are read from a cluster. From files all are read.
+	// Cluster defines how objects are read from a cluster. All kinds are read from files.
 	Cluster Reading
-	// Finalizer says that the controller adds a finalizer to objects.
+	// Finalizer is set if the controller adds a finalizer to objects.
 	Finalizer bool
-	// NameRule is what metadata.name must be; a DNS subdomain where nil.
+	// NameRule validates metadata.name; nil means that it must be a DNS subdomain.
 	NameRule validation.ValidateNameFunc
 
 	list         runtime.Object
-	goType       reflect.Type // a pointer
+	goType       reflect.Type // a pointer type
 	status       func(metav1.Object) any
 	parents      func(metav1.Object) []gwv1.ParentReference
 	defaultScope func(metav1.Object) gwv1.GatewayDefaultScope
@@ -54,7 +54,7 @@ type Kind struct {
 	shared       bool
 }
 
-// Reading is how the objects of a kind are read from a cluster.
+// Reading defines how the objects of a kind are read from a cluster.
 type Reading int
 
 const (
@@ -62,16 +62,16 @@ const (
 	Unread Reading = iota
 	// Watched objects are listed and watched.
 	Watched
-	// WatchedMetadata is Watched, of the metadata alone.
+	// WatchedMetadata objects are watched by their metadata only.
 	WatchedMetadata
-	// Fetched objects are read one by one where something refers to them, and of all the metadata is watched.
+	// Fetched objects are read one by one if another object refers to them, and the metadata of all is watched.
 	Fetched
 )
 
 // Typed is a Kind with the Go type of its objects.
 type Typed[O metav1.Object] struct{ *Kind }
 
-// object is the pointer to a Go type of objects.
+// object is a pointer to a Go type of objects.
 type object[T any] interface {
 	*T
 	metav1.Object
@@ -84,7 +84,7 @@ var (
 	byType = map[reflect.Type]*Kind{}
 )
 
-// All returns the kinds, sorted by group and name; nobody may modify the slice.
+// All returns the kinds, sorted by group and name; the slice must not be modified.
 func All() []*Kind { return all }
 
 // Named returns the kind of that name, or nil.
@@ -98,10 +98,10 @@ func Find(group, name string) *Kind {
 	return nil
 }
 
-// Of returns the kind of a typed object, or nil. It needs no apiVersion and kind in the object.
+// Of returns the kind of a typed object, or nil. The object need not contain apiVersion and kind.
 func Of(o metav1.Object) *Kind { return byType[reflect.TypeOf(o)] }
 
-// Groups are the API groups of the kinds that are custom resources, sorted.
+// Groups returns the API groups of the kinds that are custom resources, sorted.
 func Groups() (groups []string) {
 	for _, k := range all {
 		if k.Custom && !slices.Contains(groups, k.Group) {
@@ -117,20 +117,21 @@ func (k *Kind) New() metav1.Object { return reflect.New(k.goType.Elem()).Interfa
 // Known returns a value of the Go type of objects and one of that of lists, for a runtime.Scheme.
 func (k *Kind) Known() (object, list runtime.Object) { return k.New().(runtime.Object), k.list }
 
-// ReadVersions are the versions that are read from a cluster, preferred first.
+// ReadVersions returns the versions that are read from a cluster, in order of preference.
 func (k *Kind) ReadVersions() []string { return slices.Concat(k.Versions, k.Past) }
 
-// HasStatus reports whether objects have a status that is written.
+// HasStatus reports whether objects have a status that Moongate writes.
 func (k *Kind) HasStatus() bool { return k.status != nil }
 
-// Shared reports whether several controllers write to the status, each entries of its own.
+// Shared reports whether several controllers write to the status, each its own entries.
 func (k *Kind) Shared() bool { return k.shared }
 
-// Route reports whether the kind is one of routes.
+// Route reports whether the kind is a kind of route.
 func (k *Kind) Route() bool { return k.parents != nil }
 
-// StatusOf returns a pointer to an object's status, nil where its kind has none that is written. It is a *gwv1.RouteStatus for every kind of
-// route, a *gwv1.PolicyStatus for every kind of policy, an *apisx.BackendStatus for an XBackend, and of a type of the kind's own for others.
+// StatusOf returns a pointer to an object's status, nil if Moongate writes none for its kind. It is a *gwv1.RouteStatus for every
+// kind of route, a *gwv1.PolicyStatus for every kind of policy, an *apisx.BackendStatus for an XBackend, and the kind's own type for
+// others.
 func StatusOf(o metav1.Object) any {
 	if k := Of(o); k != nil && k.status != nil {
 		return k.status(o)
@@ -146,8 +147,8 @@ func ParentsOf(o metav1.Object) []gwv1.ParentReference {
 	return nil
 }
 
-// DefaultScopeOf returns the scope of the default Gateways that a route of any kind asks to be attached to (GEP-3793), beside its parentRefs; "" for
-// none, and for other objects.
+// DefaultScopeOf returns the scope of the default Gateways to which a route of any kind asks to be attached (GEP-3793), in addition
+// to its parentRefs; "" for none, and for other objects.
 func DefaultScopeOf(o metav1.Object) gwv1.GatewayDefaultScope {
 	if k := Of(o); k != nil && k.defaultScope != nil {
 		if scope := k.defaultScope(o); scope != gwv1.GatewayDefaultScopeNone {
@@ -157,13 +158,13 @@ func DefaultScopeOf(o metav1.Object) gwv1.GatewayDefaultScope {
 	return ""
 }
 
-// View returns a copy of an object without its status and what of its metadata nobody who translates reads.
+// View returns a copy of an object without its status and without metadata that translation does not read.
 func (k *Kind) View(o metav1.Object) metav1.Object { return k.view(o) }
 
-// Keep takes what is needed from an object that was decoded, or from its metadata where only that is read. It may use up o.
+// Keep returns what is needed of a decoded object, or of its metadata if only that is read. It may modify o.
 func (k *Kind) Keep(o runtime.Object) metav1.Object { return k.keep(o) }
 
-// Leftover takes from an object that cannot be read whole what it closes; nil for a kind that closes nothing.
+// Leftover returns what an object that cannot be decoded denies; nil for a kind that denies nothing.
 func (k *Kind) Leftover(data []byte, meta metav1.ObjectMeta, err error) *Undecoded {
 	if k.leftover == nil {
 		return nil

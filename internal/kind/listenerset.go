@@ -7,13 +7,13 @@ import (
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 )
 
-// ListenerSets are the kinds of objects whose listeners a Gateway takes beside its own.
+// ListenerSets returns the kinds of objects whose listeners are attached to a Gateway.
 func ListenerSets() []*Kind { return []*Kind{ListenerSet.Kind, XListenerSet.Kind} }
 
 // OfListeners reports whether the kind is one of ListenerSets.
 func (k *Kind) OfListeners() bool { return k == ListenerSet.Kind || k == XListenerSet.Kind }
 
-// ParentGatewayOf returns what an object of one of ListenerSets names as its Gateway; false for other objects.
+// ParentGatewayOf returns the Gateway reference of an object of one of ListenerSets; ok is false for other objects.
 func ParentGatewayOf(o metav1.Object) (gwv1.ParentGatewayReference, bool) {
 	switch o := o.(type) {
 	case *gwv1.ListenerSet:

@@ -16,21 +16,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/intern"
 )
 
-// builtin adds a kind that every cluster has, in version v1; clear is nil for one without a status.
+// builtin adds a kind that every cluster has, in version v1; clear is nil if it has no status.
 func builtin[T any, O object[T]](k Kind, clear func(O)) Typed[O] {
 	k.Versions = []string{"v1"}
 	k.view = viewOf(clear)
 	return add[T, O](&k)
 }
 
-// optional adds a kind without a status that a cluster may not serve, though no CustomResourceDefinition brings it.
+// optional adds a kind without a status that a cluster may not serve, although it has no CustomResourceDefinition.
 func optional[T any, O object[T]](k Kind, list runtime.Object) Typed[O] {
 	k.Optional, k.list = true, list
 	k.view = viewOf[T, O](nil)
 	return add[T, O](&k)
 }
 
-// custom adds a kind of a CustomResourceDefinition; status is nil for one without a status.
+// custom adds a kind of a CustomResourceDefinition; status is nil if it has no status.
 func custom[T, S any, O object[T]](k Kind, list runtime.Object, status func(O) *S) Typed[O] {
 	if k.Group == "" {
 		k.Group = gwv1.GroupName
@@ -69,7 +69,7 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 		return status
 	})
 	typed.keep = func(o runtime.Object) metav1.Object {
-		// A list that was decoded has room for four elements, most have one, and a copy has room for what is there.
+		// A decoded list has room for four elements and most have one; a copy has no unused room.
 		kept := keepCustom(o.(O)).(O).DeepCopyObject().(O)
 		sharedByRoutes.share(parts(kept))
 		return kept
@@ -77,7 +77,7 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 	return typed
 }
 
-// routeSharing makes what thousands of routes have in common one in memory.
+// routeSharing makes equal parts of routes share memory.
 type routeSharing struct {
 	mu          sync.Mutex
 	parents     intern.Values[[]gwv1.ParentReference]
@@ -105,7 +105,7 @@ func policy[T any, O object[T]](k Kind, list runtime.Object, status func(O) *gwv
 	return custom(k, list, status)
 }
 
-// backend adds a kind of backend that says of Gateways what becomes of it there, as policies do.
+// backend adds a kind of backend whose status has an entry for each Gateway, like that of policies.
 func backend[T any, O object[T]](k Kind, list runtime.Object, status func(O) *apisx.BackendStatus) Typed[O] {
 	k.Namespaced, k.shared = true, true
 	return custom(k, list, status)
@@ -119,8 +119,8 @@ func add[T any, O object[T]](k *Kind) Typed[O] {
 	return Typed[O]{k}
 }
 
-// viewOf returns Kind.view; clear may be nil. An object without what views leave out is its own view, as those of files
-// mostly are: nobody modifies either, and copies of all of them would only cost memory.
+// viewOf returns Kind.view; clear may be nil. An object without what views omit is its own view, as most of those from files:
+// neither is modified, so a copy would only cost memory.
 func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object {
 	return func(obj metav1.Object) metav1.Object {
 		seen := *obj.(O)
@@ -142,7 +142,7 @@ func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object
 	}
 }
 
-// keepCustom drops what is large and nobody reads.
+// keepCustom drops what is large and not used.
 func keepCustom(o interface {
 	metav1.Object
 	runtime.Object

@@ -13,7 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-// The kinds: a new one is a row here.
+// The kinds: a new kind is a row here.
 var (
 	ConfigMap     = builtin[corev1.ConfigMap](Kind{Name: "ConfigMap", Resource: "configmaps", Namespaced: true, Cluster: Watched, Essential: true, keep: keepConfigMap}, nil)
 	Namespace     = builtin[corev1.Namespace](Kind{Name: "Namespace", Resource: "namespaces", Cluster: WatchedMetadata, Essential: true, NameRule: validation.NameIsDNSLabel, keep: keepNamespace}, clearNamespace)
@@ -31,12 +31,12 @@ var (
 		&gwv1.GatewayList{}, func(o *gwv1.Gateway) *gwv1.GatewayStatus { return &o.Status })
 	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", ShortName: "lset", Versions: []string{"v1"}, Namespaced: true, Essential: true},
 		&gwv1.ListenerSetList{}, func(o *gwv1.ListenerSet) *gwv1.ListenerSetStatus { return &o.Status })
-	// A cluster that was upgraded may still have them (GEP-1713 in its first form); they mean the same.
+	// An upgraded cluster may still have them (GEP-1713 in its first form); they have the same meaning.
 	XListenerSet = custom(Kind{Group: gwx.GroupName, Name: "XListenerSet", Resource: "xlistenersets", Versions: []string{gwx.GroupVersion.Version}, Namespaced: true, Essential: true},
 		&gwx.XListenerSetList{}, func(o *gwx.XListenerSet) *gwx.ListenerSetStatus { return &o.Status })
 	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", ShortName: "refgrant", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.ReferenceGrantList{}, nil)
-	// Without them the addresses that a class denies would be open.
+	// Without them the addresses that a class denies would be allowed.
 	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", ShortName: "gwparams", Versions: []string{v1alpha1.GroupVersion.Version},
 		Namespaced: true, Essential: true, leftover: parametersLeftover},
 		&v1alpha1.GatewayParametersList{}, func(o *v1alpha1.GatewayParameters) *v1alpha1.GatewayParametersStatus { return &o.Status })
@@ -66,14 +66,14 @@ var (
 
 	BackendTLSPolicy = policy(Kind{Name: "BackendTLSPolicy", Resource: "backendtlspolicies", ShortName: "btlspolicy", Versions: []string{"v1", "v1alpha3"}, Essential: true, leftover: policyTargets},
 		&gwv1.BackendTLSPolicyList{}, func(o *gwv1.BackendTLSPolicy) *gwv1.PolicyStatus { return &o.Status })
-	// Our type has the fields of versions before v1.7.0, too.
+	// The Go type also has the fields of versions before v1.7.0.
 	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", ShortName: "xbtrafficpolicy", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
-	// Of another project, whose CRD a cluster may have in the place of ours.
+	// Of another project, whose CRD a cluster may have instead of Moongate's.
 	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", ShortName: "btp", Versions: []string{eg.GroupVersion.Version}, Essential: true,
 		leftover: trafficPolicyTargets},
 		&eg.BackendTrafficPolicyList{}, func(o *eg.BackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
-	// Its status has the fields of every policy's.
+	// Its status has the fields of that of every policy.
 	XTelemetryPolicy = policy(Kind{Group: gwx.GroupName, Name: "XTelemetryPolicy", Resource: "xtelemetrypolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&apisx.XTelemetryPolicyList{}, func(o *apisx.XTelemetryPolicy) *gwv1.PolicyStatus { return (*gwv1.PolicyStatus)(&o.Status) })
 	XBackend = backend(Kind{Group: gwx.GroupName, Name: "XBackend", Resource: "xbackends", Versions: []string{gwx.GroupVersion.Version}, Essential: true},

@@ -12,30 +12,32 @@ import (
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
 
-// Undecoded takes the place of an object that exists and was never read whole, because it does not fit its Go type or, in a file, is not
-// valid. What it closes is read all the same: it must not be open because of a mistake beside it. It ends with the object itself, or with its
-// deletion.
+// Undecoded stands for an object that exists and was never decoded completely, because it does not fit its Go type or, in a file, is
+// invalid. What the object denies, and its targets, are read nevertheless: a mistake elsewhere in it must not remove a protection.
+// It ends with the object itself, or with its deletion.
 type Undecoded struct {
-	metav1.ObjectMeta // namespace and name; of a policy also its creationTimestamp, which decides between policies for one target
+	metav1.ObjectMeta // namespace and name; for a policy also its creationTimestamp, which decides between policies with the same target
 	Kind              string
 	Error             string // why it cannot be read
-	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
+	// DeniedEndpoints are, for GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
 	DeniedEndpoints []string
-	// Locked are, of GatewayParameters, those of spec.classOnly.locked that are strings.
+	// Locked are, for GatewayParameters, those of spec.classOnly.locked that are strings.
 	Locked []string
-	// RedisSecret and RedisKey are, of GatewayParameters, spec.classOnly.rateLimit.redis.urlSecretRef; "" where it is not there.
+	// RedisSecret and RedisKey are, for GatewayParameters, those of spec.classOnly.rateLimit.redis.urlSecretRef; "" if absent.
 	RedisSecret, RedisKey string
-	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
+	// Targets are the spec.targetRefs of a BackendTLSPolicy; none if one of them cannot be decoded: then any Service of the
+	// namespace may be a target.
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
-	// TrafficTargets and TargetSelectors are, of a BackendTrafficPolicy, its spec.targetRefs, or its spec.targetRef, and its spec.targetSelectors, without those of
-	// kinds that policies cannot be for; none of either with AnyTraffic.
+	// TrafficTargets and TargetSelectors are the spec.targetRefs, or the spec.targetRef, and the spec.targetSelectors of a
+	// BackendTrafficPolicy, without those of kinds that cannot be targets; both are empty with AnyTraffic.
 	TrafficTargets  []eg.PolicyTargetReference
 	TargetSelectors []eg.TargetSelector
-	// AnyTraffic is that a BackendTrafficPolicy has a target that cannot be read: it may be any Gateway, ListenerSet or route of the namespace.
+	// AnyTraffic is set if a BackendTrafficPolicy has a target that cannot be read: it may be any Gateway, ListenerSet or route of
+	// the namespace.
 	AnyTraffic bool
 }
 
-// Effect is what an Undecoded does, in a sentence without its stop; "" for nothing that anyone would notice.
+// Effect returns what an Undecoded causes, as a sentence without a period; "" if it has no noticeable effect.
 func (u *Undecoded) Effect() string {
 	switch u.Kind {
 	case BackendTLSPolicy.Name:
@@ -56,10 +58,11 @@ func (u *Undecoded) Effect() string {
 	return ""
 }
 
-// nothing takes nothing: it is only known that the object exists.
+// nothing reads nothing: it is only known that the object exists.
 func nothing([]byte, *Undecoded) {}
 
-// parametersLeftover takes the addresses that GatewayParameters deny, the fields that they lock, and where their Redis stands.
+// parametersLeftover reads the addresses that GatewayParameters deny, the fields that they lock, and the reference to their Redis
+// server.
 func parametersLeftover(data []byte, u *Undecoded) {
 	var o any
 	if json.Unmarshal(data, &o) != nil {
@@ -81,7 +84,7 @@ func parametersLeftover(data []byte, u *Undecoded) {
 	u.RedisKey, _ = ref["key"].(string)
 }
 
-// textsOf returns those elements of a list, or of one element without a list, that are strings.
+// textsOf returns the strings in a list, or a single string as a list.
 func textsOf(o any) (texts []string) {
 	list, ok := o.([]any)
 	if !ok {
@@ -95,7 +98,7 @@ func textsOf(o any) (texts []string) {
 	return texts
 }
 
-// takeCreated takes when the object was created.
+// takeCreated reads the creation time of the object.
 func (u *Undecoded) takeCreated(data []byte) {
 	var created struct {
 		Metadata struct{ CreationTimestamp metav1.Time }
@@ -105,7 +108,7 @@ func (u *Undecoded) takeCreated(data []byte) {
 	}
 }
 
-// policyTargets takes the targetRefs of a policy, unless one of them cannot be read, and when it was created.
+// policyTargets reads the targetRefs of a policy, unless one of them cannot be read, and its creation time.
 func policyTargets(data []byte, u *Undecoded) {
 	u.takeCreated(data)
 	var policy struct {
@@ -127,8 +130,8 @@ func policyTargets(data []byte, u *Undecoded) {
 	u.Targets = list
 }
 
-// trafficPolicyTargets takes the targets of a BackendTrafficPolicy, unless one of them cannot be read, and when it was created.
-// A policy without any, such as a patch for another one, is for nothing.
+// trafficPolicyTargets reads the targets of a BackendTrafficPolicy, unless one of them cannot be read, and its creation time. A
+// policy without targets, such as a patch for another one, has no effect.
 func trafficPolicyTargets(data []byte, u *Undecoded) {
 	u.takeCreated(data)
 	if !u.trafficTargets(data) {
@@ -163,9 +166,9 @@ func (u *Undecoded) trafficTargets(data []byte) bool {
 			known = true
 			var selectors []eg.TargetSelector
 			ok = json.Unmarshal(value, &selectors) == nil && u.addSelectors(selectors)
-		case strings.Contains(lower, "target"): // probably one of these, misspelt
+		case strings.Contains(lower, "target"): // probably one of these, misspelled
 			ok = false
-		case refersToObjects.MatchString(name): // perhaps
+		case refersToObjects.MatchString(name): // it may be one of these
 			maybe = true
 		}
 		if !ok {
@@ -175,10 +178,10 @@ func (u *Undecoded) trafficTargets(data []byte) bool {
 	return known || !maybe
 }
 
-// refersToObjects is how fields of a policy end that name objects, such as parentRefs or tragetSelector.
+// refersToObjects matches fields of a policy that name objects, such as parentRefs or tragetSelector.
 var refersToObjects = regexp.MustCompile(`(?i)(ref|selector)s?$`)
 
-// addTargets takes the targets that have traffic, and reports whether all can be read.
+// addTargets adds the targets of kinds that can be targets, and reports whether all can be read.
 func (u *Undecoded) addTargets(refs ...eg.PolicyTargetReference) bool {
 	for _, ref := range refs {
 		if knownWithoutTraffic(ref.Kind) || ref.Namespace != nil && string(*ref.Namespace) != u.Namespace {
@@ -187,7 +190,7 @@ func (u *Undecoded) addTargets(refs ...eg.PolicyTargetReference) bool {
 		if ref.Name == "" || !hasTraffic(ref.Kind) {
 			return false
 		}
-		ref.Group = gwv1.GroupName // it is left out easily, and all targets are of this one
+		ref.Group = gwv1.GroupName // it is easily forgotten, and all targets have this group
 		u.TrafficTargets = append(u.TrafficTargets, ref)
 	}
 	return true
@@ -207,17 +210,19 @@ func (u *Undecoded) addSelectors(selectors []eg.TargetSelector) bool {
 	return true
 }
 
-// hasRequests reports whether any target of a BackendTrafficPolicy has requests, which can be answered, rather than connections or datagrams only.
+// hasRequests reports whether any target of a BackendTrafficPolicy has requests, which can be answered, and not only connections or
+// datagrams.
 func (u *Undecoded) hasRequests() bool {
 	requests := func(k gwv1.Kind) bool { return !slices.Contains([]gwv1.Kind{"TCPRoute", "TLSRoute", "UDPRoute"}, k) }
 	return slices.ContainsFunc(u.TrafficTargets, func(ref eg.PolicyTargetReference) bool { return requests(ref.Kind) }) ||
 		slices.ContainsFunc(u.TargetSelectors, func(s eg.TargetSelector) bool { return requests(s.Kind) })
 }
 
-// knownWithoutTraffic reports whether a kind is one that no BackendTrafficPolicy can be for, rather than one that is misspelt.
+// knownWithoutTraffic reports whether a kind is known and cannot be the target of a BackendTrafficPolicy, as opposed to a misspelled
+// one.
 func knownWithoutTraffic(name gwv1.Kind) bool { return Named(string(name)) != nil && !hasTraffic(name) }
 
-// hasTraffic reports whether a BackendTrafficPolicy can be for objects of a kind of the Gateway API.
+// hasTraffic reports whether objects of a kind of the Gateway API can be targets of a BackendTrafficPolicy.
 func hasTraffic(name gwv1.Kind) bool {
 	k := Find(gwv1.GroupName, string(name))
 	return k != nil && (k.Route() || k.Name == "Gateway" || k.Name == "ListenerSet")

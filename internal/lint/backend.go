@@ -16,7 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// backendsOf are what the rules of a route lead to.
+// backendsOf returns the backends of the rules of a route.
 func backendsOf(o metav1.Object) (refs []gwv1.BackendObjectReference) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
@@ -54,7 +54,7 @@ func plain(list []gwv1.BackendRef) (refs []gwv1.BackendObjectReference) {
 	return refs
 }
 
-// backend looks at the endpoints of a Service that a route in a namespace names.
+// backend examines the endpoints of a Service that a route in a namespace names.
 func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 	if ref.Kind != nil && string(*ref.Kind) != kind.Service.Name || ref.Group != nil && *ref.Group != "" || ref.Port == nil {
 		return
@@ -69,11 +69,11 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 	}
 	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == int32(*ref.Port) })
 	if i < 0 {
-		return // a condition of the route
+		return // a condition of the route reports it
 	}
 	list := l.slices[at]
 	if len(list) == 0 {
-		// A cluster makes those of Services with a selector.
+		// A cluster creates the EndpointSlices of Services with a selector.
 		if len(s.Spec.Selector) == 0 && !l.slicesRefused(s.Namespace) {
 			l.add(s, "", "no EndpointSlice is for this Service, so requests to it are answered 503",
 				fmt.Sprintf("add one with the label %s: %s", discoveryv1.LabelServiceName, s.Name))
@@ -104,7 +104,7 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 		})
 	}
 	switch {
-	case !some: // as a cluster has it where the selector selects no pod; such a slice has no ports either
+	case !some: // as in a cluster if the selector selects no pod; such a slice has no ports either
 		l.add(s, "", "this Service has no endpoints, so requests to it are answered 503", "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
 	case !found:
 		slices.Sort(names)
@@ -126,19 +126,19 @@ func quoted(names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// slicesRefused reports whether an EndpointSlice of a namespace is not valid; which Service it is for is then not known.
+// slicesRefused reports whether an EndpointSlice of a namespace is invalid; then it is not known to which Service it belongs.
 func (l *linter) slicesRefused(namespace string) bool {
 	return slices.ContainsFunc(l.refused, func(k kind.ObjectKey) bool {
 		return k.Kind == kind.EndpointSlice.Name && k.Group == kind.EndpointSlice.Group && k.Namespace == namespace
 	})
 }
 
-// endpointSlice looks for one that belongs to no Service.
+// endpointSlice reports a slice that belongs to no Service.
 func (l *linter) endpointSlice(o *discoveryv1.EndpointSlice) {
 	const field = "metadata.labels"
 	name := o.Labels[discoveryv1.LabelServiceName]
 	if o.Labels[v1alpha1.LabelXBackend] != "" {
-		return // of that one
+		return // it is not missing
 	}
 	if name == "" {
 		l.add(o, field, "it does not have the label "+discoveryv1.LabelServiceName+", so it belongs to no Service", "add the label with the Service's name")

@@ -15,7 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// certificates looks at what a listener shows its clients.
+// certificates examines the server certificates of a listener.
 func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, spec *gwv1.ListenerTLSConfig) {
 	if spec == nil || spec.Mode != nil && *spec.Mode != gwv1.TLSModeTerminate {
 		return
@@ -30,11 +30,11 @@ func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, s
 			at.namespace = string(*ref.Namespace)
 		}
 		var leaf *x509.Certificate
-		if l.permitted(kind.KeyOf(o), kind.Secret.Key(at.namespace, at.name)) { // nothing is told of a Secret that may not be referred to
+		if l.permitted(kind.KeyOf(o), kind.Secret.Key(at.namespace, at.name)) { // nothing is reported about a Secret to which the reference is not permitted
 			leaf = leafOf(l.secrets[at])
 		}
 		if leaf == nil {
-			continue // the listener does without it; what is wrong with it is a condition
+			continue // a condition reports it, and the listener does not use it
 		}
 		leaves = append(leaves, leaf)
 		l.times(o, fmt.Sprintf("spec.listeners[%d].tls.certificateRefs[%d]", i, j), at, leaf)
@@ -64,12 +64,12 @@ func (l *linter) times(o metav1.Object, field string, secret key, leaf *x509.Cer
 		l.add(o, field, fmt.Sprintf("the certificate in Secret %s expired on %s, so clients will reject it", name, leaf.NotAfter.UTC().Format(day)), "renew it")
 	case l.now.Before(leaf.NotBefore):
 		l.add(o, field, fmt.Sprintf("the certificate in Secret %s is not valid before %s, so clients will reject it", name, leaf.NotBefore.UTC().Format(day)), "use another until then, or correct this machine's clock")
-	case leaf.NotAfter.Sub(l.now) < Soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*Soon: // short-lived ones are renewed in time by who makes them
+	case leaf.NotAfter.Sub(l.now) < Soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*Soon: // short-lived ones are renewed in time by their issuer
 		l.add(o, field, fmt.Sprintf("the certificate in Secret %s expires on %s, in %d days", name, leaf.NotAfter.UTC().Format(day), int(leaf.NotAfter.Sub(l.now)/(24*time.Hour))), "renew it")
 	}
 }
 
-// permitted reports whether an object may refer to another one: one of its namespace, or one for which a ReferenceGrant is.
+// permitted reports whether an object may refer to another one: it is in the same namespace, or a ReferenceGrant permits it.
 func (l *linter) permitted(from, to kind.ObjectKey) bool {
 	return from.Namespace == to.Namespace || slices.ContainsFunc(l.grants[to.Namespace], func(g *gwv1.ReferenceGrant) bool {
 		return slices.ContainsFunc(g.Spec.From, func(f gwv1.ReferenceGrantFrom) bool {
@@ -80,7 +80,7 @@ func (l *linter) permitted(from, to kind.ObjectKey) bool {
 	})
 }
 
-// leafOf is the first certificate of a Secret, nil where it has none that a listener can show.
+// leafOf returns the first certificate of a Secret, nil if it has none that a listener can use.
 func leafOf(s *corev1.Secret) *x509.Certificate {
 	if s == nil || s.Type != corev1.SecretTypeTLS {
 		return nil
@@ -92,7 +92,8 @@ func leafOf(s *corev1.Secret) *x509.Certificate {
 	return pair.Leaf
 }
 
-// covers reports whether clients take a certificate for a listener's hostname; a wildcard wants the same wildcard, since all names below it may be asked for.
+// covers reports whether clients accept a certificate for a listener's hostname; a wildcard requires the same wildcard, because all
+// names below it may be requested.
 func covers(leaf *x509.Certificate, hostname string) bool {
 	if !strings.HasPrefix(hostname, "*.") {
 		return leaf.VerifyHostname(hostname) == nil

@@ -8,7 +8,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// mirrors looks for filters that copy requests which are sent nowhere, because the rule redirects them.
+// mirrors reports filters that mirror requests although the rule redirects them.
 func (l *linter) mirrors(o metav1.Object) {
 	route, ok := o.(*gwv1.HTTPRoute)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 )
 
-// hostnames looks for IP addresses in the place of hostnames, which the Gateway API does not allow, though its CustomResourceDefinitions do not refuse them.
+// hostnames reports IP addresses instead of hostnames, which the Gateway API does not allow, although its CustomResourceDefinitions
+// accept them.
 func (l *linter) hostnames(o metav1.Object) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:

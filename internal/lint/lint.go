@@ -1,5 +1,6 @@
-// Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, rules without a backend,
-// matches that never match a request, protection that clients can bypass. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
+// Package lint reports what is valid in a set of objects but probably not intended: certificates that clients will reject, Services
+// without endpoints, rules without a backend, matches that never match a request, protection that clients can bypass. It is separate
+// from package translate because a status must not report these: in a cluster, what is missing may be created later.
 //
 // It must not import translate, proxy or cli.
 package lint
@@ -25,16 +26,15 @@ type Finding struct {
 	Object kind.ObjectKey
 	// Field is a path such as spec.rules[0].matches[1]; "" is the whole object.
 	Field string
-	// Message says what is so, and Remedy what to do about it.
+	// Message is what was found, and Remedy what to do about it.
 	Message, Remedy string
 }
 
-// Soon is how long before its end a certificate is warned of.
+// Soon is how long before its expiry a certificate is reported.
 const Soon = 14 * 24 * time.Hour
 
-// Lint looks through objects, typed as package kind has them; it ignores others. refused are objects that are there and not valid: that they are missing is not
-// found. now is what certificates are compared with. The findings are sorted by object
-// and field.
+// Lint examines objects with the types of package kind; it ignores others. refused are objects that exist and are invalid, so they
+// are not reported as missing. now is the time with which certificates are compared. The findings are sorted by object and field.
 func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Finding {
 	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
 	var httpRoutes []*gwv1.HTTPRoute
@@ -90,7 +90,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 	slices.SortFunc(l.findings, func(a, b Finding) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})
-	return slices.Compact(l.findings) // of a Service that several routes name
+	return slices.Compact(l.findings) // a Service that several routes name
 }
 
 type linter struct {
@@ -98,14 +98,14 @@ type linter struct {
 	refused []kind.ObjectKey
 	secrets map[key]*corev1.Secret
 	grants  map[string][]*gwv1.ReferenceGrant // by namespace
-	// namespaces are the labels of those that are objects.
+	// namespaces are the labels of the Namespaces among the objects.
 	namespaces map[string]labels.Set
 	services   map[key]*corev1.Service
 	slices     map[key][]*discoveryv1.EndpointSlice // by Service
 	findings   []Finding
 }
 
-// key names an object of a kind that is known.
+// key identifies an object of a given kind.
 type key struct{ namespace, name string }
 
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }

@@ -12,7 +12,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// place is a set of requests that a match may match: those for one hostname that come through one parent.
+// place is a set of requests: those for one hostname that arrive through one parent.
 type place struct{ parent, hostname string }
 
 // winner is the match that takes precedence.
@@ -21,8 +21,8 @@ type winner struct {
 	field string
 }
 
-// matches looks for matches that are the same as another one, which comes first: the one of the older route, else of the first by name, else the earlier (HTTPRoute's
-// docstring of matches).
+// matches reports matches that are equal to another one that takes precedence: that of the older route, else of the first by name,
+// else the earlier (HTTPRoute's docstring of matches).
 func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 	routes = slices.SortedFunc(slices.Values(routes), func(a, b *gwv1.HTTPRoute) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -37,7 +37,7 @@ func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 				l.escape(route, fmt.Sprintf("spec.rules[%d].matches[%d].path", i, j), match.Path)
 				k := matchKey(match)
 				if own[k] {
-					continue // what is said twice within a rule leads to the same
+					continue // a duplicate within a rule has no effect
 				}
 				own[k] = true
 				field := fmt.Sprintf("spec.rules[%d].matches[%d]", i, j)
@@ -47,7 +47,7 @@ func (l *linter) matches(routes []*gwv1.HTTPRoute) {
 	}
 }
 
-// each is what of returns for each element of a list.
+// each returns the result of of for each element of a list.
 func each[A, B any](list []A, of func(A) B) []B {
 	out := make([]B, len(list))
 	for i, a := range list {
@@ -56,7 +56,7 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return out
 }
 
-// headerNames looks for header names that a match has twice, in different case: the specification has all but the first ignored.
+// headerNames reports header names that a match contains twice, in different case: the specification ignores all except the first.
 func (l *linter) headerNames(o metav1.Object) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
@@ -85,7 +85,7 @@ func (l *linter) repeatedNames(o metav1.Object, field string, names []string) {
 	}
 }
 
-// wildcard looks for a path that ends as those of other gateways do which match everything below them.
+// wildcard reports a path that ends like a path of other gateways that matches everything below it.
 func (l *linter) wildcard(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
 	if path == nil || path.Value == nil || path.Type != nil && *path.Type == gwv1.PathMatchRegularExpression {
 		return
@@ -101,11 +101,12 @@ func (l *linter) wildcard(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPa
 		fmt.Sprintf("to match everything below, write type: PathPrefix and value: %s", prefix))
 }
 
-// escaped is a percent-encoded byte.
+// escaped matches a percent-encoded byte.
 var escaped = regexp.MustCompile(`%([0-9A-Fa-f]{2})`)
 
-// escape looks for escapes in regular expressions that no path has, because paths are matched in normalized form: with escapes in upper case, and without those of
-// unreserved characters (RFC 3986 section 6.2.2). Expressions with flags or groups of their own, such as (?i), may match all the same, and so may classes of characters.
+// escape reports escapes in regular expressions that no path contains, because paths are matched in normalized form: with escapes in
+// upper case, and without those of unreserved characters (RFC 3986 section 6.2.2). Expressions with flags or groups of their own,
+// such as (?i), may match nevertheless, and so may character classes.
 func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
 	if path == nil || path.Value == nil || path.Type == nil || *path.Type != gwv1.PathMatchRegularExpression || strings.Contains(*path.Value, "(?") {
 		return
@@ -113,7 +114,7 @@ func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPath
 	value := *path.Value
 	for _, m := range escaped.FindAllStringSubmatchIndex(value, -1) {
 		if strings.LastIndexByte(value[:m[0]], '[') > strings.LastIndexByte(value[:m[0]], ']') {
-			continue // in a class
+			continue // in a character class
 		}
 		found := value[m[0]:m[1]]
 		normal := strings.ToUpper(found)
@@ -127,7 +128,7 @@ func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPath
 	}
 }
 
-// unreserved is a character that needs no escape (RFC 3986 section 2.3).
+// unreserved matches a character that needs no escape (RFC 3986 section 2.3).
 var unreserved = regexp.MustCompile(`^[A-Za-z0-9._~-]$`)
 
 func (l *linter) match(route *gwv1.HTTPRoute, field, k string, places []place, taken map[place]map[string]winner) {
@@ -157,7 +158,8 @@ func (l *linter) match(route *gwv1.HTTPRoute, field, k string, places []place, t
 	l.add(route, field, "it is the same as "+of+", which takes precedence, so it never matches a request", "remove one of the two, or match more in one of them")
 }
 
-// placesOf are those of a route. Parents are compared as they are written: a route for a listener and one for its whole Gateway have no place in common.
+// placesOf returns the places of a route. Parents are compared as they are written: a route for a listener and one for its whole
+// Gateway have no place in common.
 func placesOf(route *gwv1.HTTPRoute) (places []place) {
 	hostnames := route.Spec.Hostnames
 	if len(hostnames) == 0 {
@@ -191,7 +193,7 @@ func parentKey(namespace string, ref gwv1.ParentReference) string {
 	return fmt.Sprintf("%s/%s/%s/%s/%d", kind, namespace, ref.Name, section, port)
 }
 
-// matchKey is the same for matches that take the same requests. Defaults are set.
+// matchKey returns the same key for matches with the same meaning, with defaults applied.
 func matchKey(m gwv1.HTTPRouteMatch) string {
 	var parts []string
 	if m.Path != nil {

@@ -12,20 +12,21 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// use is a rule of an HTTPRoute or GRPCRoute that leads to a backend.
+// use is a rule of an HTTPRoute or GRPCRoute with a backend.
 type use struct {
 	route     metav1.Object
 	calls     bool // of a GRPCRoute
 	rule      int
-	name      gwv1.SectionName // of the rule, "" without one
+	name      gwv1.SectionName // of the rule, "" if none
 	parents   []gwv1.ParentReference
 	hostnames []gwv1.Hostname
-	paths     []pathRange // that the rule may match with method POST, which all calls have
-	// authorized and open report whether some and whether others of the rule's backendRefs to the backend have an ExternalAuth filter: theirs, or the rule's. Both may be so.
+	paths     []pathRange // those that the rule may match with method POST, which all gRPC calls have
+	// authorized and open report whether some, and whether others, of the rule's backendRefs to the backend have an ExternalAuth
+	// filter: their own or that of the rule. Both may be true.
 	authorized, open bool
 }
 
-// pathRange is a path alone, or with all paths below it.
+// pathRange is a single path, or a path with all paths below it.
 type pathRange struct {
 	path  string
 	exact bool
@@ -33,8 +34,8 @@ type pathRange struct {
 
 var anyPath = pathRange{path: "/"}
 
-// protections looks for backends that can be reached by an HTTPRoute and by a GRPCRoute on one hostname, of which only one has external authorization or a rate limit: the content type of a request,
-// which is for the client to choose, says which of them it goes by.
+// protections reports backends that can be reached by an HTTPRoute and by a GRPCRoute on one hostname, of which only one has
+// external authorization or a rate limit: the content type of a request, which the client sets, selects one of them.
 func (l *linter) protections(objects []metav1.Object) {
 	uses := map[string][]use{}
 	for _, o := range objects {
@@ -60,10 +61,10 @@ func (l *linter) protections(objects []metav1.Object) {
 	}
 }
 
-// compare looks for uses of a backend that lack what protects others.
+// compare reports uses of a backend that lack the protection of others.
 func (l *linter) compare(backend string, uses, others []*use, limits *rateLimits) {
 	for _, u := range uses {
-		authorization, limit := u.open, len(limits.policies) > 0 // whether to look for it
+		authorization, limit := u.open, len(limits.policies) > 0 // whether to check for it
 		for _, other := range others {
 			if !authorization && !limit {
 				break
@@ -93,7 +94,7 @@ func (l *linter) unprotected(u, protected *use, backend, protection, remedy stri
 		what, backend, protection, kind.KeyOf(protected.route), protected.rule, contentType), remedy)
 }
 
-// usesOf are the rules of a route by the backends that they lead to.
+// usesOf returns the rules of a route by their backends.
 func usesOf(o metav1.Object) map[string][]use {
 	uses := map[string][]use{}
 	add := func(u use, ref gwv1.BackendRef, authorized bool) {
@@ -136,7 +137,7 @@ func usesOf(o metav1.Object) map[string][]use {
 
 func isExternalAuth(f gwv1.HTTPRouteFilter) bool { return f.Type == gwv1.HTTPRouteFilterExternalAuth }
 
-// backendName is the same for references to the same backend.
+// backendName returns the same name for references to the same backend.
 func backendName(namespace string, ref gwv1.BackendObjectReference) string {
 	name, port := kind.Service.Name, ""
 	if ref.Kind != nil {
@@ -151,7 +152,7 @@ func backendName(namespace string, ref gwv1.BackendObjectReference) string {
 	return fmt.Sprintf("%s %s/%s%s", name, namespace, ref.Name, port)
 }
 
-// requestPaths are those that matches may match with POST.
+// requestPaths returns the paths that matches may match with POST.
 func requestPaths(matches []gwv1.HTTPRouteMatch) (paths []pathRange) {
 	if len(matches) == 0 {
 		return []pathRange{anyPath}
@@ -168,7 +169,7 @@ func requestPaths(matches []gwv1.HTTPRouteMatch) (paths []pathRange) {
 	return paths
 }
 
-// callPaths is requestPaths for calls.
+// callPaths is requestPaths for gRPC calls.
 func callPaths(matches []gwv1.GRPCRouteMatch) (paths []pathRange) {
 	if len(matches) == 0 {
 		return []pathRange{anyPath}
@@ -195,11 +196,11 @@ func (p pathRange) contains(path string) bool {
 	return !p.exact && strings.HasPrefix(path, strings.TrimSuffix(p.path, "/")+"/")
 }
 
-// parentPair are references of two routes to what may be the same listeners: where one of them names a listener, it is that.
+// parentPair are references of two routes to what may be the same listeners: if one of them names a listener, it is that.
 type parentPair struct{ own, other gwv1.ParentReference }
 
-// meets returns where requests that differ in nothing but their content type may go by one and the other; nothing is nowhere. Hostnames are compared for being the same: of two that overlap, the more specific
-// one comes first for requests of any content type.
+// meets returns the parents at which requests that differ only in their content type may match one or the other use; nil if there
+// are none. Hostnames must be equal: of two that overlap, the more specific takes precedence for any content type.
 func (u *use) meets(other *use) (parents []parentPair) {
 	if !anyPair(orAny(u.hostnames), orAny(other.hostnames), func(a, b gwv1.Hostname) bool { return strings.EqualFold(string(a), string(b)) }) || !anyPair(u.paths, other.paths, pathRange.overlaps) {
 		return nil
@@ -216,7 +217,7 @@ func (u *use) meets(other *use) (parents []parentPair) {
 	return parents
 }
 
-// orAny is what an empty list of hostnames means.
+// orAny replaces an empty list of hostnames by its meaning.
 func orAny(hostnames []gwv1.Hostname) []gwv1.Hostname {
 	if len(hostnames) == 0 {
 		return []gwv1.Hostname{""}
@@ -224,7 +225,7 @@ func orAny(hostnames []gwv1.Hostname) []gwv1.Hostname {
 	return hostnames
 }
 
-// anyPair reports whether an element of one list and one of the other are alike.
+// anyPair reports whether alike returns true for an element of one list and one of the other.
 func anyPair[T any](a, b []T, alike func(a, b T) bool) bool {
 	return slices.ContainsFunc(a, func(x T) bool { return slices.ContainsFunc(b, func(y T) bool { return alike(x, y) }) })
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// target is what a policy may be for: an object, or a section of it.
+// target is a possible target of a policy: an object, or a section of it.
 type target struct{ kind, namespace, name, section string }
 
-// rateLimits knows which BackendTrafficPolicies are in force where, and so what has a rate limit.
+// rateLimits determines which BackendTrafficPolicies are in force, and so which rules have a rate limit.
 type rateLimits struct {
-	// policies are the one in force for each target. It is empty where no policy has a limit.
+	// policies are those in force by target. It is empty if no policy has a limit.
 	policies map[target]*eg.BackendTrafficPolicy
-	// gateways are those of ListenerSets; the zero target is for all else, and has no policy.
+	// gateways are those of ListenerSets; other objects have the zero target, which has no policy.
 	gateways map[target]target
 }
 
@@ -40,7 +40,7 @@ func (l *linter) rateLimits(objects []metav1.Object) *rateLimits {
 	if !slices.ContainsFunc(policies, hasLimits) {
 		return limits
 	}
-	slices.SortFunc(policies, func(a, b *eg.BackendTrafficPolicy) int { // as it is decided which of several is in force
+	slices.SortFunc(policies, func(a, b *eg.BackendTrafficPolicy) int { // in the order of precedence
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, p := range policies {
@@ -60,7 +60,7 @@ func gatewayOf(namespace string, ref gwv1.ParentGatewayReference) target {
 	return target{kind: kind.Gateway.Name, namespace: namespace, name: string(ref.Name)}
 }
 
-// targetsOf are those that a policy names or selects.
+// targetsOf returns the targets that a policy names or selects.
 func (l *linter) targetsOf(p *eg.BackendTrafficPolicy, objects []metav1.Object) (targets []target) {
 	refs := p.Spec.TargetRefs
 	if p.Spec.TargetRef != nil {
@@ -91,7 +91,8 @@ func (l *linter) targetsOf(p *eg.BackendTrafficPolicy, objects []metav1.Object) 
 
 func hasLimits(p *eg.BackendTrafficPolicy) bool { return p.Spec.RateLimit != nil }
 
-// limits reports whether a rate limit is in force for a rule under a parent of its route: that of the policy closest to the rule and, where there is none or it is merged, of the policy closest above the route.
+// limits reports whether a rate limit is in force for a rule under a parent of its route: that of the policy closest to the rule
+// and, if there is none or it is merged, that of the closest policy above the route.
 func (limits *rateLimits) limits(u *use, parent gwv1.ParentReference) bool {
 	route := kind.KeyOf(u.route)
 	object := target{kind: route.Kind, namespace: route.Namespace, name: route.Name}
@@ -117,7 +118,7 @@ func (limits *rateLimits) limits(u *use, parent gwv1.ParentReference) bool {
 	return inherited != nil && hasLimits(inherited)
 }
 
-// first returns the policy for the first target that has one; nil where none has.
+// first returns the policy of the first target that has one; nil if none has.
 func (limits *rateLimits) first(targets ...target) *eg.BackendTrafficPolicy {
 	for _, t := range targets {
 		if p := limits.policies[t]; p != nil {

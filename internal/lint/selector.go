@@ -13,7 +13,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// targetSelectors looks for selectors of a policy that select nothing, as its status does not say: what they select may be made later.
+// targetSelectors reports selectors of a policy that select nothing. The policy's status does not, because matching objects may be
+// created later.
 func (l *linter) targetSelectors(p *eg.BackendTrafficPolicy, objects []metav1.Object) {
 	for i := range p.Spec.TargetSelectors {
 		s := &p.Spec.TargetSelectors[i]
@@ -23,7 +24,7 @@ func (l *linter) targetSelectors(p *eg.BackendTrafficPolicy, objects []metav1.Ob
 	}
 }
 
-// readSelector returns the kind and the labels of what a selector selects; nil where it is not valid.
+// readSelector returns the kind and the labels that a selector selects; nil if it is invalid.
 func readSelector(s *eg.TargetSelector) (*kind.Kind, labels.Selector) {
 	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
 	if err != nil {
@@ -58,7 +59,7 @@ func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.
 	}
 	switch {
 	case !some || l.anyRefused(k) || forbidden != "" && l.anyRefused(kind.ReferenceGrant.Kind):
-		// They are elsewhere, or there and not valid, which is told of them.
+		// They are in other namespaces, or exist and are invalid, which is reported for them.
 	case forbidden != "":
 		l.add(p, field, fmt.Sprintf("it selects nothing: of other namespaces it may select what a ReferenceGrant there permits, and none permits %s %s", k.Name, forbidden),
 			fmt.Sprintf("add a ReferenceGrant there from %s in namespace %s to %s", kind.BackendTrafficPolicy.Name, p.Namespace, k.Name))
@@ -69,7 +70,7 @@ func (l *linter) targetSelector(p *eg.BackendTrafficPolicy, field string, s *eg.
 	}
 }
 
-// namespacesOf reports which namespaces a selector of a policy in a namespace looks in.
+// namespacesOf returns a function that reports whether a selector of a policy in a namespace searches a namespace.
 func (l *linter) namespacesOf(s *eg.TargetSelectorNamespaces, own string) func(namespace string) bool {
 	if s == nil || s.From != "All" && s.From != "Selector" {
 		return func(namespace string) bool { return namespace == own }
@@ -79,12 +80,12 @@ func (l *linter) namespacesOf(s *eg.TargetSelectorNamespaces, own string) func(n
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
 	return func(namespace string) bool {
-		set := labels.Set{corev1.LabelMetadataName: namespace} // that of a namespace without an object
+		set := labels.Set{corev1.LabelMetadataName: namespace} // of a namespace without an object
 		return err == nil && selector.Matches(labels.Merge(l.namespaces[namespace], set))
 	}
 }
 
-// anyRefused reports whether an object of a kind is not valid.
+// anyRefused reports whether an object of a kind is invalid.
 func (l *linter) anyRefused(k *kind.Kind) bool {
 	return slices.ContainsFunc(l.refused, func(o kind.ObjectKey) bool { return o.Group == k.Group && o.Kind == k.Name })
 }

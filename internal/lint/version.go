@@ -7,7 +7,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// OlderVersion is the finding that an object is defined with an apiVersion of which its kind has a newer one.
+// OlderVersion returns the finding that an object is defined with an apiVersion although its kind has a newer one.
 func OlderVersion(id kind.ObjectKey, apiVersion string) Finding {
 	newest := ""
 	if k := kind.Find(id.Group, id.Kind); k != nil {
@@ -17,7 +17,7 @@ func OlderVersion(id kind.ObjectKey, apiVersion string) Finding {
 		fmt.Sprintf("write apiVersion: %s; the fields are the same", newest)}
 }
 
-// replacedKind looks at an XListenerSet, for which there is a kind of the Gateway API's standard channel now.
+// replacedKind reports an XListenerSet, because there is a kind in the Gateway API's standard channel now.
 func (l *linter) replacedKind(o *gwx.XListenerSet) {
 	l.add(o, "kind", "ListenerSet has taken the place of this kind, which API servers of a later release may not accept",
 		fmt.Sprintf("write apiVersion: %s/%s and kind: %s", kind.ListenerSet.Group, kind.ListenerSet.Versions[0], kind.ListenerSet.Name))

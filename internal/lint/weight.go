@@ -8,13 +8,13 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// unserved looks for rules of a route that lead to no backend, so that all they match fails.
+// unserved reports rules of a route without a backend, so that all their requests fail.
 func (l *linter) unserved(o metav1.Object) {
 	switch o := o.(type) {
 	case *gwv1.HTTPRoute:
 		for i, rule := range o.Spec.Rules {
 			if slices.ContainsFunc(rule.Filters, func(f gwv1.HTTPRouteFilter) bool {
-				return f.Type == gwv1.HTTPRouteFilterRequestRedirect || f.Type == gwv1.HTTPRouteFilterExtensionRef // which may have a response of its own
+				return f.Type == gwv1.HTTPRouteFilterRequestRedirect || f.Type == gwv1.HTTPRouteFilterExtensionRef // the latter may respond itself
 			}) {
 				continue
 			}
@@ -48,7 +48,8 @@ func (l *linter) unserved(o metav1.Object) {
 	}
 }
 
-// weightless looks at the backendRefs of a rule. What it is about and what becomes of that stand in the message, and what a rule may have in their place, "" for nothing.
+// weightless examines the backendRefs of a rule. what and fate are used in the message; instead is what a rule may have instead, ""
+// if nothing.
 func (l *linter) weightless(o metav1.Object, i int, refs []gwv1.BackendRef, what, fate, instead string) {
 	if slices.ContainsFunc(refs, func(ref gwv1.BackendRef) bool { return ref.Weight == nil || *ref.Weight > 0 }) {
 		return

@@ -1,7 +1,7 @@
-// Package revocation reads certificate revocation lists (RFC 5280 section 5), and finds certificates in them. It exists so that who reads a list from
-// an object, and refuses it there, judges it as who verifies certificates by it does.
+// Package revocation parses certificate revocation lists (RFC 5280 section 5), and finds certificates in them. It exists so that
+// translation, which rejects lists in objects, and the verification of certificates apply the same rules.
 //
-// It must never import anything of this project: all it knows is in its arguments.
+// It must never import anything of this project.
 package revocation
 
 import (
@@ -17,16 +17,17 @@ import (
 	"time"
 )
 
-// List is what one authority has revoked.
+// List contains what one authority has revoked.
 type List struct {
 	issuer      *x509.Certificate
-	number      *big.Int // nil where it has none
+	number      *big.Int // nil if it has none
 	since, upTo time.Time
 	serials     []string // big-endian, sorted; parts of one string
 }
 
-// MaxLists bounds the lists of an object, and maxChecks the signatures that are verified in vain to read them, and those that are verified to find
-// which authorities they have revoked: certificates and lists may be small and many, and to try each list with each certificate would take hours.
+// MaxLists is the maximum number of lists of an object, and maxChecks that of failed signature checks while they are read, and of
+// checks to find which authorities they have revoked: certificates and lists may be small and many, and to try each list with each
+// certificate would take hours.
 const (
 	MaxLists  = 32
 	maxChecks = 16
@@ -35,7 +36,7 @@ const (
 // Signers are the authorities that may have signed lists.
 type Signers struct {
 	bySubject map[string][]*x509.Certificate
-	failed    int // checks
+	failed    int // number of failed checks
 }
 
 // NewSigners returns Signers with these certificates.
@@ -47,8 +48,9 @@ func NewSigners(authorities []*x509.Certificate) *Signers {
 	return s
 }
 
-// Parse reads a list in DER that one of the authorities has signed. What is refused is a list that nobody of them has signed, one that is not complete by
-// itself (an indirect or delta list, or one for certain certificates or reasons), and one that does not say when the next one comes.
+// Parse parses a list in DER that one of the authorities has signed. It rejects a list that none of them has signed, one that is not
+// complete by itself (an indirect or delta list, or one for certain certificates or reasons), and one without the time of the next
+// update.
 func (s *Signers) Parse(der []byte) (*List, error) {
 	parsed, err := x509.ParseRevocationList(der)
 	if err != nil {
@@ -78,7 +80,8 @@ func critical(extensions []pkix.Extension) (asn1.ObjectIdentifier, bool) {
 	return extensions[i].Id, true
 }
 
-// signer returns the authority that has signed a list. Of several with the name of its issuer that is mostly the one whose key the list names.
+// signer returns the authority that has signed a list. Of several with the name of its issuer it first tries the one whose key the
+// list names.
 func (s *Signers) signer(list *x509.RevocationList) (*x509.Certificate, error) {
 	err := errors.New("it is none of the certificates")
 	for _, named := range []bool{true, false} {
@@ -103,7 +106,7 @@ func namesKey(id []byte, a *x509.Certificate) bool {
 	return len(id) > 0 && bytes.Equal(id, a.SubjectKeyId)
 }
 
-// take keeps the serial numbers of the entries.
+// take stores the serial numbers of the entries.
 func (l *List) take(entries []x509.RevocationListEntry) error {
 	var all strings.Builder
 	ends := make([]int, 0, len(entries))
@@ -123,7 +126,7 @@ func (l *List) take(entries []x509.RevocationListEntry) error {
 	return nil
 }
 
-// of reports whether the list tells of what an authority has issued. There may be several certificates of one authority.
+// of reports whether the list covers the certificates of an issuer. There may be several certificates of one authority.
 func (l *List) of(issuer *x509.Certificate) bool {
 	return bytes.Equal(l.issuer.RawSubject, issuer.RawSubject) && bytes.Equal(l.issuer.RawSubjectPublicKeyInfo, issuer.RawSubjectPublicKeyInfo)
 }
@@ -133,7 +136,7 @@ func (l *List) has(c *x509.Certificate) bool {
 	return found
 }
 
-// newer reports whether the list came after another of the same issuer.
+// newer reports whether the list is newer than another of the same issuer.
 func (l *List) newer(o *List) bool {
 	if l.number != nil && o.number != nil && l.number.Cmp(o.number) != 0 {
 		return l.number.Cmp(o.number) > 0
@@ -141,7 +144,7 @@ func (l *List) newer(o *List) bool {
 	return l.since.After(o.since)
 }
 
-// Stale says why nothing can be told from the list at a moment, "" where its dates say nothing against it.
+// Stale returns why the list is not valid at a time, "" if its dates allow it.
 func (l *List) Stale(at time.Time) string {
 	switch {
 	case at.After(l.upTo):
@@ -156,10 +159,10 @@ func (l *List) name() string { return nameOf(l.issuer.Subject) }
 
 func nameOf(n pkix.Name) string { return fmt.Sprintf("%q", n.String()) }
 
-// Lists are those of several authorities, the newest of each. They are not modified once they are in use; nil has none.
+// Lists are those of several authorities, the newest of each. They are not modified once they are in use; nil contains none.
 type Lists struct{ all []*List }
 
-// Add adds a list, unless there is a newer one of its issuer, which it replaces otherwise.
+// Add adds a list, which replaces an older one of its issuer, unless there is a newer one.
 func (ls *Lists) Add(l *List) {
 	i := slices.IndexFunc(ls.all, func(o *List) bool { return o.of(l.issuer) })
 	switch {
@@ -170,7 +173,7 @@ func (ls *Lists) Add(l *List) {
 	}
 }
 
-// Stale returns List.Stale of each list of which it says something.
+// Stale returns the results of List.Stale of all lists, except "".
 func (ls *Lists) Stale(at time.Time) (all []string) {
 	if ls != nil {
 		for _, l := range ls.all {
@@ -182,9 +185,9 @@ func (ls *Lists) Stale(at time.Time) (all []string) {
 	return all
 }
 
-// Check returns why a certificate is not valid at a moment, of which these are the verified chains: one of any of them, the last left out, was revoked
-// by the issuer that the chain has for it, or may have been, since its list is out of date. Of an issuer without a list nothing is known. An authority that is
-// trusted by itself is for Trust.
+// Check returns why a certificate is not valid at a time; chains are its verified chains. A certificate of a chain, except the last,
+// was revoked by its issuer in the chain, or may have been because the issuer's list is out of date. Nothing is known about issuers
+// without a list. An authority that is itself trusted is checked by Trust.
 func (ls *Lists) Check(chains [][]*x509.Certificate, at time.Time) error {
 	if ls == nil {
 		return nil
@@ -214,8 +217,9 @@ func (ls *Lists) check(c, issuer *x509.Certificate, at time.Time) error {
 	return nil
 }
 
-// revoked reports whether an authority, which others may lead to, was revoked by another one. The dates of lists do not matter to it: what was revoked stays so.
-// A signature that says that it was issued by another authority of the same name is looked at as long as checks last; after that it was revoked.
+// revoked reports whether an authority was revoked by another one. The dates of lists do not matter: a revocation is permanent.
+// checks limits the verification of signatures of certificates that were issued by another authority with the same name; beyond it
+// the certificate counts as revoked.
 func (ls *Lists) revoked(c *x509.Certificate, checks *int) bool {
 	return slices.ContainsFunc(ls.all, func(l *List) bool {
 		if !bytes.Equal(l.issuer.RawSubject, c.RawIssuer) || !l.has(c) {

@@ -8,21 +8,22 @@ import (
 	"slices"
 )
 
-// Authorities are certificates by which others are verified, in PEM, and lists in DER of what they have revoked.
+// Authorities are certificates by which others are verified, in PEM, and their revocation lists in DER.
 type Authorities struct {
 	PEM   string
 	Lists [][]byte
 }
 
-// ErrNoCertificate is of Authorities without a certificate that can be parsed.
+// ErrNoCertificate is returned for Authorities without a certificate that can be parsed.
 var ErrNoCertificate = errors.New("no certificate in PEM")
 
-// Trust returns what others are verified by, and what was revoked; nil for nothing. An authority that another one has revoked is not trusted by itself.
+// Trust returns the pool and the revocation lists for verification; nil if there are none. An authority that another one has revoked
+// is not in the pool.
 func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
 	pool := x509.NewCertPool()
 	if !slices.ContainsFunc(all, func(a Authorities) bool { return len(a.Lists) > 0 }) {
 		for _, a := range all {
-			if !pool.AppendCertsFromPEM([]byte(a.PEM)) { // which keeps them in less memory
+			if !pool.AppendCertsFromPEM([]byte(a.PEM)) { // it needs less memory this way
 				return nil, nil, ErrNoCertificate
 			}
 		}

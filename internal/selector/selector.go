@@ -1,10 +1,12 @@
-// Package selector has a cluster find the endpoints that XBackends of type EndpointSelector select: for each it keeps a headless Service, whose name nobody can guess, and
-// which the XBackend owns (GEP-4894). Kubernetes keeps EndpointSlices for the Service, with its labels, by which translation finds them.
+// Package selector makes a cluster find the endpoints that XBackends of type EndpointSelector select: for each it maintains a
+// headless Service with a random name, owned by the XBackend (GEP-4894). Kubernetes creates EndpointSlices for the Service, with its
+// labels, by which translation finds them.
 //
-// What a Service of ours is for is decided by the state of the cluster alone: whoever begins to lead goes on with what is there. It is removed with its XBackend
-// by Kubernetes itself, so that nothing which cannot be read, or is not named for a moment, ends what serves.
+// To which XBackend a Service belongs is determined by the state of the cluster alone: a new leader continues with what exists.
+// Kubernetes itself removes the Service with its XBackend, so an XBackend that cannot be read, or is not named for a moment, does
+// not stop what serves.
 //
-// It must not import the data plane, nor anything that reads the cluster otherwise.
+// It must not import the data plane, nor anything that reads the cluster in another way.
 package selector
 
 import (
@@ -37,12 +39,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// Options are what a Keeper works with. All fields but Namespaces and Logger are required.
+// Options configure a Keeper. All fields except Namespaces and Logger are required.
 type Options struct {
 	Client kubernetes.Interface
-	// ControllerName is the controllerName of our GatewayClasses: Services that another installation has made are left alone.
+	// ControllerName is that of managed GatewayClasses: Services of another installation are left alone.
 	ControllerName string
-	// Namespaces are those of the XBackends that there may be; none are all.
+	// Namespaces are those that may contain XBackends; empty means all.
 	Namespaces []string
 	Logger     *slog.Logger // nil discards
 }
@@ -53,41 +55,41 @@ const annotationController = "moongate.dev/controller"
 // kindXBackend is the kind of their owners.
 const kindXBackend = "XBackend"
 
-// maxNamePrefix leaves room for what the API server puts behind metadata.generateName.
+// maxNamePrefix leaves room for what the API server appends to metadata.generateName.
 const maxNamePrefix = 50
 
 type key struct{ namespace, name string }
 
 func (k key) String() string { return k.namespace + "/" + k.name }
 
-// Keeper keeps the Services. It is safe for concurrent use.
+// Keeper maintains the Services. It is safe for concurrent use.
 type Keeper struct {
 	o Options
 
 	mu     sync.Mutex
 	wanted map[key]*translate.EndpointSelector
-	// work is the queue of Run; nil while nobody leads.
+	// work is the queue of Run; nil unless this controller is leader.
 	work workqueue.TypedRateLimitingInterface[key]
-	// services are those of ours, by XBackend and then by name, as they were seen last, and owners the XBackends by Service. listed are the namespaces of which
-	// all are known, "" for all.
+	// services are those of this installation as last seen, by XBackend and then by name, and owners the XBackends by Service.
+	// listed are the namespaces that were listed, "" for all.
 	services map[key]map[string]*corev1.Service
 	owners   map[key]key
 	listed   map[string]bool
-	failures map[key]string // why the last try failed, as it was logged
-	errors   uint64         // tries that failed, since New
+	failures map[key]string // why the last attempt failed, as logged
+	errors   uint64         // failed attempts since New
 }
 
 const (
-	// workers is how many XBackends are worked on at a time.
+	// workers is how many XBackends are handled concurrently.
 	workers = 4
-	// What failed, and what somebody else changes, is tried again after minDelay, twice that, and so on up to maxDelay.
+	// What failed, or was changed by another writer, is tried again after minDelay, twice that, and so on up to maxDelay.
 	minDelay = 200 * time.Millisecond
 	maxDelay = 5 * time.Minute
-	// settled is how long after a write what has become of it is looked at: if it stays, the next delay is minDelay again.
+	// settled is how long after a write the Service is checked: if it is unchanged, the next delay is minDelay again.
 	settled = time.Minute
 )
 
-// New makes a Keeper that knows no XBackend.
+// New returns a Keeper without XBackends.
 func New(o Options) *Keeper {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -101,7 +103,7 @@ func (k *Keeper) forget() {
 	k.work, k.services, k.owners, k.listed, k.failures = nil, map[key]map[string]*corev1.Service{}, map[key]key{}, map[string]bool{}, map[key]string{}
 }
 
-// Update takes what has changed of XBackends, whether this replica leads or not. It never blocks.
+// Update sets changed selectors of XBackends, whether this replica is leader or not. It never blocks.
 func (k *Keeper) Update(changes []translate.SelectorChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,7 +122,7 @@ func (k *Keeper) Update(changes []translate.SelectorChange) {
 	}
 }
 
-// Run keeps the Services until ctx ends. The leader does it.
+// Run maintains the Services until ctx ends. Only the leader calls it.
 func (k *Keeper) Run(ctx context.Context) error {
 	work := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](minDelay, maxDelay))
 	k.mu.Lock()
@@ -173,7 +175,7 @@ func (k *Keeper) listWatch(namespace string) cache.ListerWatcher {
 	}, k.o.Client)
 }
 
-// owner is the XBackend that a Service is of, if it is one of ours.
+// owner returns the XBackend to which a Service belongs, if it was made by this installation.
 func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, ours bool) {
 	of := metav1.GetControllerOf(s)
 	if of == nil || of.Kind != kindXBackend || of.APIVersion != gwx.GroupVersion.String() || s.Annotations[annotationController] != k.o.ControllerName {
@@ -182,7 +184,7 @@ func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, ours bool) {
 	return key{s.Namespace, of.Name}, of.UID, true
 }
 
-// note takes a Service as the watch has it, gone says that it is not any more.
+// note records a Service as the watch reports it; gone means that it no longer exists.
 func (k *Keeper) note(s *corev1.Service, gone bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,12 +195,12 @@ func (k *Keeper) note(s *corev1.Service, gone bool) {
 	if fresh {
 		k.work.Add(x)
 	}
-	if changed != nil { // by others, maybe again and again
+	if changed != nil { // by another writer, possibly again and again
 		k.work.AddRateLimited(*changed)
 	}
 }
 
-// wrote is note for what Keeper has written itself, before the watch says so.
+// wrote records a Service that the Keeper itself has written, before the watch reports it.
 func (k *Keeper) wrote(s *corev1.Service, gone bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -214,15 +216,15 @@ func (k *Keeper) wrote(s *corev1.Service, gone bool) {
 	}
 }
 
-// record keeps a Service as it is now. fresh says that it was not known before as one of x; changed is the XBackend for which it was known and was another, or nil.
-// k.mu is held.
+// record records the present state of a Service. fresh is set if it was not known before as one of x; changed is the XBackend for
+// which it was known in another state, or nil. The caller must hold k.mu.
 func (k *Keeper) record(s *corev1.Service, gone bool) (x key, fresh bool, changed *key) {
 	x, _, ours := k.owner(s)
 	at := key{s.Namespace, s.Name}
 	if of, known := k.owners[at]; known {
 		before := k.services[of][s.Name]
 		switch {
-		case gone && before.UID != s.UID: // another one has its name
+		case gone && before.UID != s.UID: // another Service has its name
 			return x, false, nil
 		case !gone && ours && of == x && alike(before, s):
 			k.services[x][s.Name] = s
@@ -244,14 +246,14 @@ func (k *Keeper) record(s *corev1.Service, gone bool) (x key, fresh bool, change
 	return x, changed == nil || *changed != x, changed
 }
 
-// alike reports whether two states of a Service differ in nothing that Keeper looks at.
+// alike reports whether two states of a Service differ in nothing that the Keeper depends on.
 func alike(a, b *corev1.Service) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.EqualFunc(a.OwnerReferences, b.OwnerReferences, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) &&
 		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.ClusterIP == b.Spec.ClusterIP &&
 		samePorts(a.Spec.Ports, b.Spec.Ports) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
 }
 
-// list takes all Services of a namespace, or of all for "". Nothing is made before they are noted.
+// list records all Services of a namespace, or of all for "". No Service is created before that.
 func (k *Keeper) list(namespace string, all []any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -289,7 +291,7 @@ func (k *Keeper) workOn(ctx context.Context, work workqueue.TypedRateLimitingInt
 	}
 }
 
-// writeError is a write that failed.
+// writeError is the error of a write.
 type writeError struct {
 	what string // such as "creating a Service"
 	err  error
@@ -298,10 +300,11 @@ type writeError struct {
 func (e *writeError) Error() string { return e.what + ": " + e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// errAltered is that what was written is not what is there.
+// errAltered means that the stored Service differs from what was written.
 var errAltered = errors.New("the Service is not as it was written; an admission webhook of the cluster changes it")
 
-// noteFailure logs why an XBackend has no Service: once for each reason that follows another. Messages of API servers have the names that they have made.
+// noteFailure logs why an XBackend has no Service, once until the reason changes. Names that the API server generates are not
+// compared.
 func (k *Keeper) noteFailure(x key, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -323,14 +326,15 @@ func (k *Keeper) noteFailure(x key, err error) {
 	}
 }
 
-// Failures returns how many tries to keep the Service of an XBackend have failed since New, and how many XBackends lack one because of that.
+// Failures returns how many attempts to maintain the Service of an XBackend have failed since New, and how many XBackends lack one
+// because of that.
 func (k *Keeper) Failures() (errors uint64, failing int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.errors, len(k.failures)
 }
 
-// reconcile makes the Services of an XBackend one that is as it should be, or none.
+// reconcile makes an XBackend have exactly one correct Service, or none.
 func (k *Keeper) reconcile(ctx context.Context, x key) error {
 	k.mu.Lock()
 	s := k.wanted[x]
@@ -342,7 +346,7 @@ func (k *Keeper) reconcile(ctx context.Context, x key) error {
 	}
 	present = slices.DeleteFunc(present, func(svc *corev1.Service) bool {
 		_, of, _ := k.owner(svc)
-		return of != s.UID || svc.DeletionTimestamp != nil // of one that had the name before: it goes with that
+		return of != s.UID || svc.DeletionTimestamp != nil // of an earlier XBackend with the name, which is deleted with it
 	})
 	slices.SortFunc(present, func(a, b *corev1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -351,12 +355,12 @@ func (k *Keeper) reconcile(ctx context.Context, x key) error {
 	if len(s.Labels) == 0 {
 		keep = 0
 	}
-	for _, svc := range present[min(len(present), keep):] { // two replicas may have made one each
+	for _, svc := range present[min(len(present), keep):] { // two replicas may have created one each
 		if err := k.remove(ctx, svc); err != nil {
 			return err
 		}
 	}
-	if keep == 1 && len(present) > 0 && present[0].Spec.ClusterIP != corev1.ClusterIPNone { // which cannot be changed
+	if keep == 1 && len(present) > 0 && present[0].Spec.ClusterIP != corev1.ClusterIPNone { // the field is immutable
 		if err := k.remove(ctx, present[0]); err != nil {
 			return err
 		}
@@ -374,7 +378,7 @@ func (k *Keeper) reconcile(ctx context.Context, x key) error {
 	return k.correct(ctx, x, s, present[0])
 }
 
-// settle notes that nothing had to be done for an XBackend.
+// settle records that nothing had to be done for an XBackend.
 func (k *Keeper) settle(x key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -383,7 +387,7 @@ func (k *Keeper) settle(x key) {
 	}
 }
 
-// create makes the Service of an XBackend.
+// create creates the Service of an XBackend.
 func (k *Keeper) create(ctx context.Context, x key, s *translate.EndpointSelector) error {
 	const what = "creating a Service"
 	made, err := k.o.Client.CoreV1().Services(x.namespace).Create(ctx, k.service(x, s), metav1.CreateOptions{})
@@ -406,12 +410,12 @@ func (k *Keeper) right(x key, s *translate.EndpointSelector, svc *corev1.Service
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && maps.Equal(svc.Spec.Selector, s.Labels) && samePorts(svc.Spec.Ports, ports(s)) && !svc.Spec.PublishNotReadyAddresses
 }
 
-// labels are those that a Service has for its EndpointSlices.
+// labels returns the labels of a Service for its EndpointSlices.
 func (k *Keeper) labels(x key, s *translate.EndpointSelector) map[string]string {
 	return map[string]string{v1alpha1.LabelXBackend: v1alpha1.XBackendLabel(x.name), v1alpha1.LabelXBackendUID: string(s.UID)}
 }
 
-// service is the one of an XBackend. Nothing of it but the endpoints is used.
+// service returns the Service of an XBackend. Only its endpoints are used.
 func (k *Keeper) service(x key, s *translate.EndpointSelector) *corev1.Service {
 	prefix := x.name
 	if first := prefix[0]; first < 'a' || first > 'z' { // the name of a Service begins with a letter
@@ -432,7 +436,7 @@ func ports(s *translate.EndpointSelector) []corev1.ServicePort {
 	return []corev1.ServicePort{{Port: s.Port, TargetPort: intstr.FromInt32(s.Port), Protocol: corev1.ProtocolTCP}}
 }
 
-// noDots makes the name of an XBackend, a subdomain, one of a Service, a label of DNS.
+// noDots converts the name of an XBackend, a DNS subdomain, to a part of the name of a Service, a DNS label.
 func noDots(name string) string {
 	b := []byte(name)
 	for i := range b {
@@ -443,7 +447,7 @@ func noDots(name string) string {
 	return string(b)
 }
 
-// correct makes a Service what it should be.
+// correct updates a Service.
 func (k *Keeper) correct(ctx context.Context, x key, s *translate.EndpointSelector, svc *corev1.Service) error {
 	patch := []map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": svc.UID},
@@ -451,7 +455,7 @@ func (k *Keeper) correct(ctx context.Context, x key, s *translate.EndpointSelect
 		{"op": "add", "path": "/spec/ports", "value": ports(s)},
 		{"op": "add", "path": "/spec/publishNotReadyAddresses", "value": false},
 	}
-	for name, value := range k.labels(x, s) { // beside others that it may have
+	for name, value := range k.labels(x, s) { // in addition to others that it may have
 		patch = append(patch, map[string]any{"op": "add", "path": "/metadata/labels/" + strings.ReplaceAll(name, "/", "~1"), "value": value})
 	}
 	data, err := json.Marshal(patch)
@@ -479,7 +483,7 @@ func samePorts(a, b []corev1.ServicePort) bool {
 	})
 }
 
-// remove removes exactly the Service that was seen, not one that took its name.
+// remove deletes the given Service, but not another one with the same name.
 func (k *Keeper) remove(ctx context.Context, svc *corev1.Service) error {
 	err := k.o.Client.CoreV1().Services(svc.Namespace).Delete(ctx, svc.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &svc.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -489,7 +493,7 @@ func (k *Keeper) remove(ctx context.Context, svc *corev1.Service) error {
 	return nil
 }
 
-// store takes what a reflector saw.
+// store receives what a reflector reads.
 type store struct {
 	k         *Keeper
 	namespace string

@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-// Certificate is what a test wants of a certificate. Each field may be left out.
+// Certificate describes a certificate for a test. All fields are optional.
 type Certificate struct {
 	Name  string        // of the subject
-	Hosts []string      // DNS names and IP addresses that it is for
+	Hosts []string      // DNS names and IP addresses
 	URIs  []*url.URL    // that it is for
 	Key   crypto.Signer // default: a new one on P-256
-	// NotBefore and NotAfter are an hour ago and in ten days by default.
+	// NotBefore and NotAfter default to an hour ago and in ten days (240 h).
 	NotBefore, NotAfter time.Time
 	Issuer              *Authority // default: it is self-signed
-	// Change changes what is signed; nil is nothing.
+	// Change changes the template before it is signed; may be nil.
 	Change func(*x509.Certificate)
 }
 
-// PEM makes the certificate, and returns it with its key, in PEM.
+// PEM creates the certificate, and returns it with its key, in PEM.
 func (c Certificate) PEM(t testing.TB) (certificate, key []byte) {
 	t.Helper()
 	der, signer := c.make(t)
@@ -41,7 +41,7 @@ func (c Certificate) PEM(t testing.TB) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
-// TLS makes the certificate for use by package tls.
+// TLS creates the certificate for package tls.
 func (c Certificate) TLS(t testing.TB) tls.Certificate {
 	t.Helper()
 	der, signer := c.make(t)
@@ -84,7 +84,7 @@ func (c Certificate) make(t testing.TB) (der []byte, signer crypto.Signer) {
 	return der, c.Key
 }
 
-// NewKey makes a key on P-256.
+// NewKey creates a key on P-256.
 func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -101,7 +101,7 @@ type Authority struct {
 	key         crypto.Signer
 }
 
-// NewAuthority makes an Authority of its own.
+// NewAuthority creates a self-signed Authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key := NewKey(t)
@@ -119,7 +119,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key}
 }
 
-// Revoke returns the authority's revocation list in DER. Where the template leaves out its number and dates it is the first, from an hour ago until tomorrow.
+// Revoke returns the authority's revocation list in DER. If the template has no number and dates, the list is the first one, from an
+// hour ago until tomorrow.
 func (a *Authority) Revoke(t testing.TB, template x509.RevocationList, serials ...*big.Int) []byte {
 	t.Helper()
 	if template.Number == nil {

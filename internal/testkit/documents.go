@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Documents returns the Markdown files of the repository by their paths below its root, separated by slashes, with what they say.
+// Documents returns the Markdown files of the repository by their paths below its root, separated by slashes, with their content.
 func Documents(root string) (map[string]string, error) {
 	all := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

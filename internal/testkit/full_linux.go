@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FullListener returns a listener whose queue is full: until it accepts, connections to it are neither made nor refused. Those that fill it are open
-// until the test ends.
+// FullListener returns a listener whose queue is full: until it accepts, connections to it are neither established nor refused.
+// Those that fill it are open until the test ends.
 func FullListener(t testing.TB) *net.TCPListener {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
@@ -21,7 +21,7 @@ func FullListener(t testing.TB) *net.TCPListener {
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Listen(fd, 0); err != nil { // the net package asks for the longest queue
+	if err := syscall.Listen(fd, 0); err != nil { // because the net package uses the longest queue
 		t.Fatal(err)
 	}
 	l, err := net.FileListener(file)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// SamePage checks that a page of docs is what a test has made from the code; with update it writes that first.
+// SamePage checks that a page of docs equals what a test has generated from the code; with update it writes the page first.
 func SamePage(t testing.TB, file, made string, update bool) {
 	t.Helper()
 	if update {
@@ -23,7 +23,7 @@ func SamePage(t testing.TB, file, made string, update bool) {
 	}
 }
 
-// SamePart is SamePage for what stands in a page between two marks, which stay.
+// SamePart is SamePage for the part of a page between two marks, which are kept.
 func SamePart(t testing.TB, file, begin, end, made string, update bool) {
 	t.Helper()
 	page, err := os.ReadFile(file)

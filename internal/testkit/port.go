@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Ports hands out ports of 127.0.0.1 that nothing listens on, none twice. The system must not give those from Low up to High to outgoing connections (32768 to 60999 on
-// Linux, as a rule), of which tests make thousands. Packages whose tests run at the same time need ranges of their own.
+// Ports provides ports of 127.0.0.1 on which nothing listens, each once. The system must not use those from Low up to High for
+// outgoing connections (usually 32768 to 60999 on Linux), of which tests open thousands. Packages whose tests run at the same time
+// need separate ranges.
 type Ports struct {
 	Low, High int
 
@@ -17,13 +18,13 @@ type Ports struct {
 	next int
 }
 
-// Free returns another one.
+// Free returns another port.
 func (p *Ports) Free(t testing.TB) int {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 {
-		p.next = p.Low + rand.IntN((p.High-p.Low)/2) // two runs of the same tests may be under way
+		p.next = p.Low + rand.IntN((p.High-p.Low)/2) // random, because the same tests may run twice at the same time
 	}
 	for p.next < p.High {
 		port := p.next

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// AddField adds a field of that number to a message, of which this version need not know, as decoding what a newer program has sent does.
+// AddField adds a field with that number to a message, which this version need not know, as in a message from a newer program.
 func AddField(t testing.TB, m proto.Message, number protowire.Number) {
 	t.Helper()
 	field := protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), 1)

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Redis is a server of Debian's package redis-server, which keeps nothing on a disk.
+// Redis is a server of Debian's package redis-server without persistence.
 type Redis struct {
 	Address string // host:port, the same after Start
 	port    int
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when cmd has
+	ended   chan struct{} // closed when cmd has ended
 }
 
 // StartRedis starts a server that ends with the test.
@@ -43,7 +43,7 @@ func (r *Redis) Start(t testing.TB) {
 	Eventually(t, "the port is free again", func() bool { return r.start(t) })
 }
 
-// start starts the server and waits until it answers; false where it has ended, since somebody else has its port.
+// start starts the server and waits until it answers; it returns false if the server has ended because its port is in use.
 func (r *Redis) start(t testing.TB) bool {
 	t.Helper()
 	cmd, ended := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", fmt.Sprint(r.port), "--save", "", "--appendonly", "no", "--dir", t.TempDir()), make(chan struct{})
@@ -51,7 +51,7 @@ func (r *Redis) start(t testing.TB) bool {
 		t.Fatalf("%v: install Debian's package redis-server (make redis-server)", err)
 	}
 	go func() {
-		cmd.Wait() //nolint:errcheck // why it ended does not matter
+		cmd.Wait() //nolint:errcheck // the reason does not matter
 		close(ended)
 	}()
 	r.cmd, r.ended = cmd, ended
@@ -70,7 +70,7 @@ func (r *Redis) start(t testing.TB) bool {
 	return !gone
 }
 
-// answers reports whether this server answers, and not another one that has its port.
+// answers reports whether this server answers, and not another one on its port.
 func (r *Redis) answers() bool {
 	c, err := net.DialTimeout("tcp", r.Address, time.Second)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *Redis) answers() bool {
 	return false
 }
 
-// Kill ends the server at once.
+// Kill kills the server.
 func (r *Redis) Kill() {
 	if r.cmd != nil {
 		r.cmd.Process.Kill() //nolint:errcheck // it may have ended

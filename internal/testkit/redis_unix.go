@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Pause has the server answer nothing any more, while its connections stay open, until Kill.
+// Pause makes the server stop answering, with its connections kept open, until Kill.
 func (r *Redis) Pause(t testing.TB) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

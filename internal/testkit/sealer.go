@@ -19,13 +19,13 @@ const (
 	TLSData      = 23
 )
 
-// Labels of the secrets that a crypto/tls KeyLogWriter is told: what is sent by each side behind the handshake.
+// Labels of the secrets in the output of a crypto/tls KeyLogWriter: for what each side sends after the handshake.
 const (
 	ClientTrafficSecret = "CLIENT_TRAFFIC_SECRET_0"
 	ServerTrafficSecret = "SERVER_TRAFFIC_SECRET_0"
 )
 
-// Sealer makes records of TLS 1.3 by hand, as no library lets one: empty ones, alerts, new keys. The cipher is AES-128-GCM.
+// Sealer creates TLS 1.3 records that no library creates: empty ones, alerts, new keys. The cipher is AES-128-GCM.
 type Sealer struct {
 	secret   []byte
 	aead     cipher.AEAD
@@ -33,7 +33,7 @@ type Sealer struct {
 	sequence uint64
 }
 
-// SealerOf is for a side that has sent nothing behind its handshake, with the secret that a KeyLogWriter was told.
+// SealerOf returns a Sealer for a side that has sent nothing after its handshake, with the secret in the output of a KeyLogWriter.
 func SealerOf(t testing.TB, keyLog, label string) *Sealer {
 	t.Helper()
 	for line := range strings.Lines(keyLog) {
@@ -72,7 +72,7 @@ func expand(secret []byte, label string, size int) []byte {
 	return out
 }
 
-// Seal is a record with data.
+// Seal returns a record with data.
 func (s *Sealer) Seal(kind byte, data []byte) []byte {
 	nonce := bytes.Clone(s.iv)
 	for i, b := range binary.BigEndian.AppendUint64(nil, s.sequence) {
@@ -83,7 +83,8 @@ func (s *Sealer) Seal(kind byte, data []byte) []byte {
 	return s.aead.Seal(head, nonce, append(bytes.Clone(data), kind), head)
 }
 
-// Rekey is a KeyUpdate (RFC 8446 section 4.6.3), after which the new keys are used. Where it asks for that, the peer must answer with one of its own.
+// Rekey returns a KeyUpdate (RFC 8446 section 4.6.3), after which the new keys are used. If asks is true, the peer must answer with
+// one of its own.
 func (s *Sealer) Rekey(asks bool) []byte {
 	update := []byte{24, 0, 0, 1, 0}
 	if asks {

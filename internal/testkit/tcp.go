@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TCPPair returns both ends of a TCP connection by way of 127.0.0.1. They are closed when the test ends.
+// TCPPair returns both ends of a TCP connection over 127.0.0.1. They are closed when the test ends.
 func TCPPair(t testing.TB) (dialed, accepted *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,8 +27,8 @@ func TCPPair(t testing.TB) (dialed, accepted *net.TCPConn) {
 	return c.(*net.TCPConn), other.(*net.TCPConn)
 }
 
-// FillTCP writes to raw until neither its system nor that of its peer, which must not read, takes more. That takes long where raw has a large buffer, which is made
-// smaller if it is that of a net.TCPConn.
+// FillTCP writes to raw until neither its system nor that of its peer, which must not read, accepts more. That takes long if raw has
+// a large buffer, which is reduced if raw is a net.TCPConn.
 func FillTCP(t testing.TB, raw net.Conn, peer *net.TCPConn) (sent int) {
 	t.Helper()
 	if raw, ok := raw.(*net.TCPConn); ok {

@@ -1,5 +1,6 @@
-// Package testkit has what tests of several packages need: waiting for a condition, certificates, files, pages that are made from the code, and a log that is read while
-// it is written. It exists so that each of them is written once. The fake API server is in apiserver.
+// Package testkit contains what tests of several packages need: waiting for a condition, certificates, files, pages generated from
+// the code, and a log that can be read while it is written. It exists so that each of these is written once. The fake API server is
+// in apiserver.
 //
 // It must be imported by tests only, and must import nothing of this module.
 package testkit
@@ -14,10 +15,10 @@ import (
 	"time"
 )
 
-// Patience bounds the wait for what should happen at once. It is generous: a slow machine is no failure.
+// Patience is how long to wait for what should happen at once. It is generous, because a slow machine is not a failure.
 const Patience = time.Minute
 
-// Eventually waits until something is so, and fails the test after Patience.
+// Eventually waits until is returns true, and fails the test after Patience.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Patience); !is(); time.Sleep(2 * time.Millisecond) {
@@ -27,7 +28,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// WriteFile writes a file that lives as long as the test, and returns its path.
+// WriteFile writes a file that is removed after the test, and returns its path.
 func WriteFile(t testing.TB, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -37,7 +38,7 @@ func WriteFile(t testing.TB, name string, text []byte) string {
 	return path
 }
 
-// Log is a buffer that may be written and read at the same time. Its zero value is ready.
+// Log is a buffer that is safe for concurrent reading and writing. The zero value is ready.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -49,7 +50,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// Reset forgets what was written, and the memory that it stands in.
+// Reset drops what was written, and its memory.
 func (l *Log) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,5 +64,5 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count returns how often something was written.
+// Count returns how often words were written.
 func (l *Log) Count(words string) int { return strings.Count(l.String(), words) }

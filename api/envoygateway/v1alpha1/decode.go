@@ -8,18 +8,19 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// Unread is what of a spec its type has no place for: a cluster may have another CustomResourceDefinition, such as that of a newer Envoy Gateway. The zero
-// value is nothing.
+// Unread is a part of a spec that does not fit its Go type: a cluster may have another CustomResourceDefinition, such as that of a
+// newer Envoy Gateway. The zero value means that everything was read.
 type Unread struct {
 	Field string // path from the object's root, such as spec.retry.numRetries
-	// Type is what stands there, such as "string", of a field whose type is another; "" for a field that is not known.
+	// Type is the JSON type of the value, such as "string", if the field has another type; "" if the field is unknown.
 	Type string
-	// Error is why the field cannot be read, where it is known and neither fits.
+	// Error is why the field cannot be read for another reason; "" if Type, or that the field is unknown, explains it.
 	Error string
 }
 
-// UnmarshalJSON decodes a spec as far as it can be, so that what a policy is for is known also where something else is not, and notes the first field
-// that it cannot take in. It fails for what is no JSON, and where the targets are what cannot be read: a policy of which is not known what it is for is not one for nothing.
+// UnmarshalJSON decodes a spec as far as possible, so that the targets of a policy are known even if another field cannot be read,
+// and records the first such field in Unread. It returns an error for invalid JSON, and if the targets themselves cannot be read: a
+// policy with unknown targets must not be treated as one without targets.
 func (s *BackendTrafficPolicySpec) UnmarshalJSON(data []byte) error {
 	type plain BackendTrafficPolicySpec // without this method
 	*s = BackendTrafficPolicySpec{}
@@ -36,7 +37,7 @@ func (s *BackendTrafficPolicySpec) UnmarshalJSON(data []byte) error {
 		}
 		return nil
 	}
-	// Decoding may have ended where it failed: what is left is asked for anew.
+	// Decoding may have stopped at the error: the targets are decoded again.
 	var targets struct {
 		TargetRef       *PolicyTargetReference  `json:"targetRef"`
 		TargetRefs      []PolicyTargetReference `json:"targetRefs"`
@@ -48,11 +49,11 @@ func (s *BackendTrafficPolicySpec) UnmarshalJSON(data []byte) error {
 	if json.UnmarshalCaseSensitivePreserveInts(data, &targets) != nil {
 		return err
 	}
-	_ = json.UnmarshalCaseSensitivePreserveInts(data, &merge) // if it can be
+	_ = json.UnmarshalCaseSensitivePreserveInts(data, &merge) // if possible
 	*s = BackendTrafficPolicySpec{TargetRef: targets.TargetRef, TargetRefs: targets.TargetRefs, TargetSelectors: targets.TargetSelectors, MergeType: merge.MergeType,
 		Unread: Unread{Field: "spec", Error: err.Error()}}
 	if wrong := (*stdjson.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		field := strings.TrimPrefix(wrong.Field, "Settings.") // of the Go types
+		field := strings.TrimPrefix(wrong.Field, "Settings.") // a prefix of the Go types
 		s.Unread = Unread{Field: strings.TrimSuffix("spec."+field, "."), Type: wrong.Value}
 	}
 	return nil

@@ -1,8 +1,6 @@
-// Command testreport reads the output of `go test -json` and prints what a
-// reader needs of it: a line per package, the output of what failed, the names
-// of what was skipped, and at last what failed once more, for those who see only
-// the end of a long log, and "N passed, N failed". A skipped test is a failed
-// one: a test that does not run protects nothing.
+// Command testreport reads the output of `go test -json` and prints a summary: a line per package, the output of failed tests, the
+// names of skipped tests, at the end the failures again, for readers of the end of a long log, and "N passed, N failed". A skipped
+// test counts as failed: a test that does not run verifies nothing.
 //
 // It exists for .ci/run and imports the standard library only.
 package main
@@ -18,7 +16,7 @@ import (
 	"strings"
 )
 
-// event is what this command reads of `go doc test2json`.
+// event contains the fields that this command reads of `go doc test2json`.
 type event struct {
 	Action     string
 	Package    string
@@ -31,12 +29,12 @@ type event struct {
 type report struct {
 	out            io.Writer
 	passed, failed int
-	output         map[string][]string // by package and test, until it ends
+	output         map[string][]string // by package and test, until the test ends
 	failedIn       map[string]bool     // packages with a failed test
-	failures       []string            // what the report ends with
+	failures       []string            // repeated at the end of the report
 }
 
-// maxAgain bounds how much of a failure's output the end of the report repeats.
+// maxAgain is how much of a failure's output the end of the report repeats, in bytes.
 const maxAgain = 4 << 10
 
 func main() {
@@ -45,11 +43,11 @@ func main() {
 	}
 }
 
-// run answers whether everything ran and passed.
+// run reports whether everything ran and passed.
 func run(in io.Reader, out io.Writer) bool {
 	r := report{out: out, output: map[string][]string{}, failedIn: map[string]bool{}}
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 16<<20) // one line may carry a whole diff
+	lines.Buffer(nil, 16<<20) // one line may contain a whole diff
 	for lines.Scan() {
 		var e event
 		if !strings.HasPrefix(lines.Text(), "{") || json.Unmarshal(lines.Bytes(), &e) != nil {
@@ -70,8 +68,7 @@ func run(in io.Reader, out io.Writer) bool {
 	return r.failed == 0 && r.passed > 0
 }
 
-// plain reads a line that is no event: what make and the parts say that are not
-// run by `go test -json`.
+// plain reads a line that is not an event: output of make and of programs that do not run by `go test -json`.
 func (r *report) plain(line string) {
 	switch {
 	case strings.HasPrefix(line, "make") && strings.Contains(line, "***"), strings.HasPrefix(strings.TrimSpace(line), "--- FAIL"):
@@ -80,12 +77,11 @@ func (r *report) plain(line string) {
 		r.failed++
 		r.failures = append(r.failures, "the linters found something, see above\n")
 	case line == "make test failed" && r.failed == 0:
-		r.failed++ // nothing that could be counted said so
+		r.failed++ // nothing that could be counted reported it
 	}
 }
 
-// fail counts a failure, prints it, and keeps the end of it for the end of the
-// report.
+// fail counts a failure, prints it, and keeps the end of its output for the end of the report.
 func (r *report) fail(title string, output []string) {
 	r.failed++
 	text := strings.Join(output, "    ")
@@ -145,7 +141,7 @@ func (r *report) endPackage(e event) {
 	}
 }
 
-// unfinished returns what a package has written that did not come to its end: its own output, and that of the tests that ran.
+// unfinished returns the output of a package that did not finish: its own, and that of the tests that were running.
 func (r *report) unfinished(name string) (lines []string) {
 	for _, test := range slices.Sorted(maps.Keys(r.output)) {
 		if strings.HasPrefix(test, name+" ") {

@@ -15,11 +15,11 @@ import (
 )
 
 func readAll(r *http.Request) []byte {
-	body, _ := io.ReadAll(r.Body) // a client that breaks off is told nothing
+	body, _ := io.ReadAll(r.Body) // if the client disconnects, it gets no answer
 	return body
 }
 
-// discover answers what a group and version has, or which versions a group has.
+// discover answers what a group and version contains, or which versions a group has.
 func (s *Server) discover(w http.ResponseWriter, r *Request) {
 	if r.Version == "" {
 		group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroup"}, Name: r.Group}
@@ -46,7 +46,7 @@ func (s *Server) discover(w http.ResponseWriter, r *Request) {
 	answer(w, list)
 }
 
-// render is an object in the version that is asked for, or its metadata where that is.
+// render returns an object in the requested version, or only its metadata if that was requested.
 func (s *Server) render(r *Request, o Object) Object {
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 		return Object{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": o["metadata"]}
@@ -56,12 +56,12 @@ func (s *Server) render(r *Request, o Object) Object {
 	return out
 }
 
-// among reports whether an object is in the collection that is asked for.
+// among reports whether an object is in the requested collection.
 func among(r *Request, ref Ref) bool {
 	return ref.Group == r.Group && ref.Resource == r.Resource && (r.Namespace == "" || ref.Namespace == r.Namespace)
 }
 
-// selected reports whether an object has the labels that are asked for.
+// selected reports whether an object has the requested labels.
 func selected(r *Request, o Object) bool {
 	selector, err := labels.Parse(r.Query.Get("labelSelector"))
 	if err != nil {
@@ -90,13 +90,13 @@ func (s *Server) list(w http.ResponseWriter, r *Request, k Kind) {
 	answer(w, out)
 }
 
-// watch sends what happens in a collection until the client goes, or has missed something.
+// watch sends the events of a collection until the client disconnects, or has missed an event.
 func (s *Server) watch(w http.ResponseWriter, r *Request) {
 	send := func(event string, o any) {
 		_ = json.NewEncoder(w).Encode(Object{"type": event, "object": o})
 	}
 	from, _ := strconv.Atoi(r.Query.Get("resourceVersion"))
-	seen := map[Ref]bool{} // what the client was sent and is still selected
+	seen := map[Ref]bool{} // objects that the client was sent and that are still selected
 	initial := r.Query.Get("sendInitialEvents") != ""
 	s.mu.Lock()
 	kind, served := s.kind(r)
@@ -127,14 +127,14 @@ func (s *Server) watch(w http.ResponseWriter, r *Request) {
 		s.mu.Unlock()
 		return
 	}
-	position := 0 // in the history; what was before from says what the client has seen
+	position := 0 // in the history; earlier events only determine what the client has seen
 	if initial {
 		position = from
 	}
 	for {
 		if max(from, position) < s.compacted {
 			s.mu.Unlock()
-			return // the next watch is told that it is too late
+			return // the next watch gets an error that it is too late
 		}
 		for _, e := range s.history {
 			if e.Version <= position {
@@ -146,7 +146,7 @@ func (s *Server) watch(w http.ResponseWriter, r *Request) {
 			}
 			matches, event := selected(r, e.Object), e.Type
 			if !matches {
-				event = "DELETED" // as where an object leaves the selection
+				event = "DELETED" // as if an object leaves the selection
 			}
 			if e.Version > from && (matches || seen[e.Ref]) {
 				send(event, s.render(r, e.Object))

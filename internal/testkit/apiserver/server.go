@@ -1,10 +1,10 @@
-// Package apiserver is as much of a Kubernetes API server as tests of its clients need: discovery, one history of versions, reads,
-// lists and watches (streamed or not, selected by labels), creation, server-side apply, merge patches of objects and of their
-// status, and deletion. It exists so that these rules are written once: what a test wants beside, such as failures and counts, it
-// adds with Intercept.
+// Package apiserver implements the part of a Kubernetes API server that tests of its clients need: discovery, one history of
+// versions, reads, lists and watches (streamed or not, selected by labels), creation, server-side apply, merge patches of objects
+// and of their status, and deletion. It exists so that these rules are written once: tests add what else they need, such as failures
+// and counts, by Intercept.
 //
-// Server-side apply knows who applied which fields, but merges lists by position; there are no defaults and no validation.
-// What these do is tested on a real cluster.
+// Server-side apply records which manager has applied which fields, but merges lists by position; there are no defaults and no
+// validation. These are tested with a real cluster.
 //
 // It must be imported by tests only, and must import nothing of this module.
 package apiserver
@@ -31,7 +31,7 @@ import (
 // Object is an object's JSON.
 type Object = map[string]any
 
-// Kind is a kind that a Server serves.
+// Kind is a kind of a Server.
 type Kind struct {
 	Group, Version string
 	Resource       string // its plural
@@ -41,10 +41,10 @@ type Kind struct {
 
 func (k Kind) groupVersion() string { return strings.TrimPrefix(k.Group+"/"+k.Version, "/") }
 
-// Ref names an object, or with an empty Name a collection.
+// Ref names an object, or a collection if Name is empty.
 type Ref struct{ Group, Resource, Namespace, Name string }
 
-// Request is what a client asks.
+// Request is a request of a client.
 type Request struct {
 	*http.Request
 	// Verb is get, list, watch, create, apply, patch, delete or discover.
@@ -61,7 +61,7 @@ type Event struct {
 	Version int
 	Type    string // ADDED, MODIFIED or DELETED
 	Ref
-	Object Object // not to be modified
+	Object Object // must not be modified
 }
 
 // Write is a request that changed something.
@@ -70,26 +70,26 @@ type Write struct {
 	Ref
 	Subresource string
 	Body        string
-	Object      Object // as it was stored, nil where it was deleted; not to be modified
+	Object      Object // as it was stored, nil if it was deleted; must not be modified
 }
 
-// Server is an API server. Its options are to be set before the first request. It is safe for concurrent use.
+// Server is an API server. Its options must be set before the first request. It is safe for concurrent use.
 type Server struct {
-	// Streams has lists streamed to who asks for it; else that is refused as invalid.
+	// Streams enables streamed lists; otherwise requests for them are rejected as invalid.
 	Streams bool
-	// Generations has metadata.generation counted, which grows where spec changes.
+	// Generations increments metadata.generation when spec changes.
 	Generations bool
-	// Strict refuses patches and deletes without a precondition.
+	// Strict rejects patches and deletes without a precondition.
 	Strict bool
-	// Intercept is called with each request before it is served, without a lock, and may wait. A failure that it returns is the
-	// answer; Broken breaks the connection. nil serves all.
+	// Intercept is called with each request before it is served, without a lock, and may block. If it returns a failure, that is the
+	// response; Broken closes the connection. May be nil.
 	Intercept func(*Request) *metav1.Status
-	// Served is called after each request that Intercept let pass, without a lock. nil is not called.
+	// Served is called after each request that Intercept let pass, without a lock. May be nil.
 	Served func(*Request)
-	// Admit is called with what is about to be stored by a client, as an admission webhook, and with all that is stored, with the
-	// Server locked. nil admits.
+	// Admit is called, like an admission webhook, with what a client is about to store, and with all stored objects, with the Server
+	// locked. May be nil.
 	Admit func(ref Ref, o Object, all map[Ref]Object)
-	// Stored is called with each object that was stored, with the Server locked. nil is not called.
+	// Stored is called with each object that was stored, with the Server locked. May be nil.
 	Stored func(Ref, Object)
 
 	addr string
@@ -99,7 +99,7 @@ type Server struct {
 	listener  net.Listener
 	kinds     []Kind
 	version   int
-	compacted int // versions up to it are forgotten
+	compacted int // versions up to it are no longer in the history
 	objects   map[Ref]Object
 	applied   map[Ref]map[string]Object // what a manager applied last
 	history   []Event
@@ -107,15 +107,15 @@ type Server struct {
 	writes    []Write
 }
 
-// Broken is what Intercept returns to break the connection.
+// Broken is returned by Intercept to close the connection.
 var Broken = &metav1.Status{Code: -1}
 
-// New makes a Server that serves these kinds. It listens nowhere yet.
+// New returns a Server of these kinds. It does not listen yet.
 func New(kinds ...Kind) *Server {
 	return &Server{kinds: kinds, addr: "127.0.0.1:0", version: 100, objects: map[Ref]Object{}, applied: map[Ref]map[string]Object{}, more: make(chan struct{})}
 }
 
-// Listen starts to listen on loopback, until the test ends, at the same address each time.
+// Listen listens on loopback, until the test ends, at the same address each time.
 func (s *Server) Listen(t testing.TB) {
 	t.Helper()
 	var listener net.Listener
@@ -141,29 +141,29 @@ func (s *Server) Listen(t testing.TB) {
 	t.Cleanup(s.Stop)
 }
 
-// Stop breaks all connections and listens no more; what the Server knows stays.
+// Stop closes all connections and stops listening; the state of the Server is kept.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.http.Close()
-	s.listener.Close() // which s.http may not have yet
+	s.listener.Close() // s.http may not have it yet
 }
 
-// Disconnect breaks all connections, as where the Server restarts.
+// Disconnect closes all connections, as if the Server restarted.
 func (s *Server) Disconnect(t testing.TB) {
 	t.Helper()
 	s.Stop()
 	s.Listen(t)
 }
 
-// URL returns where the Server listens.
+// URL returns the URL of the Server.
 func (s *Server) URL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return "http://" + s.addr
 }
 
-// RoundTrip serves a request in memory, for tests with a clock of their own. It does not serve watches.
+// RoundTrip serves a request in memory, for tests with their own clock. It does not support watches.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("the connection is broken for the test")
 	}
 	if err := r.Context().Err(); err != nil {
-		return nil, err // it was done, and nobody hears of it
+		return nil, err // the request was served, but the connection broke before the response
 	}
 	return w.Result(), nil
 }
@@ -185,7 +185,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers a request, and reports false where the connection is to be broken.
+// serve answers a request, and returns false if the connection must be closed.
 func (s *Server) serve(w http.ResponseWriter, r *Request) bool {
 	if s.Intercept != nil {
 		if status := s.Intercept(r); status == Broken {
@@ -229,7 +229,7 @@ func (s *Server) serve(w http.ResponseWriter, r *Request) bool {
 	return true
 }
 
-// parse finds out what a request asks for.
+// parse returns what a request asks for.
 func (s *Server) parse(r *http.Request) *Request {
 	out := &Request{Request: r, Query: r.URL.Query()}
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -274,7 +274,7 @@ func (s *Server) parse(r *http.Request) *Request {
 	return out
 }
 
-// Serve adds a kind, in the place of the same resource in another version.
+// Serve adds a kind, replacing the same resource in another version.
 func (s *Server) Serve(k Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *Server) Serve(k Kind) {
 	s.kinds = append(s.kinds, k)
 }
 
-// Unserve removes a kind, in whatever version. Its objects stay.
+// Unserve removes a kind, in any version. Its objects are kept.
 func (s *Server) Unserve(k Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,14 +301,14 @@ func (s *Server) kind(r *Request) (Kind, bool) {
 	return s.kinds[i], true
 }
 
-// Put stores an object as a user would, whatever its version. The Server keeps a copy.
+// Put stores an object as a user would, in any version. The Server stores a copy.
 func (s *Server) Put(ref Ref, o Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store(ref, clone(o))
 }
 
-// Edit changes an object as somebody would who has the newest version; one that is not there is created from metadata alone.
+// Edit changes the newest version of an object; an absent one is created with metadata only.
 func (s *Server) Edit(ref Ref, edit func(Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,14 +320,14 @@ func (s *Server) Edit(ref Ref, edit func(Object)) {
 	s.store(ref, clone(o))
 }
 
-// Remove deletes an object as somebody else.
+// Remove deletes an object, as another client.
 func (s *Server) Remove(ref Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(ref)
 }
 
-// Get returns a copy of an object, nil where there is none.
+// Get returns a copy of an object, nil if there is none.
 func (s *Server) Get(ref Ref) Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,14 +350,14 @@ func (s *Server) refs() []Ref {
 	})
 }
 
-// Compact forgets what happened so far.
+// Compact drops the history.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compacted, s.history = s.version, nil
 }
 
-// Backup returns what restores the objects and the version as they are now; the history since is forgotten.
+// Backup returns a function that restores the present objects and version; the history since is dropped.
 func (s *Server) Backup() (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +372,7 @@ func (s *Server) Backup() (restore func()) {
 	}
 }
 
-// Disown makes a field nobody's that a manager has applied, as where another one updates it.
+// Disown removes the ownership of a field that a manager has applied, as if another one had updated it.
 func (s *Server) Disown(ref Ref, manager string, path ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +383,7 @@ func (s *Server) Disown(ref Ref, manager string, path ...string) {
 	delete(o, path[len(path)-1])
 }
 
-// TakeWrites returns the requests that changed something since the last call.
+// TakeWrites returns the requests that have changed something since the last call.
 func (s *Server) TakeWrites() []Write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -392,7 +392,7 @@ func (s *Server) TakeWrites() []Write {
 	return out
 }
 
-// store keeps an object in a new version, and reports false where it is the same as before. s.mu is held.
+// store stores an object in a new version, and returns false if it has not changed. The caller must hold s.mu.
 func (s *Server) store(ref Ref, o Object) bool {
 	before, event := s.objects[ref], "MODIFIED"
 	meta := metadata(o)
@@ -414,7 +414,7 @@ func (s *Server) store(ref Ref, o Object) bool {
 		}
 	}
 	if s.Generations {
-		meta["generation"] = float64(generation) // as json decodes numbers
+		meta["generation"] = float64(generation) // the type to which json decodes numbers
 	}
 	if before != nil && reflect.DeepEqual(before, o) {
 		return false
@@ -442,7 +442,7 @@ func (s *Server) remove(ref Ref) {
 	s.happened("DELETED", ref, clone(o))
 }
 
-// happened adds to the history. s.mu is held.
+// happened adds an event to the history. The caller must hold s.mu.
 func (s *Server) happened(event string, ref Ref, o Object) {
 	s.version++
 	metadata(o)["resourceVersion"] = strconv.Itoa(s.version)
@@ -451,7 +451,7 @@ func (s *Server) happened(event string, ref Ref, o Object) {
 	s.more = make(chan struct{})
 }
 
-// metadata returns an object's metadata, which it gets where it has none.
+// metadata returns an object's metadata, which is created if it is absent.
 func metadata(o Object) Object {
 	meta, _ := o["metadata"].(Object)
 	if meta == nil {
@@ -461,7 +461,7 @@ func metadata(o Object) Object {
 	return meta
 }
 
-// clone copies an object; an absent one becomes an empty one.
+// clone copies an object; nil becomes an empty object.
 func clone(o Object) Object {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -477,7 +477,7 @@ func clone(o Object) Object {
 	return out
 }
 
-// Failure makes what is answered to a request that fails.
+// Failure returns the response to a failed request.
 func Failure(code int, reason metav1.StatusReason, message ...string) *metav1.Status {
 	return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: int32(code), Reason: reason, Message: strings.Join(append(message, "refused for the test: "+string(reason))[:1], "")}

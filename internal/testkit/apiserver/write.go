@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stored stores what a client wants, notes the write, and answers. An apply that changes nothing is noted too. s.mu is held.
+// stored stores the object of a client, records the write, and answers. An apply that changes nothing is recorded too. The caller
+// must hold s.mu.
 func (s *Server) stored(w http.ResponseWriter, r *Request, o Object) {
 	if s.Admit != nil {
 		s.Admit(r.Ref, o, s.objects)
@@ -37,7 +38,7 @@ func (s *Server) create(w http.ResponseWriter, r *Request) {
 	s.stored(w, r, o)
 }
 
-// patch is a merge patch (RFC 7396), of the status alone or of all but the status.
+// patch applies a merge patch (RFC 7396), to the status only, or to everything except the status.
 func (s *Server) patch(w http.ResponseWriter, r *Request) {
 	var patch Object
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
@@ -78,7 +79,8 @@ func mergePatch(target, patch any) any {
 	return merged
 }
 
-// apply is server-side apply: what a manager applied before and does not now is removed, unless another one applied it too.
+// apply implements server-side apply: what a manager applied before and no longer applies is removed, unless another manager applied
+// it too.
 func (s *Server) apply(w http.ResponseWriter, r *Request) {
 	var wanted Object
 	if err := json.Unmarshal(r.Body, &wanted); err != nil {
@@ -106,7 +108,7 @@ func (s *Server) apply(w http.ResponseWriter, r *Request) {
 	s.stored(w, r, after)
 }
 
-// subtract takes from a what is in b.
+// subtract removes from a what is in b.
 func subtract(a, b Object) {
 	for key, value := range b {
 		inA, okA := a[key].(Object)
@@ -119,7 +121,7 @@ func subtract(a, b Object) {
 	}
 }
 
-// removeUnwanted takes from a what is in given and not in wanted.
+// removeUnwanted removes from a what is in given and not in wanted.
 func removeUnwanted(a, given, wanted Object) {
 	for key, value := range given {
 		below, isObject := value.(Object)

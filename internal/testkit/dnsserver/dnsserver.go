@@ -1,4 +1,4 @@
-// Package dnsserver is a server of DNS for tests, with records that tests change.
+// Package dnsserver is a DNS server for tests, with records that tests can change.
 package dnsserver
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Server answers on UDP and TCP.
+// Server answers over UDP and TCP.
 type Server struct {
 	addr netip.AddrPort
 
@@ -27,7 +27,7 @@ type Server struct {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{records: map[string][]dns.RR{}, failing: map[string]int{}, asked: map[string]int{}}
-	// Both sockets have to have the same number, which another process may have of TCP.
+	// Both sockets must have the same port, which another process may use for TCP.
 	for try := 0; ; try++ {
 		u, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
@@ -52,7 +52,7 @@ func Start(t testing.TB) *Server {
 			}()
 			<-started
 			t.Cleanup(func() {
-				server.Shutdown() //nolint:errcheck // likewise
+				server.Shutdown() //nolint:errcheck // it ends with the test
 				<-done
 			})
 		}
@@ -60,10 +60,10 @@ func Start(t testing.TB) *Server {
 	}
 }
 
-// Addr is where the server is asked.
+// Addr returns the address of the server.
 func (s *Server) Addr() netip.AddrPort { return s.addr }
 
-// Set replaces the records of a name, as in "a.example.com. 60 IN A 192.0.2.1"; none is that the name does not exist.
+// Set replaces the records of a name, such as "a.example.com. 60 IN A 192.0.2.1"; without records the name does not exist.
 func (s *Server) Set(t testing.TB, name string, records ...string) {
 	t.Helper()
 	var list []dns.RR
@@ -80,27 +80,27 @@ func (s *Server) Set(t testing.TB, name string, records ...string) {
 	s.records[dns.CanonicalName(name)] = list
 }
 
-// Fail has questions about a name answered with a code such as dns.RcodeServerFailure, until Set is called for it.
+// Fail makes the server answer queries for a name with a code such as dns.RcodeServerFailure, until Set is called for it.
 func (s *Server) Fail(name string, rcode int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failing[dns.CanonicalName(name)] = rcode
 }
 
-// Silence has the server answer nothing, or again; Narrow has it answer nothing but that an answer is too long, by UDP.
+// Silence makes the server answer nothing, or answer again.
 func (s *Server) Silence(silent bool) { s.mu.Lock(); defer s.mu.Unlock(); s.silent = silent }
 
-// Narrow is told of at Silence.
+// Narrow makes the server answer over UDP only that the response is truncated.
 func (s *Server) Narrow(narrow bool) { s.mu.Lock(); defer s.mu.Unlock(); s.narrow = narrow }
 
-// Asked counts the questions about a name, of any type.
+// Asked returns the number of queries for a name, of any type.
 func (s *Server) Asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[dns.CanonicalName(name)]
 }
 
-// ServeDNS answers one question.
+// ServeDNS answers one query.
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,5 +134,5 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 			}
 		}
 	}
-	w.WriteMsg(m) //nolint:errcheck // the client asks again
+	w.WriteMsg(m) //nolint:errcheck // the client retries
 }
