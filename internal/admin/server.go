@@ -151,7 +151,7 @@ func Listen(o Options) (*Server, error) {
 		l, err = net.Listen("tcp", o.Address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with %s (port 0 takes a free one)", err, cmp.Or(o.Flag, "--admin-address"))
+		return nil, fmt.Errorf("admin server: cannot listen: %w; choose another address with %s (port 0 takes a free one)", err, cmp.Or(o.Flag, "--admin-address"))
 	}
 	s := &Server{options: o, listener: l, explaining: make(chan struct{}, 1), looking: make(chan struct{}, 1), dumping: make(chan struct{}, 1)}
 	if a, ok := l.Addr().(*net.TCPAddr); ok {

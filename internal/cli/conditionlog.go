@@ -105,7 +105,7 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 		delete(l.told, c.Object)
 		if _, there := l.objects.objects.Get(c.Object); there && len(before) > 0 {
 			line(func() {
-				l.log.Info("condition", "object", c.Object.String(), "message", "nothing is wrong any more")
+				l.log.Info("condition", "object", c.Object.String(), "message", "the problem is resolved")
 			})
 		}
 	}

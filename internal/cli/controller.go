@@ -104,7 +104,7 @@ func (o *ControllerOptions) complete() error {
 	if o.Identity == "" {
 		hostname, err := os.Hostname()
 		if err != nil {
-			return usage("this machine has no host name (%w): tell replicas apart with --identity", err)
+			return usage("this machine has no host name (%w): set a unique name with --identity", err)
 		}
 		o.Identity = hostname
 	}

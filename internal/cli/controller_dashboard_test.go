@@ -110,7 +110,7 @@ func TestDashboardOfController(t *testing.T) {
 			t.Errorf("of Gateway %s:\n%s", name, text)
 		}
 	}
-	if status, text := explained(""); status != 400 || !strings.Contains(text, "each Gateway has proxies of its own") {
+	if status, text := explained(""); status != 400 || !strings.Contains(text, "each Gateway has its own proxies") {
 		t.Errorf("without a Gateway: %d %s", status, text)
 	}
 	_, body := get("/topology")

@@ -54,7 +54,7 @@ func serveController(ctx context.Context, o ControllerOptions, c *controller.Con
 		shutdownAdmin(health)
 		return err
 	}
-	log.Info("starting", "version", version, "namespace", o.Namespace, "controllerName", o.ControllerName, "identity", o.Identity)
+	log.Info("starting", "version", version, "namespace", o.Namespace, "controller-name", o.ControllerName, "identity", o.Identity)
 	var servers sync.WaitGroup
 	for _, s := range []*admin.Server{health, inner} {
 		servers.Go(func() {
@@ -102,7 +102,7 @@ func noteOf(leading bool) string {
 // they are merged.
 func explainFor(d reconcile.Status, resources func(gateway string) []*config.Resource, objects func() []any, controllerName string, q admin.Question) (*admin.Explanation, error) {
 	if !d.Leading {
-		return nil, errors.New("this replica of the controller stands by; ask the one that leads, which the Lease of the controller names")
+		return nil, errors.New("this replica of the controller is not the leader; ask the leader, which the Lease of the controller names")
 	}
 	proxies := map[string]string{} // of each Gateway; merged Gateways share them
 	for _, g := range d.Gateways {
@@ -124,7 +124,7 @@ func explainFor(d reconcile.Status, resources func(gateway string) []*config.Res
 	case gateway == "" && len(names) == 1:
 		gateway = names[0]
 	case gateway == "":
-		return nil, fmt.Errorf("each Gateway has proxies of its own: name the one that gets the request, as %s", names[0])
+		return nil, fmt.Errorf("each Gateway has its own proxies: name the Gateway that receives the request, such as %s", names[0])
 	case !slices.Contains(names, gateway):
 		return nil, fmt.Errorf("there is no Gateway %q with a configuration; there is %s", gateway, names[0])
 	}

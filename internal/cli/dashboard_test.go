@@ -86,7 +86,7 @@ func TestExplainOfController(t *testing.T) {
 		listener string
 		err      string
 	}{
-		{nil, "", "http://a.test/", "", "ask the one that leads"}, // it stands by
+		{nil, "", "http://a.test/", "", "ask the leader"}, // it stands by
 		{gateways("n/empty"), "", "http://a.test/", "", "no Gateway has a configuration yet"},
 		{gateways("n/one", "n/empty"), "", "http://a.test/", "n/one/http", ""},
 		{gateways("n/one", "n/two"), "", "http://a.test/", "", "as n/one"},

@@ -130,7 +130,7 @@ type engine struct {
 var (
 	errStarting = errors.New("starting: there is no configuration to serve yet")
 	errStopping = admin.ErrShutdown // during --shutdown-delay
-	errDraining = errors.New("shutting down: nothing new is accepted")
+	errDraining = errors.New("shutting down: no new connections are accepted")
 	served      error
 )
 
@@ -183,7 +183,7 @@ func listenAdmin(o admin.Options, log *slog.Logger) (*admin.Server, error) {
 		return nil, &exitError{exitProblems, err}
 	}
 	if server.Exposed() {
-		log.Warn("the admin server has no authentication, and others than this machine can reach its configuration and profiles; "+
+		log.Warn("the admin server has no authentication, and its configuration and profiles can be read from other hosts; "+
 			"bind it to 127.0.0.1 with --admin-address, or keep others away by a firewall", "address", server.Addr().String())
 	}
 	return server, nil
@@ -236,7 +236,7 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 			return
 		case <-e.o.Hangup:
 			if err := e.accessLog.Reopen(); err != nil {
-				e.o.Log.Error("the access log goes on in the old file", "error", err)
+				e.o.Log.Error("the access log stays in the old file", "error", err)
 			}
 		}
 	}
@@ -267,7 +267,7 @@ func (e *engine) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
 	defer cancel()
 	if err := e.proxy.Shutdown(ctx); err != nil {
-		e.o.Log.Warn("requests that took longer than --drain-timeout were cut")
+		e.o.Log.Warn("requests that took longer than --drain-timeout were aborted")
 	}
 }
 
@@ -281,6 +281,6 @@ func (e *engine) close() {
 	}
 	e.background.Wait()
 	if err := e.accessLog.Close(accessLogFlush); err != nil {
-		e.o.Log.Warn("lines of the access log are lost", "error", err)
+		e.o.Log.Warn("lines of the access log were dropped", "error", err)
 	}
 }

@@ -77,7 +77,7 @@ of every backend of the rule.`,
 			var answer *explain.Explanation
 			if in.admin != "" {
 				if zone != "" {
-					return usage("--zone is of a proxy to imagine: with --admin the running one has its own")
+					return usage("--zone is for a hypothetical proxy: with --admin the zone of the running one is used")
 				}
 				answer, err = explainRunning(cmd.Context(), in.admin, args, headers, gateway)
 			} else {

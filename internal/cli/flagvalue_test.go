@@ -19,8 +19,8 @@ func TestFlagValues(t *testing.T) {
 		"proxy --health-address :http":                     `"http" is not a port`,
 		"controller --delivery-address tcp://:1":           "leave out tcp://",
 		"run -f x --bind http://127.0.0.1":                 "not an IP address",
-		"run -f x --bind 127.0.0.1 --bind 0.0.0.0":         "leave that out",
-		"run -f x --bind ::1 --bind ::1":                   "leave that out",
+		"run -f x --bind 127.0.0.1 --bind 0.0.0.0":         "leave out the latter",
+		"run -f x --bind ::1 --bind ::1":                   "leave out the latter",
 	} {
 		if code, out := run(strings.Fields(args)...); code != exitUsage || !strings.Contains(out, want) || strings.Count(out, "\n") != 1 {
 			t.Errorf("%s: exit code %d, want %q in\n%s", args, code, want, out)

@@ -166,7 +166,7 @@ func (g *gateway) run(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	case <-g.unwanted(): // the predecessor continues to serve, and has the same sockets
-		g.log.Info("ending: the process that was to be replaced goes on")
+		g.log.Info("shutting down: the process that this one should replace continues to serve")
 	case err = <-sourceEnded: // it cannot watch the files, and must not serve what cannot be changed
 		err = &exitError{exitProblems, fmt.Errorf("reading the manifests ended: %w", err)}
 	}
@@ -244,7 +244,7 @@ func (g *gateway) logSockets() {
 }
 
 func (g *gateway) warnNoListener() {
-	g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
+	g.log.Warn("no listener is served; moongate status and moongate check report why", "files", strings.Join(g.o.Files, ","))
 }
 
 // world returns the world for explain.

@@ -128,7 +128,7 @@ func readIngresses(cmd *cobra.Command, paths []string, cluster clusterFlags, opt
 // ambiguous returns an error if it is not known which controller's annotations apply.
 func ambiguous(input *migrate.Input, options migrate.Options) error {
 	if what := input.Ambiguous(options); what != "" {
-		return usage("%s: whoever may write another could take back what the controller demands of all requests", what)
+		return usage("%s: a user who may write another one could remove what the controller requires of all requests", what)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 	// The client outlives the shutdown, so that requests in flight use the newest configuration.
 	p.background.Go(func() {
 		if err := p.client.Run(inner); err != nil {
-			p.log.Error("the delivery ended; the configuration stays as it is", "error", err)
+			p.log.Error("the delivery ended; the configuration is kept", "error", err)
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
@@ -229,7 +229,7 @@ func (p *remoteProxy) logSockets() {
 }
 
 func (p *remoteProxy) warnNoListener() {
-	p.log.Warn("no listener of the Gateway is served; its status tells why", "gateway", p.o.Gateway)
+	p.log.Warn("no listener of the Gateway is served; its status reports why", "gateway", p.o.Gateway)
 }
 
 // faults returns the result that is reported to the controller. A proxy that shuts down closes its ports: that is not a fault of the

@@ -32,14 +32,14 @@ func (g *gateway) replaceOnSignal(ctx context.Context, done chan<- struct{}) {
 		case err == nil:
 			close(done)
 			for g.awaitReplace(ctx) {
-				g.log.Info("handing SIGUSR2 on to the process that has taken over", "pid", s.PID)
+				g.log.Info("forwarding SIGUSR2 to the process that has taken over", "pid", s.PID)
 				if err := s.Signal(syscall.SIGUSR2); err != nil {
-					g.log.Error("SIGUSR2 is lost: send it to the process that serves", "pid", s.PID, "error", err)
+					g.log.Error("SIGUSR2 cannot be forwarded: send it to the process that serves", "pid", s.PID, "error", err)
 				}
 			}
 			return
 		case ctx.Err() == nil:
-			g.log.Error("this process goes on: it cannot be replaced", "error", oneLine(err.Error()))
+			g.log.Error("the replacement failed; this process continues to serve", "error", oneLine(err.Error()))
 		}
 	}
 }
@@ -77,10 +77,10 @@ func (g *gateway) startSuccessor(ctx context.Context) (*handover.Successor, erro
 // replaceable returns why no other process can take over, or nil.
 func (g *gateway) replaceable() error {
 	if os.Getpid() == 1 {
-		return errors.New("it is the first of its container or machine, which ends with it; replace the container")
+		return errors.New("it is the first process of its container or host, which ends with it; replace the container")
 	}
 	if g.o.ProgramError != nil {
-		return fmt.Errorf("it does not know which program it is: %w; mount /proc, and start it anew", g.o.ProgramError)
+		return fmt.Errorf("the path of its program is not known: %w; mount /proc, and restart it", g.o.ProgramError)
 	}
 	if !g.begun.Load() {
 		return errors.New("it has not read all of its manifests yet; try again once it is ready")
@@ -90,7 +90,7 @@ func (g *gateway) replaceable() error {
 	}
 	for _, p := range g.objects.status().Problems {
 		if p.Kept {
-			return fmt.Errorf("an earlier version of %s is served, which another process could not read; mend %s:%d first: %s", p.Object, p.File, p.Line, p.Message)
+			return fmt.Errorf("an earlier version of %s is served, which another process could not read; correct %s:%d first: %s", p.Object, p.File, p.Line, p.Message)
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (g *gateway) acceptable(s handover.State) error {
 		return err
 	}
 	if !g.proxy.AllSockets(g.handed) {
-		return errors.New("it has not been handed every socket")
+		return errors.New("it has not received every socket")
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func coveredBy(ours, theirs handover.State) error {
 	if n := len(lost) - maxLost; n > 0 {
 		lost, more = lost[:maxLost], fmt.Sprintf("; and %d more", n)
 	}
-	return fmt.Errorf("%s%s; moongate check may tell why", strings.Join(lost, "; "), more)
+	return fmt.Errorf("%s%s; moongate check may report why", strings.Join(lost, "; "), more)
 }
 
 // maxLost is the maximum number of reasons against a successor that are logged.
@@ -220,9 +220,9 @@ func (g *gateway) handOver(ctx context.Context, s *handover.Successor) error {
 	// This must come after Begin, because until then no process accepts connections, and notifying may block. It must come after
 	// everything that can fail, because a process that is no longer the main process cannot become it again.
 	if _, err := daemon.SdNotify(false, fmt.Sprintf("MAINPID=%d", s.PID)); err != nil {
-		g.log.Error("systemd cannot be told which process serves, and will end it", "pid", s.PID, "error", err)
+		g.log.Error("systemd cannot be notified of the new main process, and will end it", "pid", s.PID, "error", err)
 	}
-	g.log.Info("another process has taken over; finishing what is in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
+	g.log.Info("another process has taken over; finishing requests in flight", "pid", s.PID, "drain-timeout", g.o.DrainTimeout)
 	return nil
 }
 

@@ -30,13 +30,13 @@ func TestReplaceCovered(t *testing.T) {
 		"the same":          {serves(both, "x"), serves(both, "x"), ""},
 		"other words":       {serves(one, "x|not good"), serves(one, "x|bad"), ""},
 		"an object more":    {serves(one, "x", "y"), serves(one, "y"), ""},
-		"an object less":    {serves(one, "y"), serves(one, "x|bad", "y"), "it does not use x: bad; moongate check may tell why"},
+		"an object less":    {serves(one, "y"), serves(one, "x|bad", "y"), "it does not use x: bad; moongate check may report why"},
 		"a listener more":   {serves(one), serves(both), ""},
-		"a listener less":   {serves(both), serves(one), "it does not serve listener b at :2; moongate check may tell why"},
-		"another address":   {serves(one), serves(map[string]int{"a at :3": 1}), "it does not serve listener a at :1; moongate check may tell why"},
+		"a listener less":   {serves(both), serves(one), "it does not serve listener b at :2; moongate check may report why"},
+		"another address":   {serves(one), serves(map[string]int{"a at :3": 1}), "it does not serve listener a at :1; moongate check may report why"},
 		"a route more":      {serves(one), serves(map[string]int{"a at :1": 2}), ""},
-		"a route less":      {serves(one), serves(map[string]int{"a at :1": 0, "b at :2": 9}), "its listener a at :1 has 0 routes, that of this process 1; moongate check may tell why"},
-		"more than is told": {serves(nil), serves(nil, "a", "b", "c", "d", "e", "f", "g"), "it does not use a; it does not use b; it does not use c; it does not use d; it does not use e; and 2 more; moongate check may tell why"},
+		"a route less":      {serves(one), serves(map[string]int{"a at :1": 0, "b at :2": 9}), "its listener a at :1 has 0 routes, that of this process 1; moongate check may report why"},
+		"more than is told": {serves(nil), serves(nil, "a", "b", "c", "d", "e", "f", "g"), "it does not use a; it does not use b; it does not use c; it does not use d; it does not use e; and 2 more; moongate check may report why"},
 	} {
 		got := ""
 		if err := coveredBy(tc.ours, tc.theirs); err != nil {

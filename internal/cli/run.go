@@ -98,7 +98,7 @@ func bindAddresses(bind []string) ([]netip.Addr, error) {
 	for i, addr := range addrs {
 		for j, other := range addrs {
 			if i != j && (addr == other || other.IsUnspecified() && addr.Is4() == other.Is4()) {
-				return nil, usage("--bind %s covers --bind %s, which cannot be bound beside it; leave that out", other, addr)
+				return nil, usage("--bind %s covers --bind %s, and both cannot be bound; leave out the latter", other, addr)
 			}
 		}
 	}

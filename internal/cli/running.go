@@ -139,7 +139,7 @@ func explainRunning(ctx context.Context, address string, args, headers []string,
 	}
 	steps, ok := answer.Steps.(*explain.Explanation)
 	if !ok { // null
-		return nil, &exitError{exitProblems, errors.New(address + " does not answer /explain as a moongate does")}
+		return nil, &exitError{exitProblems, errors.New(address + " does not answer /explain like a Moongate admin server")}
 	}
 	return steps, nil
 }

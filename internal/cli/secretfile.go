@@ -26,11 +26,11 @@ func readSecret(path string) ([]byte, error) {
 		return fresh, nil
 	}
 	if err := makeSecretFile(path, fresh); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, usage("--secret-file: %v; name a file that can be read, or made", err)
+		return nil, usage("--secret-file: %v; name a file that can be read or created", err)
 	}
 	info, err := os.Stat(path)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() < secretSize || info.Size() > maxSecretSize) {
-		return nil, usage("--secret-file: %s is no file of %d to %d bytes; remove it, and one is made", path, secretSize, maxSecretSize)
+		return nil, usage("--secret-file: %s is not a file of %d to %d bytes; remove it to have one created", path, secretSize, maxSecretSize)
 	}
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
 		return nil, usage("--secret-file: %s has mode %#o, so that users other than its owner may read or change it; run chmod 600 on it", path, info.Mode().Perm())
@@ -40,7 +40,7 @@ func readSecret(path string) ([]byte, error) {
 		kept, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return nil, usage("--secret-file: %v; name a file that can be read, or made", err)
+		return nil, usage("--secret-file: %v; name a file that can be read or created", err)
 	}
 	return kept, nil
 }

@@ -47,9 +47,9 @@ func TestSecretFile(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		short:                              "is no file of 32 to 4096 bytes",
+		short:                              "is not a file of 32 to 4096 bytes",
 		open:                               "chmod 600",
-		dir:                                "is no file of",
+		dir:                                "is not a file of",
 		filepath.Join(dir, "none", "file"): "no such file",
 	} {
 		if _, err := readSecret(path); err == nil || !strings.Contains(err.Error(), want) {

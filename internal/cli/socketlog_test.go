@@ -104,7 +104,7 @@ func TestProxyWarnsOfNoListener(t *testing.T) {
 	if r := p.apply(&config.Update{Generation: 1, Upserts: []*config.Resource{{Kind: &config.Resource_Listener{Listener: listener}}}}); len(r.Listeners) > 0 {
 		t.Fatal(r.Listeners)
 	}
-	const warning = `level=WARN msg="no listener of the Gateway is served; its status tells why" gateway=shop/web`
+	const warning = `level=WARN msg="no listener of the Gateway is served; its status reports why" gateway=shop/web`
 	if strings.Contains(log.String(), warning) || !strings.Contains(log.String(), "msg=listening ") {
 		t.Errorf("with a listener:\n%s", log.String())
 	}

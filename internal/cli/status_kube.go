@@ -112,7 +112,7 @@ func clusterError(err error, host string) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server at %s does not know you (%w); log in again, or choose another --context", host, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the API server at %s forbids to ask what is installed (%w); ask for the ClusterRole system:discovery", host, err)
+		return fmt.Errorf("the API server at %s forbids to list what is installed (%w); ask for the ClusterRole system:discovery", host, err)
 	case errors.As(err, &answered):
 		return fmt.Errorf("the API server at %s answers: %w; try again", host, err)
 	}

@@ -57,7 +57,7 @@ func (c *Controller) change(ch kube.Change) {
 	}
 	if ch.Full {
 		close(c.read)
-		c.log.Info("the cluster is read", "objects", c.objects.len())
+		c.log.Info("the cluster has been read", "objects", c.objects.len())
 	}
 }
 

@@ -248,7 +248,7 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int,
 			return
 		}
 		if !time.Now().Before(deadline) {
-			log.Warn("Secrets cannot be read; going on without them, and reading them again", "secrets", n)
+			log.Warn("Secrets cannot be read; continuing without them and trying again", "secrets", n)
 			return
 		}
 		select {
@@ -280,7 +280,7 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 			return a, nil
 		}
 		if tries%authorityTriesSaid == 0 {
-			c.log.Warn("cannot have a certificate authority, trying again", "namespace", c.o.Namespace, "error", err)
+			c.log.Warn("the certificate authority cannot be read or created, trying again", "namespace", c.o.Namespace, "error", err)
 		}
 		select {
 		case <-ctx.Done():

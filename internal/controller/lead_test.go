@@ -107,7 +107,7 @@ func TestElection(t *testing.T) {
 		}
 		a.stop()
 		a.done.Wait()
-		if n, m := strings.Count(a.log.String(), "cannot be had"), strings.Count(a.log.String(), "can be had again"); n != 1 || m != 1 {
+		if n, m := strings.Count(a.log.String(), "cannot be read or written"), strings.Count(a.log.String(), "can be read and written again"); n != 1 || m != 1 {
 			t.Errorf("the API server was away once, and is said to be %d times, and back %d times:\n%s", n, m, &a.log)
 		}
 	})

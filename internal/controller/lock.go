@@ -54,10 +54,10 @@ func (l *notedLock) note(ctx context.Context, err error) {
 	case errors.Is(ctx.Err(), context.Canceled), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		// On a conflict, another replica was faster.
 	case err == nil && *l.trouble != "":
-		l.log.Info("the Lease can be had again", "lease", l.Describe())
+		l.log.Info("the Lease can be read and written again", "lease", l.Describe())
 		*l.trouble = ""
 	case err != nil && *l.trouble == "":
-		l.log.Error("the Lease cannot be had, trying every second; without it nobody leads, and proxies serve what they have", "lease", l.Describe(), "error", err,
+		l.log.Error("the Lease cannot be read or written, trying every second; without it there is no leader, and proxies keep their configuration", "lease", l.Describe(), "error", err,
 			"remedy", "if this is refused, let the controller's ServiceAccount create, get and update leases in its namespace")
 		*l.trouble = err.Error()
 	}

@@ -171,7 +171,7 @@ func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string)
 	}
 	for name := range w.Undecided {
 		if !r.gateway(name).undecided {
-			r.o.Logger.Warn("A Gateway refers to a Secret in a namespace that cannot be read; proxies that have a configuration keep it until that can be, or the reference goes",
+			r.o.Logger.Warn("a Gateway refers to a Secret in a namespace that cannot be read; proxies that have a configuration keep it until the namespace can be read or the reference is removed",
 				"gateway", name)
 		}
 	}

@@ -478,7 +478,7 @@ func TestManyWords(t *testing.T) {
 		}
 		testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "error="+word) })
 	}
-	if n := strings.Count(log.String(), "cannot carry out"); n != 2 {
+	if n := strings.Count(log.String(), "cannot apply"); n != 2 {
 		t.Errorf("%d lines", n)
 	}
 }

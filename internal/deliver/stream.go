@@ -96,7 +96,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	who, err := r.o.Authenticate(grpcStream.Context())
 	if err != nil {
 		if r.refusals.news(caller, status.Code(err), time.Now()) {
-			r.o.Logger.Warn("a stream without a valid identity is refused, now and whenever it asks again", "from", caller, "error", err)
+			r.o.Logger.Warn("a stream without a valid identity is refused; further attempts are not logged", "from", caller, "error", err)
 		}
 		if status.Code(err) != codes.Unknown {
 			return err // its status is more precise, for example if there are no keys yet
@@ -118,7 +118,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
 	case hello.Gateway != who.Gateway:
 		if r.refusals.news(caller, codes.PermissionDenied, time.Now()) {
-			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", who.Gateway, "pod", who.Pod, "asks-for", said(hello.Gateway))
+			r.o.Logger.Warn("a proxy asks for the configuration of another Gateway", "gateway", who.Gateway, "pod", who.Pod, "asks-for", said(hello.Gateway))
 		}
 		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, said(hello.Gateway))
 	}
@@ -444,10 +444,10 @@ func (r *Remote) logRejected(s *stream, before, now map[config.ID]string) {
 	slices.SortFunc(fresh, config.CompareID)
 	for i, id := range fresh {
 		if i == most {
-			r.o.Logger.Warn("a proxy cannot carry out more resources and keeps the versions before", "gateway", s.gateway.name, "pod", s.pod, "more", len(fresh)-most)
+			r.o.Logger.Warn("a proxy cannot apply further resources and keeps their previous versions", "gateway", s.gateway.name, "pod", s.pod, "more", len(fresh)-most)
 			return
 		}
-		r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id.String(), "error", now[id])
+		r.o.Logger.Warn("a proxy cannot apply a resource and keeps its previous version", "gateway", s.gateway.name, "pod", s.pod, "resource", id.String(), "error", now[id])
 	}
 }
 

@@ -297,11 +297,11 @@ func TestReplaceUpgrades(t *testing.T) {
 	r := startReplaced(t, program, "-f", dir, "--admin-address", "127.0.0.1:0")
 	install(func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\nexit 3\n"), 0o755) })
 	syscall.Kill(r.pid, syscall.SIGUSR2)
-	r.sees("this process goes on: it cannot be replaced", 1)
+	r.sees("the replacement failed; this process continues to serve", 1)
 	r.sees("exit status 3", 1)
 	install(func(path string) error { return os.WriteFile(path, []byte("\x7fELF"), 0o755) })
 	syscall.Kill(r.pid, syscall.SIGUSR2)
-	r.sees("this process goes on: it cannot be replaced", 2)
+	r.sees("the replacement failed; this process continues to serve", 2)
 	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
 		t.Errorf("%s", got.Status)
 	}
@@ -340,7 +340,7 @@ func TestReplaceLosesNothing(t *testing.T) {
 	if err := os.WriteFile(path, good, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const refused = "this process goes on"
+	const refused = "the replacement failed"
 	for len(r.successors()) == 0 { // until it has read the file
 		before := strings.Count(r.text(), refused)
 		syscall.Kill(r.cmd.Process.Pid, syscall.SIGUSR2)

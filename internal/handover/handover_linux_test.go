@@ -158,7 +158,7 @@ func TestHandOver(t *testing.T) {
 // TestNotReady: a successor that does not become ready has ended when Start returns, and Start says why.
 func TestNotReady(t *testing.T) {
 	for _, tc := range []struct{ does, want string }{
-		{"ends", "it ended; what it has logged may say why"},
+		{"ends", "it ended; its log may explain why"},
 		{"does not start", "exit status 70"},
 		{"waits", "it was not ready within 200ms: it has not read its configuration"},
 		{"serves less", "it was not ready within 200ms: this and that is not served"},

@@ -41,7 +41,7 @@ func FromEnvironment() (*Predecessor, error) {
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd != descriptor {
-		return nil, fmt.Errorf("%s=%q is no descriptor that this process was given; only a process that is being replaced sets it, so unset it", descriptorVariable, text)
+		return nil, fmt.Errorf("%s=%q is not a descriptor of this process; only a process that is being replaced sets it, so unset it", descriptorVariable, text)
 	}
 	unix.CloseOnExec(fd)
 	file := os.NewFile(uintptr(fd), "handover")
@@ -53,7 +53,7 @@ func FromEnvironment() (*Predecessor, error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("%s: descriptor %d is no socket of a process that is being replaced; unset it", descriptorVariable, fd)
+		return nil, fmt.Errorf("%s: descriptor %d is not the socket of a process that is being replaced; unset it", descriptorVariable, fd)
 	}
 	if !successor {
 		if err := startSuccessor(conn, file); err != nil {

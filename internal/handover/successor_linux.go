@@ -86,7 +86,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 					return fmt.Errorf("it ended: %w", err)
 				}
 			}
-			return errors.New("it ended; what it has logged may say why")
+			return errors.New("it ended; its log may explain why")
 		case <-ctx.Done():
 			failed, ctx = ctx.Err(), context.WithoutCancel(ctx) // ctx is handled only once
 			limit = time.After(endTimeout)

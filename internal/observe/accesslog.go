@@ -119,7 +119,7 @@ func OpenAccessLog(destination string, stdout io.Writer, o accesslog.Options) (*
 	case "json", "stdout":
 		return newAccessLog("", stdout, nil, layout, o.OneIn), nil
 	case "":
-		return nil, errors.New("--access-log is empty; say stdout, off, the path of a file or the URL of a collector")
+		return nil, errors.New("--access-log is empty; use stdout, off, the path of a file or the URL of a collector")
 	}
 	if isCollector(destination) {
 		c, err := newLogExporter(destination)
@@ -139,10 +139,10 @@ func openLogFile(path string) (*os.File, error) {
 	// A named pipe without a reader then results in an error instead of waiting forever.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
 	if errors.Is(err, syscall.ENXIO) {
-		return nil, fmt.Errorf("--access-log: nobody reads the pipe: %w; start its reader first", err)
+		return nil, fmt.Errorf("--access-log: no process reads the pipe: %w; start its reader first", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--access-log: cannot open the file: %w; say stdout, off or a path that can be written", err)
+		return nil, fmt.Errorf("--access-log: cannot open the file: %w; use stdout, off or a path that can be written", err)
 	}
 	return f, nil
 }

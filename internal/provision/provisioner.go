@@ -284,10 +284,10 @@ func (p *Provisioner) goOnWithout(ctx context.Context) {
 					p.skipped[s] = true
 					const remedy = "allow the controller's ServiceAccount to list and watch them"
 					if optional(s.kind) {
-						t.log.Warn("Objects of a kind cannot be listed; going on without them until they can: "+remedy, "error", err)
+						t.log.Warn("objects of a kind cannot be listed; continuing without them until they can: "+remedy, "error", err)
 						continue
 					}
-					t.log.Warn("Objects of a kind cannot be listed; what runs for the Gateways of the namespace, and their status, stay as they are until they can: "+remedy, "error", err)
+					t.log.Warn("objects of a kind cannot be listed; the objects and the statuses of the namespace's Gateways are kept until they can: "+remedy, "error", err)
 					p.unknown[s.namespace] = true
 				}
 			}

@@ -160,7 +160,7 @@ func TestForeignObjects(t *testing.T) {
 			t.Errorf("%s", write)
 		}
 	}
-	const want = "ConfigMap shop/web-moongate exists and is not of this Gateway; rename the Gateway, or delete the ConfigMap"
+	const want = "ConfigMap shop/web-moongate exists and does not belong to this Gateway; rename the Gateway, or delete the ConfigMap"
 	testkit.Eventually(t, "the Gateway waits for "+want, func() bool { return r.waiting("shop/web") == want })
 	s.set("configmaps/shop/web-moongate", nil)
 	if err := r.once(t, s, web); err != nil {
@@ -312,7 +312,7 @@ func TestNodePortHeld(t *testing.T) {
 	says("node port 30080 for port 80 of Service shop/second-moongate is taken by a Service of another namespace; " +
 		"set another one in service.nodePorts")
 	s.set("services/elsewhere/dns", nil)
-	says("Service shop/second-moongate is refused: " + refused.Message + "; correct the Gateway or its GatewayParameters, or delete the Service if it has to be made anew")
+	says("Service shop/second-moongate is refused: " + refused.Message + "; correct the Gateway or its GatewayParameters, or delete the Service if it must be created again")
 	s.mu.Lock()
 	s.fail = nil
 	s.mu.Unlock()

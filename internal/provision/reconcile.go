@@ -232,7 +232,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	var kept error // why the number of replicas is not applied
 	if live != nil {
 		if !controlledBy(live, spec) {
-			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of %s; rename the %s, or delete the %s", n.kind, g.namespace, n.name, thisOne(spec), ownerOf(spec).Kind, n.kind)}
+			return 0, refusal{fmt.Errorf("%s %s/%s exists and does not belong to %s; rename the %s, or delete the %s", n.kind, g.namespace, n.name, thisOne(spec), ownerOf(spec).Kind, n.kind)}
 		}
 		if live.GetDeletionTimestamp() != nil {
 			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
@@ -270,7 +270,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 			if wait := h.wait(time.Now()); wait > 0 {
 				return wait, nil
 			}
-			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
+			p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
 		if w, ok := workloadOf(live); ok && restarts(w, appliedHash(wanted, annotationTemplate), differs) {
 			end, ok := p.beginRollout(g)
@@ -310,7 +310,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	}
 	h.settled, err = differsFrom(wanted, after)
 	if len(h.settled) > 0 {
-		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
+		p.o.Logger.Warn("the API server stores a field with another value than was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
 	}
 	p.store.written(n.kind, after)
 	return later, cmp.Or(err, kept)
@@ -381,7 +381,7 @@ func (p *Provisioner) nodePortHeld(ctx context.Context, g gatewayName, object Ob
 		return nil
 	}
 	if held.holder.Namespace != svc.Namespace {
-		p.o.Logger.Info("a node port is taken", "gateway", g.String(), "nodePort", held.port.NodePort, "service", held.holder.Namespace+"/"+held.holder.Name)
+		p.o.Logger.Info("a node port is in use", "gateway", g.String(), "node-port", held.port.NodePort, "service", held.holder.Namespace+"/"+held.holder.Name)
 	}
 	return held
 }
@@ -486,7 +486,7 @@ func explain(n objectName, namespace string, err error) error {
 	case apierrors.IsForbidden(err):
 		return refusal{fmt.Errorf("%s is forbidden: %s; look at quotas, admission policies and the role of the controller", object, message(err))}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return refusal{fmt.Errorf("%s is refused: %s; correct the Gateway or its GatewayParameters, or delete the %s if it has to be made anew", object, message(err), n.kind)}
+		return refusal{fmt.Errorf("%s is refused: %s; correct the Gateway or its GatewayParameters, or delete the %s if it must be created again", object, message(err), n.kind)}
 	}
 	return fmt.Errorf("%s: %w", object, err)
 }
@@ -642,7 +642,7 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	if object.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	p.o.Logger.Info("removing what a Gateway no longer needs", "namespace", object.GetNamespace(), "object", n.String())
+	p.o.Logger.Info("removing an object that a Gateway no longer needs", "namespace", object.GetNamespace(), "object", n.String())
 	err := p.client.delete(ctx, n.kind, object)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or is another object with the same name
 		return nil
@@ -714,7 +714,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 		}
 		p.mu.Unlock()
 		if log {
-			p.o.Logger.Warn("what runs for a Gateway stays as it is, because the Gateway or its GatewayClass cannot be read, or translation fails on it; correct it, or delete it", "gateway", g.String())
+			p.o.Logger.Warn("the objects of a Gateway are kept, because the Gateway or its GatewayClass cannot be read, or translation fails on it; correct it, or delete it", "gateway", g.String())
 		}
 		return again, nil
 	}

@@ -31,7 +31,7 @@ type Tickets struct {
 func (k *Tickets) Current() translate.Tickets {
 	secret, err := k.Secret()
 	if err != nil {
-		k.Logger.Error("TLS sessions are not resumed, because their secret cannot be had", "error", err)
+		k.Logger.Error("TLS sessions are not resumed, because their secret cannot be read", "error", err)
 		return translate.Tickets{}
 	}
 	now := time.Now

@@ -60,7 +60,7 @@ func (s *Signers) Parse(der []byte) (*List, error) {
 		return nil, fmt.Errorf("the list of %s has the critical extension %s, so it is not a complete list of what its issuer has revoked", nameOf(parsed.Issuer), id)
 	}
 	if parsed.NextUpdate.IsZero() {
-		return nil, fmt.Errorf("the list of %s does not say when the next one comes (nextUpdate)", nameOf(parsed.Issuer))
+		return nil, fmt.Errorf("the list of %s does not contain the time of the next update (nextUpdate)", nameOf(parsed.Issuer))
 	}
 	l := &List{number: parsed.Number, since: parsed.ThisUpdate, upTo: parsed.NextUpdate}
 	if l.issuer, err = s.signer(parsed); err != nil {

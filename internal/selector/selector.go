@@ -322,7 +322,7 @@ func (k *Keeper) noteFailure(x key, err error) {
 	}
 	if k.failures[x] != why {
 		k.failures[x] = why
-		k.o.Logger.Warn("cannot have the cluster find the endpoints of an XBackend; trying again", "xbackend", x.String(), "error", err)
+		k.o.Logger.Warn("the Service for the endpoints of an XBackend cannot be maintained; trying again", "xbackend", x.String(), "error", err)
 	}
 }
 

@@ -132,7 +132,7 @@ func (a *Authority) look(ctx context.Context) (bool, error) {
 		}
 		return a.take(in), nil
 	}
-	return false, fmt.Errorf("the Secret %s/%s changes whenever it is read; who else writes it?", a.o.Namespace, SecretName)
+	return false, fmt.Errorf("the Secret %s/%s changes whenever it is read; check which other program writes it", a.o.Namespace, SecretName)
 }
 
 // errMustRead means that the Secret was written and must be read again.
@@ -146,7 +146,7 @@ func (a *Authority) lookOnce(ctx context.Context) (*authority, error) {
 			return nil, err
 		}
 		if _, err = a.o.Secrets.Create(ctx, secret, metav1.CreateOptions{}); err == nil {
-			a.o.Logger.Info("made a certificate authority", "secret", a.o.Namespace+"/"+SecretName)
+			a.o.Logger.Info("created a certificate authority", "secret", a.o.Namespace+"/"+SecretName)
 			err = errMustRead
 		}
 		return nil, err
@@ -173,7 +173,7 @@ func (a *Authority) take(in *authority) bool {
 	now, end := a.o.Now(), in.current.cert.NotAfter
 	if !in.managed && end.Sub(now) < leafLife && !in.current.cert.Equal(a.warned) {
 		a.warned = in.current.cert
-		a.o.Logger.Warn("the certificate authority ends soon, and is not this controller's to renew",
+		a.o.Logger.Warn("the certificate authority expires soon, and was not created by this controller, which does not renew it",
 			"secret", a.o.Namespace+"/"+SecretName, "end", end)
 	}
 	a.in = in

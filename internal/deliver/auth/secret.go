@@ -44,7 +44,7 @@ type authority struct {
 // readSecret parses a Secret; an error names the remedy.
 func readSecret(secret *corev1.Secret) (*authority, error) {
 	bad := func(err error) (*authority, error) {
-		return nil, fmt.Errorf("the Secret %s/%s is not a certificate authority: %w; put one there (tls.crt, tls.key), or delete it and a new one is made",
+		return nil, fmt.Errorf("the Secret %s/%s is not a certificate authority: %w; replace it by one (tls.crt, tls.key), or delete it to have one created",
 			secret.Namespace, secret.Name, err)
 	}
 	a := &authority{managed: secret.Labels[labelManagedBy] == managedBy}

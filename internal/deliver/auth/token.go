@@ -28,8 +28,8 @@ var (
 	errNoKeys     = errors.New("the cluster's signing keys are not known yet")
 	errMalformed  = errors.New("it is not a signed JSON web token of an algorithm that Kubernetes uses")
 	errUnknownKey = errors.New("it is signed by a key that is not among the cluster's signing keys")
-	errSignature  = errors.New("its signature is not by the key that it names")
-	errIssuer     = errors.New("it is not of this cluster's issuer")
+	errSignature  = errors.New("its signature was not made with the key that it names")
+	errIssuer     = errors.New("its issuer is not that of this cluster")
 )
 
 // claims are those that Kubernetes includes in the token of a pod.
@@ -65,7 +65,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (Identity, error) {
 	// The caller must not be able to cancel it: otherwise it could prevent that the keys are ever fetched.
 	newer, fetchErr := v.refresh(context.WithoutCancel(ctx), refreshAtMost)
 	if fetchErr != nil {
-		v.log.Warn("a token is of a key or issuer that is not known, and the cluster's keys cannot be fetched", "error", fetchErr)
+		v.log.Warn("a token has an unknown key or issuer, and the cluster's keys cannot be fetched", "error", fetchErr)
 	}
 	if newer == ring {
 		return Identity{}, err
@@ -113,9 +113,9 @@ func (c *claims) judge(issuer string, now time.Time) (Identity, error) {
 	case errors.Is(err, jwt.ErrInvalidIssuer):
 		return Identity{}, errIssuer
 	case errors.Is(err, jwt.ErrInvalidAudience):
-		return Identity{}, fmt.Errorf("it is not for audience %s; project one that is into the pod", Audience)
+		return Identity{}, fmt.Errorf("it is not for audience %s; project a token for it into the pod", Audience)
 	case errors.Is(err, jwt.ErrExpired):
-		return Identity{}, fmt.Errorf("it expired %s ago; read the file anew for each connection", now.Sub(c.Expiry.Time()).Round(time.Second))
+		return Identity{}, fmt.Errorf("it expired %s ago; read the file again for each connection", now.Sub(c.Expiry.Time()).Round(time.Second))
 	case err != nil:
 		return Identity{}, errors.New("it is not valid yet; the clocks of controller and API server differ")
 	case c.Expiry == nil:

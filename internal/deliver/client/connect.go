@@ -48,7 +48,7 @@ func (c *Client) follow(ctx context.Context) {
 			return
 		}
 		if text := err.Error(); text != said || time.Since(saidAt) > repeatAfter || progress {
-			c.o.Logger.Warn("no stream to the controller, what was applied stays in force", "controller", c.o.Controller, "error", text)
+			c.o.Logger.Warn("no connection to the controller; the applied configuration stays in force", "controller", c.o.Controller, "error", text)
 			said, saidAt = text, time.Now()
 		}
 		if progress {
@@ -185,7 +185,7 @@ func (c *Client) dial(host, address string) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("reading the controller's CA: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", c.o.CAFile)
+		return nil, fmt.Errorf("%s contains no certificate in PEM", c.o.CAFile)
 	}
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS13})),

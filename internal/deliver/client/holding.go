@@ -45,7 +45,7 @@ func newHolding() holding {
 // follows returns an error if a generation cannot be applied to the present state.
 func (h *holding) follows(g *generation) error {
 	if !g.full && (g.epoch == "" || g.epoch != h.epoch) {
-		return fmt.Errorf("generation %d of epoch %q holds changes to what is not here", g.number, g.epoch)
+		return fmt.Errorf("generation %d of epoch %q contains changes to a generation that this proxy does not have", g.number, g.epoch)
 	}
 	return nil
 }

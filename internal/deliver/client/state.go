@@ -52,18 +52,18 @@ func (c *Client) restore() {
 		g, err = decodeState(data, c.o.Gateway, time.Now(), c.o.MaxStateAge)
 	}
 	if err != nil {
-		c.o.Logger.Warn("the last good configuration is not used, everything comes from the controller", "directory", c.o.StateDir, "error", err)
+		c.o.Logger.Warn("the saved configuration is not used; the controller sends all of it", "directory", c.o.StateDir, "error", err)
 		return
 	}
 	c.apply(g)
 	<-c.dirty // it is saved already, and reading it must not renew its age
-	c.o.Logger.Info("the last good configuration is served", "generation", g.number, "resources", len(g.upserts))
+	c.o.Logger.Info("serving the saved configuration", "generation", g.number, "resources", len(g.upserts))
 }
 
 // decodeState parses a state file as one full generation.
 func decodeState(data []byte, gateway string, now time.Time, maxAge time.Duration) (*generation, error) {
 	if len(data) < stateHead || string(data[:len(stateMagic)]) != stateMagic {
-		return nil, errors.New("it is not a state of this version")
+		return nil, errors.New("it is not a state file of this version")
 	}
 	stamp, sum, body := data[len(stateMagic):len(stateMagic)+8], data[len(stateMagic)+8:stateHead], data[stateHead:]
 	want := newStateSum(gateway, stamp)
@@ -233,7 +233,7 @@ func (s *saver) save() {
 	})
 	s.ended, s.took = time.Now(), time.Since(start)
 	if s.dirty = err != nil; s.dirty {
-		c.o.Logger.Error("the last good configuration cannot be kept, a restart needs the controller", "directory", c.o.StateDir, "error", err)
+		c.o.Logger.Error("the configuration cannot be saved; a restart needs the controller", "directory", c.o.StateDir, "error", err)
 	}
 }
 

@@ -20,7 +20,7 @@ func openForWriting(path string) bool {
 	return errors.Is(err, unix.EAGAIN)
 }
 
-var errNotRegular, errNotTold = errors.New("not a regular file"), errors.New("the file system does not know")
+var errNotRegular, errNotTold = errors.New("not a regular file"), errors.New("the file system does not report it")
 
 // remote are file systems on which a lease that cannot be granted gives the same error as an open file.
 var remote = []int64{unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC}

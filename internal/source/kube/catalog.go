@@ -131,7 +131,7 @@ func (t *table) set(o metav1.Object) {
 		o = s.object
 		if !t.statusless[n] {
 			t.statusless[n] = true
-			t.catalog.log.Warn("A field of an object cannot be decoded: its spec is served as usual, and its status is not written, because entries of other controllers would be lost: "+
+			t.catalog.log.Warn("a field of an object cannot be decoded: its spec is served as usual, and its status is not written, because entries of other controllers would be lost: "+
 				"does the CustomResourceDefinition have another schema than this version expects?", "object", t.key(n).String(), "field", s.field, "error", s.err)
 		}
 	} else {

@@ -67,7 +67,7 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 	defer s.mu.Unlock()
 	s.noteReach(err)
 	if say, _ := s.discovery.next(err, time.Now()); say && reached(err) {
-		s.log.Warn("The API server does not say which kinds it serves; it is asked again", "error", err)
+		s.log.Warn("the API server does not report which kinds it serves; trying again", "error", err)
 	}
 	if err != nil {
 		return retry
@@ -145,7 +145,7 @@ func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (aga
 		case s.defined(k) && now.Sub(f.absent) < s.grace:
 			again = retry
 		default:
-			s.log.Info("The API server no longer serves this kind", "kind", k.Name, "group", k.Group)
+			s.log.Info("the API server no longer serves this kind", "kind", k.Name, "group", k.Group)
 			f.stop()
 			s.installedChanged = true
 		}

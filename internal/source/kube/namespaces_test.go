@@ -227,7 +227,7 @@ func TestANamespaceIsReadWholeOrNotAtAll(t *testing.T) {
 			s.permit("green/" + missing)
 			c := impatient(t, s, "blue", "green")
 			testkit.Eventually(t, "it is said that the start waits", func() bool { return strings.Contains(c.log.String(), "the start waits for them") })
-			if waiting := c.Waiting(); len(waiting) != 1 || strings.Contains(c.log.String(), "Nothing of a namespace") {
+			if waiting := c.Waiting(); len(waiting) != 1 || strings.Contains(c.log.String(), "a namespace may not be read") {
 				t.Errorf("it waits for %v; log:\n%s", waiting, c.log)
 			}
 			select {
@@ -371,7 +371,7 @@ func TestSecretRefused(t *testing.T) {
 			s.refused["secrets"] = true
 			s.mu.Unlock()
 			c.Fetch(t.Context(), []SecretRequest{{"team", "s", true}})
-			testkit.Eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "A Secret cannot be read") })
+			testkit.Eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "a Secret cannot be read") })
 			if want := "allow the controller's ServiceAccount to get secrets " + where + ","; !strings.Contains(c.log.String(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, c.log)
 			}

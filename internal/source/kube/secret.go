@@ -194,7 +194,7 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 		if s.namespaces[0] != metav1.NamespaceAll {
 			namespace = n.Namespace
 		}
-		s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if that is what is refused",
+		s.log.Warn("a Secret cannot be read; its known content is kept: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if this was refused",
 			"secret", n.String(), "error", err)
 	}
 	if unknown != nil {

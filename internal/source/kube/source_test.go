@@ -606,7 +606,7 @@ func TestTheStartGoesOnWithoutAKind(t *testing.T) {
 		if !reflect.DeepEqual(change.Installed.Unread, want) || !reflect.DeepEqual(c.UnreadKinds(), want) || c.objects[routeID("one")] == nil {
 			t.Errorf("unread %v, %v; objects %v", change.Installed.Unread, c.UnreadKinds(), c.objects)
 		}
-		if !strings.Contains(c.log.String(), "going on without them until they can: "+remedy) || !c.Source.Unread(id) {
+		if !strings.Contains(c.log.String(), "continuing without them until they can: "+remedy) || !c.Source.Unread(id) {
 			t.Errorf("it is not said; log:\n%s", c.log)
 		}
 		if slices.ContainsFunc(c.installed.Kinds, func(s Served) bool { return s.Kind == k.Name }) {
@@ -766,7 +766,7 @@ func TestWhatCannotBeWatchedIsSaid(t *testing.T) {
 		remedy := "allow the controller's ServiceAccount to list and watch httproutes.gateway.networking.k8s.io in the whole cluster"
 		c.until("it is told", func() bool { return slices.Equal(c.installed.Unread, []Unread{{gatewayGroup, "HTTPRoute", remedy}}) })
 		testkit.Eventually(t, "the log says it", func() bool {
-			return strings.Contains(c.log.String(), "Objects cannot be watched") && strings.Contains(c.log.String(), remedy)
+			return strings.Contains(c.log.String(), "objects cannot be watched") && strings.Contains(c.log.String(), remedy)
 		})
 		s.putRoute("b", "b.example", nil)
 		c.until("changes are read", func() bool { return c.objects[routeID("b")] != nil })
@@ -775,7 +775,7 @@ func TestWhatCannotBeWatchedIsSaid(t *testing.T) {
 		}
 		unwatched(false)
 		c.until("it is over", func() bool { return len(c.installed.Unread) == 0 })
-		if strings.Count(c.log.String(), "Objects are read again") != 1 {
+		if strings.Count(c.log.String(), "objects can be read again") != 1 {
 			t.Errorf("log:\n%s", c.log)
 		}
 	})

@@ -117,9 +117,9 @@ func (s *Source) check(now time.Time) {
 		switch {
 		case s.catalog.withheld[p.namespace]:
 		case p.kind.Essential && !p.listed && s.told == nil:
-			p.log().Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
+			p.log().Warn("objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
 		default:
-			p.log().Warn("Objects of a kind cannot be listed; going on without them until they can: " + p.remedy)
+			p.log().Warn("objects of a kind cannot be listed; continuing without them until they can: " + p.remedy)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (s *Source) checkNamespaces(now time.Time) {
 		switch {
 		case withheld[namespace] && listed:
 			delete(withheld, namespace)
-			s.log.Info("A namespace can be read, which is served with the others from now on", "namespace", namespace)
+			s.log.Info("a namespace can be read, and is served from now on", "namespace", namespace)
 			s.installedChanged = true
 			s.wake()
 		case !withheld[namespace] && refused:
@@ -156,9 +156,9 @@ func (s *Source) checkNamespaces(now time.Time) {
 	}
 	for _, namespace := range forbidden {
 		withheld[namespace], s.installedChanged = true, true
-		s.log.Warn("Nothing of a namespace may be read; going on without it until all of it can be: "+namespaceRemedy, "namespace", namespace)
+		s.log.Warn("a namespace may not be read; continuing without it until all of it can be: "+namespaceRemedy, "namespace", namespace)
 		for _, what := range s.unreadParameters() {
-			s.log.Warn("The start waits for a namespace that may not be read, since a class may deny addresses there: " + what)
+			s.log.Warn("the start waits for a namespace that may not be read, because a class may deny addresses there: " + what)
 		}
 	}
 }

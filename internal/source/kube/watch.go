@@ -298,7 +298,7 @@ func (p *scope) Replace(objects []any, _ string) error {
 	}
 	p.do(func() {
 		if !p.done && p.failing && !p.source.catalog.withheld[p.namespace] {
-			p.log().Info("Objects of a kind can be read, which is served with the others from now on")
+			p.log().Info("objects of a kind can be read, and are served from now on")
 		}
 		p.done = true
 		p.recovered()
@@ -468,11 +468,11 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	p.recovered()
 	switch {
 	case over:
-		p.log().Info("Objects are read again")
+		p.log().Info("objects can be read again")
 	case say && reached(err) && t == &p.watching:
-		p.log().Warn("Objects cannot be watched: what is known of them is as of their last list, which is late and costs much: "+p.remedy, "error", err)
+		p.log().Warn("objects cannot be watched; they are as of their last list, which is late and expensive: "+p.remedy, "error", err)
 	case say && reached(err):
-		p.log().Warn("Objects cannot be read; what is known of them stays: "+p.remedy, "error", err)
+		p.log().Warn("objects cannot be read; the known ones are kept: "+p.remedy, "error", err)
 	}
 }
 
@@ -489,9 +489,9 @@ func (s *Source) noteReach(err error) {
 	say, over := s.reach.next(away, now)
 	switch {
 	case over:
-		s.log.Info("The API server answers again")
+		s.log.Info("the API server answers again")
 	case say:
-		s.log.Warn("The API server does not answer; what is known stays, and it is asked again", "error", err)
+		s.log.Warn("the API server does not answer; the known objects are kept, trying again", "error", err)
 	}
 }
 

@@ -37,7 +37,7 @@ type Problem struct {
 }
 
 // ErrNotInstalled is returned if a cluster has none of the kinds.
-var ErrNotInstalled = errors.New("the cluster has no Gateway API; install its CRDs, see https://gateway-api.sigs.k8s.io/guides/")
+var ErrNotInstalled = errors.New("the Gateway API is not installed in the cluster; install its CRDs, see https://gateway-api.sigs.k8s.io/guides/")
 
 // List reads the objects of one namespace ("" for all) and cluster-scoped objects, sorted by kind, namespace and name, and without
 // managedFields. Kinds that are not installed are left out; those that could not be read are among the problems. It fails if nothing

@@ -16,7 +16,7 @@ func (w *Writer) noteFight(a *attempt, key kind.ObjectKey, corrects bool) {
 		return
 	}
 	a.fight = true
-	w.options.Logger.Warn("another controller keeps changing a status; it is set right at most once a second",
+	w.options.Logger.Warn("another controller keeps changing a status; it is corrected at most once a second",
 		"object", key.String(), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
 }
 
@@ -66,7 +66,7 @@ func (w *Writer) noteAway(err error) {
 	}
 	w.mu.Unlock()
 	if begins {
-		w.options.Logger.Warn("the API server takes no statuses; they are kept until it does", "error", err)
+		w.options.Logger.Warn("the API server accepts no statuses; they are kept until it does", "error", err)
 	}
 }
 
