@@ -74,7 +74,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{o: o, log: log, objects: newObjectStore(), scavenger: newScavenger().often()}
+	g := &gateway{o: o, log: log, objects: newObjectStore(), scavenger: newScavenger().forProxy()}
 	if g.source, err = files.New(o.Files, files.Options{Stdin: o.Stdin}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
@@ -144,7 +144,7 @@ func (g *gateway) run(ctx context.Context) error {
 	defer stopFollowing()
 	g.background.Go(func() { g.retry(following) })
 	g.background.Go(func() { g.tickets.Run(following, g.loop.Update) })
-	g.scavenger.releases = g.proxy.Released
+	g.scavenger.garbage = g.proxy.Released
 	g.background.Go(func() { g.scavenger.run(inner) })
 	if g.o.Predecessor != nil {
 		g.background.Go(func() { g.awaitChecks(following) })

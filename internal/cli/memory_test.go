@@ -14,10 +14,10 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 	var resident, allocated uint64
 	given := 0
 	s := &scavenger{
-		every: lookAround,
-		read:  func() (uint64, uint64) { return resident, allocated },
-		used:  func() time.Duration { return 0 },
-		give:  func() { given++; resident = 40 * mib },
+		interval: checkInterval,
+		readHeap: func() (uint64, uint64) { return resident, allocated },
+		cpuTime:  func() time.Duration { return 0 },
+		release:  func() { given++; resident = 40 * mib },
 	}
 	for i, step := range []struct {
 		resident, more uint64
@@ -32,14 +32,14 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 		{90 * mib, 0, 3},
 	} {
 		resident, allocated = step.resident, allocated+step.more
-		s.look()
+		s.check()
 		if given != step.given {
 			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
 		}
 	}
 	resident, allocated, given = 3*mib, 0, 0
-	s.kept, s.allocated = 2*mib, 0
-	if s.look(); given != 0 {
+	s.afterRelease, s.lastAllocated = 2*mib, 0
+	if s.check(); given != 0 {
 		t.Error("a small heap is not worth it")
 	}
 }
@@ -51,10 +51,10 @@ func TestSpareWaitsForCalm(t *testing.T) {
 	var used time.Duration
 	given := 0
 	s := (&scavenger{
-		read: func() (uint64, uint64) { return resident, 0 },
-		used: func() time.Duration { return used },
-		give: func() { given++; used += 20 * time.Millisecond },
-	}).often()
+		readHeap: func() (uint64, uint64) { return resident, 0 },
+		cpuTime:  func() time.Duration { return used },
+		release:  func() { given++; used += 20 * time.Millisecond },
+	}).forProxy()
 	for i, step := range []struct {
 		used  time.Duration
 		given int
@@ -67,13 +67,13 @@ func TestSpareWaitsForCalm(t *testing.T) {
 		{0, 1}, // it has just been done
 	} {
 		used += step.used
-		s.look()
+		s.check()
 		if given != step.given {
 			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
 		}
 		resident += 8 << 20
 	}
-	if s.look(); given != 2 {
+	if s.check(); given != 2 {
 		t.Error("not given back again")
 	}
 }
@@ -82,11 +82,11 @@ func TestSpareWaitsForCalm(t *testing.T) {
 func TestSpareOfReleased(t *testing.T) {
 	given, released := 0, uint64(0)
 	s := &scavenger{
-		read:     func() (uint64, uint64) { return 80 << 20, 0 },
-		used:     func() time.Duration { return 0 },
-		give:     func() { given++ },
-		releases: func() uint64 { return released },
-		every:    calm,
+		readHeap: func() (uint64, uint64) { return 80 << 20, 0 },
+		cpuTime:  func() time.Duration { return 0 },
+		release:  func() { given++ },
+		garbage:  func() uint64 { return released },
+		interval: minIdle,
 	}
 	for i, step := range []struct {
 		released uint64
@@ -99,7 +99,7 @@ func TestSpareOfReleased(t *testing.T) {
 		{4 << 20, 3},
 	} {
 		released = step.released
-		if s.look(); given != step.given {
+		if s.check(); given != step.given {
 			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
 		}
 	}
@@ -110,17 +110,17 @@ func TestSpareAfterStart(t *testing.T) {
 	var used time.Duration
 	given := 0
 	s := (&scavenger{
-		read: func() (uint64, uint64) { return 80<<20 + uint64(given)<<30, 0 }, // there is always more
-		used: func() time.Duration { used += time.Second; return used },
-		give: func() { given++ },
-	}).often()
+		readHeap: func() (uint64, uint64) { return 80<<20 + uint64(given)<<30, 0 }, // there is always more
+		cpuTime:  func() time.Duration { used += time.Second; return used },
+		release:  func() { given++ },
+	}).forProxy()
 	s.started()
 	for i := range 100 {
 		want := 0
-		if time.Duration(i+1)*proxyLookAround >= startGarbage {
+		if time.Duration(i+1)*proxyCheckInterval >= maxStartGarbage {
 			want = 1
 		}
-		if s.look(); given != want {
+		if s.check(); given != want {
 			t.Fatalf("look %d: given back %d times, want %d", i, given, want)
 		}
 	}
@@ -133,13 +133,13 @@ func TestSpareOfARealHeap(t *testing.T) {
 		held[i] = make([]byte, 1<<20)
 	}
 	s := newScavenger()
-	s.used = func() time.Duration { return 0 } // other tests may be at work
-	before, _ := s.read()
+	s.cpuTime = func() time.Duration { return 0 } // other tests may be at work
+	before, _ := s.readHeap()
 	runtime.KeepAlive(held)
 	held = nil
-	s.look() // much was allocated before
-	s.look()
-	if after, _ := s.read(); s.kept == 0 || after > before-32<<20 {
+	s.check() // much was allocated before
+	s.check()
+	if after, _ := s.readHeap(); s.afterRelease == 0 || after > before-32<<20 {
 		t.Errorf("%d bytes before, %d after", before, after)
 	}
 }
@@ -147,7 +147,7 @@ func TestSpareOfARealHeap(t *testing.T) {
 // TestGrowth: a small heap may double, a large one grows by the headroom, a huge one by a quarter.
 func TestGrowth(t *testing.T) {
 	for live, want := range map[uint64]int{0: 100, 4 << 20: 100, 12 << 20: 100, 24 << 20: 50, 34 << 20: 35, 48 << 20: 25, 1 << 30: 25} {
-		if got := growthFor(live); got != want {
+		if got := gogcFor(live); got != want {
 			t.Errorf("%d MiB live: %d %%, want %d", live>>20, got, want)
 		}
 	}
@@ -160,11 +160,11 @@ func TestGrowthIsSet(t *testing.T) {
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	held := make([]byte, 64<<20)
 	runtime.GC()
-	s := newScavenger().bound()
-	s.give = func() {}
-	s.look()
-	if got := debug.SetGCPercent(100); got != leastGrowth {
-		t.Errorf("GOGC is %d with %d MiB that live, want %d", got, len(held)>>20, leastGrowth)
+	s := newScavenger().limitGrowth()
+	s.release = func() {}
+	s.check()
+	if got := debug.SetGCPercent(100); got != minGOGC {
+		t.Errorf("GOGC is %d with %d MiB that live, want %d", got, len(held)>>20, minGOGC)
 	}
 	runtime.KeepAlive(held)
 }

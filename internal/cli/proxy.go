@@ -154,8 +154,8 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
-	memory := newScavenger().often().bound()
-	memory.releases = p.proxy.Released
+	memory := newScavenger().forProxy().limitGrowth()
+	memory.garbage = p.proxy.Released
 	p.background.Go(func() { memory.run(inner) })
 	<-ctx.Done()
 	p.shutdown()
