@@ -38,10 +38,10 @@ const (
 // refusal is an error that a user can resolve; all others may be temporary.
 type refusal struct{ error }
 
-// unscaled is an error because of which a Deployment keeps a wrong number of replicas.
-type unscaled struct{ error }
+// replicasError is an error because of which a Deployment keeps a wrong number of replicas.
+type replicasError struct{ error }
 
-func (u unscaled) Unwrap() error { return u.error }
+func (u replicasError) Unwrap() error { return u.error }
 
 // outcome collects the errors of applying a ProxySpec. With minor errors the Gateway is served nevertheless, without a budget, an
 // autoscaler, or the right number of replicas. With unassigned ones an entry of spec.addresses has no address. awaited are not
@@ -50,7 +50,7 @@ type outcome struct{ failed, minor, unassigned, awaited []error }
 
 // note adds the result for an object of a kind.
 func (o *outcome) note(kind string, err error) {
-	var replicas unscaled
+	var replicas replicasError
 	switch {
 	case err == nil:
 	case minor(kind), errors.As(err, &replicas):
@@ -65,11 +65,11 @@ type problem struct{ failed, minor, unassigned string }
 
 // after returns the problem after a new outcome. Temporary errors, such as an API server that is unavailable, keep the earlier text.
 func (p problem) after(o outcome) problem {
-	return problem{attention(o.failed, p.failed), attention(slices.Concat(o.minor, o.awaited), p.minor), attention(o.unassigned, p.unassigned)}
+	return problem{userText(o.failed, p.failed), userText(slices.Concat(o.minor, o.awaited), p.minor), userText(o.unassigned, p.unassigned)}
 }
 
-// attention returns the text of errors that the user should see, "" for none, or before if all errors may be temporary.
-func attention(errs []error, before string) string {
+// userText returns the text of errors that the user should see, "" for none, or before if all errors may be temporary.
+func userText(errs []error, before string) string {
 	var r refusal
 	switch err := errors.Join(errs...); {
 	case err == nil:
@@ -160,7 +160,7 @@ func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec,
 		switch {
 		case apierrors.IsConflict(err): // it is gone
 		case err != nil:
-			failed = append(failed, explain(n, live.Namespace, err))
+			failed = append(failed, apiError(n, live.Namespace, err))
 		default:
 			p.store.written(n.kind, after)
 		}
@@ -199,7 +199,7 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	before := p.refused[g]
-	now := attention(slices.Concat(came.failed, came.minor, came.unassigned), before)
+	now := userText(slices.Concat(came.failed, came.minor, came.unassigned), before)
 	current := p.specs[g] == spec
 	if current && now != "" {
 		p.refused[g] = now
@@ -252,7 +252,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
 				scaled = true
 				if replicas {
-					kept = unscaled{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
+					kept = replicasError{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
 				}
 			case err != nil:
 				return 0, err
@@ -281,7 +281,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		}
 		if d, ok := live.(*appsv1.Deployment); ok && handOver {
 			if err := p.client.leaveReplicas(ctx, d); err != nil {
-				return 0, explain(n, g.namespace, err)
+				return 0, apiError(n, g.namespace, err)
 			}
 		}
 	} else if _, ok := workloadOf(object); ok {
@@ -306,7 +306,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		if held := p.nodePortHeld(ctx, g, object, err); held != nil {
 			return 0, refusal{held}
 		}
-		return 0, explain(n, g.namespace, err)
+		return 0, apiError(n, g.namespace, err)
 	}
 	h.settled, err = differsFrom(wanted, after)
 	if len(h.settled) > 0 {
@@ -417,7 +417,7 @@ func (p *Provisioner) find(ctx context.Context, namespace string, n objectName) 
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, explain(n, namespace, err)
+		return nil, apiError(n, namespace, err)
 	}
 	return live, nil
 }
@@ -477,8 +477,8 @@ func controlledBy(object Object, spec *translate.ProxySpec) bool {
 		object.GetAnnotations()[annotationGateway] == spec.Name
 }
 
-// explain turns an error of the API server into a refusal if trying again would not help.
-func explain(n objectName, namespace string, err error) error {
+// apiError turns an error of the API server into a refusal if trying again would not help.
+func apiError(n objectName, namespace string, err error) error {
 	object := n.kind + " " + namespace + "/" + n.name
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -624,7 +624,7 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, b
 	case apierrors.IsConflict(err): // it has changed
 		return true, nil
 	case err != nil:
-		return true, explain(it.name, d.Namespace, err)
+		return true, apiError(it.name, d.Namespace, err)
 	}
 	p.store.written(kindDeployment, after)
 	return true, nil
@@ -648,7 +648,7 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 		return nil
 	}
 	if err != nil {
-		return explain(n, object.GetNamespace(), err)
+		return apiError(n, object.GetNamespace(), err)
 	}
 	p.store.remove(n.kind, object.GetNamespace(), n.name, object.GetResourceVersion()) // an object that is being deleted must not count as serving, although its deletion is not reported yet
 	return nil
