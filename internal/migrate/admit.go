@@ -68,7 +68,7 @@ func (ing *ingress) origin(path, otherwise string) string {
 // refuse reports that the result of an annotation or a field of an Ingress would not be accepted. It replaces what was reported
 // about the annotation before.
 func (c *converter) refuse(ing *ingress, name, message, remedy string) {
-	c.not(ing, name, message, remedy)
+	c.reportNotTranslated(ing, name, message, remedy)
 	if strings.HasPrefix(name, "spec.") { // a field may have several entries
 		return
 	}

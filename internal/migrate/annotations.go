@@ -62,7 +62,9 @@ func boolean(v string, byDefault bool) bool {
 	return byDefault
 }
 
-func (c *converter) add(ing *ingress, name string, outcome Outcome, message, remedy string) {
+// addEntry adds an entry about an annotation, or a field that begins with spec., of an Ingress. It has the position of the annotation, or of
+// the key of the ConfigMap that sets its default.
+func (c *converter) addEntry(ing *ingress, name string, outcome Outcome, message, remedy string) {
 	c.said[[2]string{ing.String(), name}] = true
 	e := Entry{Position: ing.at, Object: ing.String(), Field: name, Outcome: outcome, Message: message, Remedy: remedy}
 	if _, ok := ing.Annotations[prefix+name]; ok && !ing.defaults[name] {
@@ -76,16 +78,19 @@ func (c *converter) add(ing *ingress, name string, outcome Outcome, message, rem
 	c.report = append(c.report, e)
 }
 
-func (c *converter) approx(ing *ingress, name, message, remedy string) {
-	c.add(ing, name, Approximated, message, remedy)
+// reportApproximated adds an entry with the outcome Approximated.
+func (c *converter) reportApproximated(ing *ingress, name, message, remedy string) {
+	c.addEntry(ing, name, Approximated, message, remedy)
 }
 
-func (c *converter) not(ing *ingress, name, message, remedy string) {
-	c.add(ing, name, NotTranslated, message, remedy)
+// reportNotTranslated adds an entry with the outcome NotTranslated.
+func (c *converter) reportNotTranslated(ing *ingress, name, message, remedy string) {
+	c.addEntry(ing, name, NotTranslated, message, remedy)
 }
 
-func (c *converter) done(ing *ingress, name, message string) {
-	c.add(ing, name, Translated, message, "")
+// reportTranslated adds an entry with the outcome Translated.
+func (c *converter) reportTranslated(ing *ingress, name, message string) {
+	c.addEntry(ing, name, Translated, message, "")
 }
 
 // reader reads the annotations of one Ingress one by one, and records which of them are left.
@@ -111,7 +116,7 @@ func (r *reader) flag(name string, byDefault bool) (on, given bool) {
 	}
 	on, err := strconv.ParseBool(v)
 	if err != nil {
-		r.add(r.ing, name, Translated, fmt.Sprintf("%q is not a boolean, and has no effect in ingress-nginx either", v), "")
+		r.addEntry(r.ing, name, Translated, fmt.Sprintf("%q is not a boolean, and has no effect in ingress-nginx either", v), "")
 		return byDefault, false
 	}
 	return on, true
@@ -125,7 +130,7 @@ func (r *reader) number(name string) (n int, given bool) {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil {
-		r.add(r.ing, name, Translated, fmt.Sprintf("%q is not a number, and has no effect in ingress-nginx either", v), "")
+		r.addEntry(r.ing, name, Translated, fmt.Sprintf("%q is not a number, and has no effect in ingress-nginx either", v), "")
 		return 0, false
 	}
 	return n, true
@@ -147,7 +152,7 @@ func (c *converter) settingsOf(ing *ingress) *settings {
 	}
 	if c.serving[ing] && c.global.protects() {
 		r.set.withheld = "what the ConfigMap demands of all requests cannot be translated for a canary with paths of its own"
-		r.not(ing, "canary", "its own paths are served by nginx with what "+c.global.from.String()+" demands of all requests; so that nothing is open, they are answered 500", "make it an Ingress of its own, without canary")
+		r.reportNotTranslated(ing, "canary", "its own paths are served by nginx with what "+c.global.from.String()+" demands of all requests; so that nothing is open, they are answered 500", "make it an Ingress of its own, without canary")
 	}
 	if catchAll(ing) {
 		r.withoutRules()
@@ -172,7 +177,7 @@ func (r *reader) withoutRules() {
 		"from-to-www-redirect", "relative-redirects", "use-regex", "rewrite-target", "x-forwarded-prefix", "server-alias", "auth-tls-secret", "auth-tls-verify-client", "auth-tls-verify-depth", "auth-tls-error-page",
 		"auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"} {
 		if _, ok := r.take(name); ok {
-			r.done(r.ing, name, "has no effect in an Ingress without rules, in ingress-nginx either")
+			r.reportTranslated(r.ing, name, "has no effect in an Ingress without rules, in ingress-nginx either")
 		}
 	}
 }
@@ -181,25 +186,25 @@ func (r *reader) redirects() {
 	s := r.set
 	var given bool
 	if s.sslRedirect, given = r.flag("ssl-redirect", true); given {
-		r.done(r.ing, "ssl-redirect", "as it says, where a host has TLS")
+		r.reportTranslated(r.ing, "ssl-redirect", "as it says, where a host has TLS")
 	}
 	if s.forceSSL, given = r.flag("force-ssl-redirect", false); given {
-		r.done(r.ing, "force-ssl-redirect", "as it says")
+		r.reportTranslated(r.ing, "force-ssl-redirect", "as it says")
 	}
 	if s.preserveSlash, given = r.flag("preserve-trailing-slash", false); given {
-		r.done(r.ing, "preserve-trailing-slash", "redirects keep the path as it is")
+		r.reportTranslated(r.ing, "preserve-trailing-slash", "redirects keep the path as it is")
 	}
 	if v, ok := r.take("app-root"); ok {
 		if u, err := url.ParseRequestURI(v); err != nil || u.IsAbs() {
-			r.add(r.ing, "app-root", Translated, "is no absolute path, and has no effect in ingress-nginx either", "")
+			r.addEntry(r.ing, "app-root", Translated, "is no absolute path, and has no effect in ingress-nginx either", "")
 		} else if u.RawQuery != "" || strings.ContainsAny(v, "$#") {
-			r.not(r.ing, "app-root", "a redirect cannot have a query or variables of its own", "redirect in the application")
+			r.reportNotTranslated(r.ing, "app-root", "a redirect cannot have a query or variables of its own", "redirect in the application")
 		} else if !sendable(v) {
 			s.appRoot, s.appRootWithheld = v, true
-			r.not(r.ing, "app-root", "is no path that can be sent; so that nothing is open, / is answered 500", "write a space as %20, and no control characters")
+			r.reportNotTranslated(r.ing, "app-root", "is no path that can be sent; so that nothing is open, / is answered 500", "write a space as %20, and no control characters")
 		} else {
 			s.appRoot = v
-			r.approx(r.ing, "app-root", "redirects / with 302; the query of the request is kept, which nginx drops", "nothing, unless the application minds the query")
+			r.reportApproximated(r.ing, "app-root", "redirects / with 302; the query of the request is kept, which nginx drops", "nothing, unless the application minds the query")
 		}
 	}
 	for _, kind := range []struct {
@@ -210,7 +215,7 @@ func (r *reader) redirects() {
 		code, hasCode := r.number(kind.code)
 		if !ok || v == "" || s.redirect != nil {
 			if ok || hasCode {
-				r.add(r.ing, kind.name, Translated, "has no effect in ingress-nginx either, where temporal-redirect goes first", "")
+				r.addEntry(r.ing, kind.name, Translated, "has no effect in ingress-nginx either, where temporal-redirect goes first", "")
 			}
 			continue
 		}
@@ -219,18 +224,18 @@ func (r *reader) redirects() {
 		}
 		s.redirect = r.target(kind.name, v, code)
 		if hasCode {
-			r.done(r.ing, kind.code, "redirects with "+itoa(code))
+			r.reportTranslated(r.ing, kind.code, "redirects with "+itoa(code))
 		}
 	}
 	if on, given := r.flag("from-to-www-redirect", false); given {
 		s.wwwRedirect = on
-		r.approx(r.ing, "from-to-www-redirect", "redirects with 308; nginx names the port in Location and removes a slash at the end, which is kept here", "nothing, unless clients depend on it")
+		r.reportApproximated(r.ing, "from-to-www-redirect", "redirects with 308; nginx names the port in Location and removes a slash at the end, which is kept here", "nothing, unless clients depend on it")
 	}
 	if on, _ := r.flag("relative-redirects", false); on {
-		r.not(r.ing, "relative-redirects", "Location is always absolute", "nothing, unless clients depend on it")
+		r.reportNotTranslated(r.ing, "relative-redirects", "Location is always absolute", "nothing, unless clients depend on it")
 	}
 	if on, _ := r.flag("use-port-in-redirects", false); on {
-		r.not(r.ing, "use-port-in-redirects", "the port of https is left out of Location where it is 443", "set port in the RequestRedirect filter")
+		r.reportNotTranslated(r.ing, "use-port-in-redirects", "the port of https is left out of Location where it is 443", "set port in the RequestRedirect filter")
 	}
 }
 
@@ -246,7 +251,7 @@ func (r *reader) target(name, v string, code int) *redirect {
 	}
 	inexpressible := func(why string) *redirect {
 		r.set.withheld, r.set.unredirected = "the redirect "+v+" cannot be expressed", true
-		r.not(r.ing, name, "a redirect with status "+itoa(code)+" to "+v+" cannot be expressed: "+why, "write a RequestRedirect filter that is close to it; until then these paths are answered 500")
+		r.reportNotTranslated(r.ing, name, "a redirect with status "+itoa(code)+" to "+v+" cannot be expressed: "+why, "write a RequestRedirect filter that is close to it; until then these paths are answered 500")
 		return nil
 	}
 	u, err := url.Parse(literal)
@@ -273,15 +278,15 @@ func (r *reader) target(name, v string, code int) *redirect {
 	switch {
 	case sameURI:
 		out.path = ""
-		r.done(r.ing, name, "redirects with "+itoa(code))
+		r.reportTranslated(r.ing, name, "redirects with "+itoa(code))
 	case out.path == "":
 		out.path = "/"
-		r.approx(r.ing, name, "redirects with "+itoa(code)+"; Location ends with a slash, and has the query of the request, which nginx drops", "nothing, unless clients depend on it")
+		r.reportApproximated(r.ing, name, "redirects with "+itoa(code)+"; Location ends with a slash, and has the query of the request, which nginx drops", "nothing, unless clients depend on it")
 	default:
-		r.approx(r.ing, name, "redirects with "+itoa(code)+"; the query of the request is kept, which nginx drops", "nothing, unless the target minds the query")
+		r.reportApproximated(r.ing, name, "redirects with "+itoa(code)+"; the query of the request is kept, which nginx drops", "nothing, unless the target minds the query")
 	}
 	if !sameURI && out.path != "/" && (!isNormal(out.path) || !strings.HasSuffix(literal, out.path)) {
-		r.approx(r.ing, name, "Location has the path in its normal form: escapes of letters, digits and -._~ are decoded, others in upper case, what may not stand in a path is escaped, and dot segments are gone", "nothing, unless the target tells these forms apart")
+		r.reportApproximated(r.ing, name, "Location has the path in its normal form: escapes of letters, digits and -._~ are decoded, others in upper case, what may not stand in a path is escaped, and dot segments are gone", "nothing, unless the target tells these forms apart")
 	}
 	return out
 }
@@ -308,20 +313,20 @@ func (r *reader) paths() {
 	}
 	if on, given := r.flag("use-regex", false); given {
 		if on {
-			r.done(r.ing, "use-regex", "paths are case-insensitive regular expressions, which match from the beginning")
+			r.reportTranslated(r.ing, "use-regex", "paths are case-insensitive regular expressions, which match from the beginning")
 		} else {
-			r.done(r.ing, "use-regex", "as by default")
+			r.reportTranslated(r.ing, "use-regex", "as by default")
 		}
 	}
 	if v, ok := r.take("x-forwarded-prefix"); ok {
 		switch {
 		case r.set.rewrite == "":
-			r.done(r.ing, "x-forwarded-prefix", "has no effect without rewrite-target, in ingress-nginx either")
+			r.reportTranslated(r.ing, "x-forwarded-prefix", "has no effect without rewrite-target, in ingress-nginx either")
 		case strings.Contains(v, "$"):
-			r.not(r.ing, "x-forwarded-prefix", "values of variables cannot be set", "set a fixed X-Forwarded-Prefix in the rule")
+			r.reportNotTranslated(r.ing, "x-forwarded-prefix", "values of variables cannot be set", "set a fixed X-Forwarded-Prefix in the rule")
 		default:
 			r.set.requestHeaders = append(r.set.requestHeaders, fields("name", "X-Forwarded-Prefix", "value", v))
-			r.done(r.ing, "x-forwarded-prefix", "a RequestHeaderModifier sets it")
+			r.reportTranslated(r.ing, "x-forwarded-prefix", "a RequestHeaderModifier sets it")
 		}
 	}
 }
@@ -329,10 +334,10 @@ func (r *reader) paths() {
 func (r *reader) vhost() {
 	if v, ok := r.take("upstream-vhost"); ok {
 		if !hostname.MatchString(v) {
-			r.not(r.ing, "upstream-vhost", "only a host name without port or variables can be set", "write a URLRewrite filter with hostname")
+			r.reportNotTranslated(r.ing, "upstream-vhost", "only a host name without port or variables can be set", "write a URLRewrite filter with hostname")
 		} else {
 			r.set.vhost = v
-			r.done(r.ing, "upstream-vhost", "a URLRewrite sets the host")
+			r.reportTranslated(r.ing, "upstream-vhost", "a URLRewrite sets the host")
 		}
 	}
 }
@@ -402,10 +407,10 @@ func (r *reader) methods(given []string) []string {
 		}
 	}
 	if len(unknown) > 0 {
-		r.approx(r.ing, "cors-allow-methods", strings.Join(unknown, ", ")+" cannot be allowed for other origins, and is left out; to allow * would allow more than was", "nothing, unless pages of other origins send it; allow * in the CORS filter then")
+		r.reportApproximated(r.ing, "cors-allow-methods", strings.Join(unknown, ", ")+" cannot be allowed for other origins, and is left out; to allow * would allow more than was", "nothing, unless pages of other origins send it; allow * in the CORS filter then")
 	}
 	if changed {
-		r.approx(r.ing, "cors-allow-methods", "methods are written in upper case, as browsers compare them with case", "nothing, unless pages of other origins must not use these methods")
+		r.reportApproximated(r.ing, "cors-allow-methods", "methods are written in upper case, as browsers compare them with case", "nothing, unless pages of other origins must not use these methods")
 	}
 	return out
 }
@@ -417,13 +422,13 @@ func (r *reader) cors() {
 		if v, ok := r.take(name); ok {
 			details[name] = v
 			if !on {
-				r.done(r.ing, name, "has no effect without enable-cors")
+				r.reportTranslated(r.ing, name, "has no effect without enable-cors")
 			}
 		}
 	}
 	if !on {
 		if given {
-			r.done(r.ing, "enable-cors", "as by default")
+			r.reportTranslated(r.ing, "enable-cors", "as by default")
 		}
 		return
 	}
@@ -437,18 +442,18 @@ func (r *reader) cors() {
 		if o == "*" || isOrigin(o) {
 			allowed = append(allowed, o)
 		} else {
-			r.not(r.ing, "cors-allow-origin", "the origin "+o+" cannot be expressed, and is not allowed", "allow origins of the form https://host or https://*.host")
+			r.reportNotTranslated(r.ing, "cors-allow-origin", "the origin "+o+" cannot be expressed, and is not allowed", "allow origins of the form https://host or https://*.host")
 		}
 	}
 	if _, ok := details["cors-allow-origin"]; ok {
 		if strings.Contains(details["cors-allow-origin"], "*.") {
-			r.approx(r.ing, "cors-allow-origin", "*. stands for any number of labels, in nginx for one", "name the origins")
+			r.reportApproximated(r.ing, "cors-allow-origin", "*. stands for any number of labels, in nginx for one", "name the origins")
 		} else {
-			r.done(r.ing, "cors-allow-origin", "as it says")
+			r.reportTranslated(r.ing, "cors-allow-origin", "as it says")
 		}
 	}
 	if len(allowed) == 0 {
-		r.not(r.ing, "enable-cors", "no origin can be allowed", "correct cors-allow-origin")
+		r.reportNotTranslated(r.ing, "enable-cors", "no origin can be allowed", "correct cors-allow-origin")
 		return
 	}
 	// take returns a list; a value that is not valid for ingress-nginx counts as the default, so that * is not valid as a method or
@@ -459,7 +464,7 @@ func (r *reader) cors() {
 			return names(byDefault)
 		}
 		if !valid.MatchString(v) {
-			r.done(r.ing, name, fmt.Sprintf("%q is no list to ingress-nginx, and its default counts, as there: %s", v, cmp.Or(byDefault, "none")))
+			r.reportTranslated(r.ing, name, fmt.Sprintf("%q is no list to ingress-nginx, and its default counts, as there: %s", v, cmp.Or(byDefault, "none")))
 			return names(byDefault)
 		}
 		return names(v)
@@ -469,24 +474,24 @@ func (r *reader) cors() {
 	expose := take("cors-expose-headers", corsExposed, "")
 	for _, name := range []string{"cors-allow-methods", "cors-allow-headers", "cors-expose-headers"} {
 		if _, ok := details[name]; ok && !r.said[[2]string{r.ing.String(), name}] {
-			r.done(r.ing, name, "as it says")
+			r.reportTranslated(r.ing, name, "as it says")
 		}
 	}
 	credentials, age := true, 1728000
 	if on, given := r.flag("cors-allow-credentials", true); given {
 		credentials = on
-		r.done(r.ing, "cors-allow-credentials", "as it says")
+		r.reportTranslated(r.ing, "cors-allow-credentials", "as it says")
 	}
 	if v, ok := details["cors-max-age"]; ok {
 		switch n, err := strconv.Atoi(v); {
 		case err == nil && n > math.MaxInt32:
 			age = math.MaxInt32
-			r.approx(r.ing, "cors-max-age", "is "+itoa(age)+", the longest that can be set", "nothing: browsers remember an answer for a day at most")
+			r.reportApproximated(r.ing, "cors-max-age", "is "+itoa(age)+", the longest that can be set", "nothing: browsers remember an answer for a day at most")
 		case err == nil && n > 0:
 			age = n
-			r.done(r.ing, "cors-max-age", "as it says")
+			r.reportTranslated(r.ing, "cors-max-age", "as it says")
 		default:
-			r.not(r.ing, "cors-max-age", "must be a number from 1", "set maxAge in the CORS filter")
+			r.reportNotTranslated(r.ing, "cors-max-age", "must be a number from 1", "set maxAge in the CORS filter")
 		}
 	}
 	r.set.cors = fields("allowOrigins", allowed, "allowMethods", methods, "allowHeaders", headers, "exposeHeaders", expose, "maxAge", age)
@@ -501,26 +506,26 @@ func (r *reader) cors() {
 func (r *reader) protection() {
 	hold := func(name, what, remedy string) {
 		r.set.withheld = what + " cannot be translated"
-		r.not(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500", remedy)
+		r.reportNotTranslated(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500", remedy)
 	}
 	// ingress-nginx requires no authentication for ACME challenges. The rest applies to these too.
 	holdAuth := func(name, what, remedy string) {
 		r.set.withheldAuth = what + " cannot be translated"
-		r.not(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500, except those of ACME challenges", remedy)
+		r.reportNotTranslated(r.ing, name, what+" cannot be translated; so that nothing is open, its paths are answered 500, except those of ACME challenges", remedy)
 	}
 	if v, ok := r.take("auth-type"); ok {
 		holdAuth("auth-type", v+" authentication", "put an authorization server behind an ExternalAuth filter, then add the backendRefs")
 	}
 	for _, name := range []string{"auth-secret", "auth-secret-type", "auth-realm"} {
 		if _, ok := r.take(name); ok {
-			r.not(r.ing, name, "see auth-type", "")
+			r.reportNotTranslated(r.ing, name, "see auth-type", "")
 		}
 	}
 	for _, s := range [...]struct{ name, paths string }{{"configuration-snippet", "its paths"}, {"server-snippet", "all paths of its hosts, those of other Ingresses too,"}} {
 		if mayRefuse(r.value(r.ing, s.name), httpSnippet) {
 			r.take(s.name)
 			r.set.withheld = "a snippet that may refuse requests cannot be translated"
-			r.not(r.ing, s.name, "a snippet that may refuse requests cannot be translated; so that nothing is open, "+s.paths+" are answered 500", "express what it does with filters and policies, then add the backendRefs")
+			r.reportNotTranslated(r.ing, s.name, "a snippet that may refuse requests cannot be translated; so that nothing is open, "+s.paths+" are answered 500", "express what it does with filters and policies, then add the backendRefs")
 		}
 	}
 	r.clientCertificates()
@@ -528,14 +533,14 @@ func (r *reader) protection() {
 		if v == "any" {
 			hold("satisfy", "one of several protections", "decide which one it is to be")
 		} else {
-			r.done(r.ing, "satisfy", "all protections count")
+			r.reportTranslated(r.ing, "satisfy", "all protections count")
 		}
 	}
 	for _, name := range []string{"enable-modsecurity", "enable-owasp-core-rules"} {
 		if on, given := r.flag(name, false); on {
 			hold(name, "the web application firewall", "put it behind or in front of the Gateway, then add the backendRefs")
 		} else if given {
-			r.done(r.ing, name, "as by default")
+			r.reportTranslated(r.ing, name, "as by default")
 		}
 	}
 	r.externalAuth(holdAuth)
@@ -591,14 +596,14 @@ func (r *reader) clientCertificates() {
 	}
 	if _, ok := r.take("auth-tls-secret"); ok {
 		if r.demandsCertificates(r.ing) {
-			r.not(r.ing, "auth-tls-secret", "demanding client certificates cannot be translated; so that nothing is open, all paths of its hosts are answered 500, those of other Ingresses too", "set tls.frontend of the Gateway (docs/tasks/client-certificates.md), then add the backendRefs")
+			r.reportNotTranslated(r.ing, "auth-tls-secret", "demanding client certificates cannot be translated; so that nothing is open, all paths of its hosts are answered 500, those of other Ingresses too", "set tls.frontend of the Gateway (docs/tasks/client-certificates.md), then add the backendRefs")
 		} else {
-			r.done(r.ing, "auth-tls-secret", "has no effect without a Secret, or with auth-tls-verify-client: off")
+			r.reportTranslated(r.ing, "auth-tls-secret", "has no effect without a Secret, or with auth-tls-verify-client: off")
 		}
 	}
 	for _, name := range []string{"auth-tls-verify-depth", "auth-tls-verify-client", "auth-tls-error-page", "auth-tls-pass-certificate-to-upstream", "auth-tls-match-cn"} {
 		if _, ok := r.take(name); ok {
-			r.not(r.ing, name, "see auth-tls-secret", "")
+			r.reportNotTranslated(r.ing, name, "see auth-tls-secret", "")
 		}
 	}
 }
@@ -627,29 +632,29 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 		if v, has := r.take(name); has {
 			switch {
 			case !ok:
-				r.done(r.ing, name, "has no effect without auth-url")
+				r.reportTranslated(r.ing, name, "has no effect without auth-url")
 			case name == "auth-signin":
-				r.not(r.ing, name, "who is not signed in gets the answer of the authorization server, not a redirect to "+v, "have the authorization server redirect")
+				r.reportNotTranslated(r.ing, name, "who is not signed in gets the answer of the authorization server, not a redirect to "+v, "have the authorization server redirect")
 			case strings.HasPrefix(name, "auth-keepalive"):
-				r.not(r.ing, name, "connections to the server are kept as to any backend; answers do not change", "")
+				r.reportNotTranslated(r.ing, name, "connections to the server are kept as to any backend; answers do not change", "")
 			case name == "auth-snippet" || name == "auth-proxy-set-headers":
 				hold(name, "what changes requests to the authorization server", "have the server do without it, then add the backendRefs")
 			default:
-				r.not(r.ing, name, "the authorization server is not told", "see docs/tasks/external-auth.md")
+				r.reportNotTranslated(r.ing, name, "the authorization server is not told", "see docs/tasks/external-auth.md")
 			}
 		}
 	}
 	responseHeaders, hasHeaders := r.take("auth-response-headers")
 	if !ok {
 		if hasHeaders {
-			r.done(r.ing, "auth-response-headers", "has no effect without auth-url")
+			r.reportTranslated(r.ing, "auth-response-headers", "has no effect without auth-url")
 		}
 		return
 	}
 	unreachable := func(what string) {
 		hold("auth-url", what, "make it a Service, and write an ExternalAuth filter")
 		if hasHeaders {
-			r.not(r.ing, "auth-response-headers", "see auth-url", "")
+			r.reportNotTranslated(r.ing, "auth-response-headers", "see auth-url", "")
 		}
 	}
 	u, err := url.Parse(v)
@@ -687,7 +692,7 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 			hold("auth-response-headers", "a list of fields that belong to the connection alone", "name other fields, then add the backendRefs")
 			return
 		}
-		r.approx(r.ing, "auth-response-headers", ignored+" belongs to the connection, and is not taken from the answer", "")
+		r.reportApproximated(r.ing, "auth-response-headers", ignored+" belongs to the connection, and is not taken from the answer", "")
 	}
 	ref := fields("name", parts[0])
 	if parts[1] != r.ing.Namespace {
@@ -698,10 +703,10 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 		"yes is 200 only, in nginx any 2xx; its cookies are not passed on; answers other than 401 and 403 are passed on, where nginx answers 500"
 	if len(headers) > 0 {
 		http = http.with("allowedResponseHeaders", headers)
-		r.done(r.ing, "auth-response-headers", "as it says")
+		r.reportTranslated(r.ing, "auth-response-headers", "as it says")
 	} else {
 		if hasHeaders {
-			r.approx(r.ing, "auth-response-headers", "names no field, see auth-url", "")
+			r.reportApproximated(r.ing, "auth-response-headers", "names no field, see auth-url", "")
 		}
 		message += "; all fields of its answer but Date and Content-* are sent to the backend, in nginx none"
 	}
@@ -709,7 +714,7 @@ func (r *reader) externalAuth(hold func(name, what, remedy string)) {
 		message += "; since it has no path of its own, every path that the server answers 200 to anybody, such as /healthz, is open"
 	}
 	r.set.auth = fields("protocol", "HTTP", "backendRef", ref.with("port", port), "http", http)
-	r.approx(r.ing, "auth-url", message, "compare with docs/tasks/external-auth.md what your server expects")
+	r.reportApproximated(r.ing, "auth-url", message, "compare with docs/tasks/external-auth.md what your server expects")
 }
 
 // connectionFields are fields of responses that are never copied to requests.
@@ -738,7 +743,7 @@ func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) 
 		n, given := r.number(unit.name)
 		if !given || n <= 0 {
 			if given {
-				r.done(r.ing, unit.name, "no limit")
+				r.reportTranslated(r.ing, unit.name, "no limit")
 			}
 			continue
 		}
@@ -753,31 +758,31 @@ func (r *reader) rates(limits rateLimits, hold func(name, what, remedy string)) 
 			"raise the limit where clients come in bursts"})
 	}
 	if _, ok := r.take("limit-burst-multiplier"); ok {
-		r.not(r.ing, "limit-burst-multiplier", "as many requests as the limit pass at once", "raise the limit")
+		r.reportNotTranslated(r.ing, "limit-burst-multiplier", "as many requests as the limit pass at once", "raise the limit")
 	}
 	for _, name := range []string{"limit-allowlist", "limit-whitelist"} {
 		if _, ok := r.take(name); ok {
-			r.not(r.ing, name, "its addresses are limited too", "add a clientSelector with sourceCIDR and invert to the limits")
+			r.reportNotTranslated(r.ing, name, "its addresses are limited too", "add a clientSelector with sourceCIDR and invert to the limits")
 		}
 	}
 	for _, name := range []string{"limit-connections", "limit-rate", "limit-rate-after"} {
 		if v, ok := r.take(name); ok && v != "0" {
-			r.not(r.ing, name, "there is no limit on connections or bytes of each client", "see maxConnections of GatewayParameters and bandwidthLimit of a BackendTrafficPolicy, which hold for all clients together")
+			r.reportNotTranslated(r.ing, name, "there is no limit on connections or bytes of each client", "see maxConnections of GatewayParameters and bandwidthLimit of a BackendTrafficPolicy, which hold for all clients together")
 		}
 	}
 	if len(limits.rules) > maxLimits {
 		for _, one := range limits.claims {
 			if one.name != "denylist-source-range" {
-				r.not(r.ing, one.name, "is left out with denylist-source-range, so that nothing of it holds once backendRefs are added", "see denylist-source-range")
+				r.reportNotTranslated(r.ing, one.name, "is left out with denylist-source-range, so that nothing of it holds once backendRefs are added", "see denylist-source-range")
 			}
 		}
 		hold("denylist-source-range", "what makes "+itoa(len(limits.rules))+" rules, one for each range of denylist-source-range, one for the allowlist and two for each limit, of which a BackendTrafficPolicy has "+itoa(maxLimits)+" at most,", "join ranges, or have a firewall do it")
 		return
 	}
 	for _, one := range limits.claims {
-		r.approx(r.ing, one.name, one.message, one.remedy)
+		r.reportApproximated(r.ing, one.name, one.message, one.remedy)
 		if r.global.forwarded && len(r.global.trusted) == 0 {
-			r.not(r.ing, one.name, "clients are told apart by the address of their connection, and not by X-Forwarded-For as in nginx: behind a proxy all have its address, and whether that is in a range decides about all of them",
+			r.reportNotTranslated(r.ing, one.name, "clients are told apart by the address of their connection, and not by X-Forwarded-For as in nginx: behind a proxy all have its address, and whether that is in a range decides about all of them",
 				"before requests come, name the ranges of the proxies in trustedProxies of GatewayParameters (docs/tasks/client-address.md), or in proxy-real-ip-cidr of "+r.global.from.String()+" and migrate again")
 		}
 	}
@@ -802,7 +807,7 @@ func bytesOf(v string) (int64, bool) {
 func (r *reader) limits() {
 	if v, ok := r.take("proxy-body-size"); ok {
 		if n, ok := bytesOf(v); !ok {
-			r.not(r.ing, "proxy-body-size", v+" is no size, so that bodies of up to 1 MiB are taken, as by default", "correct it, or set maxRequestBodyBytes in GatewayParameters")
+			r.reportNotTranslated(r.ing, "proxy-body-size", v+" is no size, so that bodies of up to 1 MiB are taken, as by default", "correct it, or set maxRequestBodyBytes in GatewayParameters")
 		} else {
 			r.set.body = n
 			// Reported with the host, because it is a setting of listeners.
@@ -811,13 +816,13 @@ func (r *reader) limits() {
 	var tcp, http object
 	if n, ok := r.number("proxy-connect-timeout"); ok && n > 0 {
 		tcp = fields("connectTimeout", seconds(n))
-		r.approx(r.ing, "proxy-connect-timeout", "each of up to three attempts to connect takes so long at most", "")
+		r.reportApproximated(r.ing, "proxy-connect-timeout", "each of up to three attempts to connect takes so long at most", "")
 	}
 	idle := 0
 	for _, name := range []string{"proxy-read-timeout", "proxy-send-timeout"} {
 		if n, ok := r.number(name); ok && n > 0 {
 			idle = max(idle, n)
-			r.approx(r.ing, name, "the longer of proxy-read-timeout and proxy-send-timeout is how long nothing may move in either direction; it ends tunnels (WebSocket) too, as in nginx", "")
+			r.reportApproximated(r.ing, name, "the longer of proxy-read-timeout and proxy-send-timeout is how long nothing may move in either direction; it ends tunnels (WebSocket) too, as in nginx", "")
 		}
 	}
 	if idle > 0 {
@@ -833,7 +838,7 @@ func (r *reader) retries() {
 	conditions, has := r.take("proxy-next-upstream")
 	tries, hasTries := r.number("proxy-next-upstream-tries")
 	if v, ok := r.take("proxy-next-upstream-timeout"); ok && v != "0" {
-		r.not(r.ing, "proxy-next-upstream-timeout", "attempts have no limit of time together", "set timeouts.request of the rule")
+		r.reportNotTranslated(r.ing, "proxy-next-upstream-timeout", "attempts have no limit of time together", "set timeouts.request of the rule")
 	}
 	if !has && !hasTries {
 		return
@@ -866,7 +871,7 @@ func (r *reader) retries() {
 	case off || tries == 1:
 		r.set.policy = r.set.policy.with("retry", fields("numRetries", 0))
 	case tries == 0:
-		r.not(r.ing, "proxy-next-upstream-tries", "retries without limit cannot be expressed", "set numRetries of a BackendTrafficPolicy")
+		r.reportNotTranslated(r.ing, "proxy-next-upstream-tries", "retries without limit cannot be expressed", "set numRetries of a BackendTrafficPolicy")
 		return
 	case len(codes) > 0:
 		triggers = append(triggers, "retriable-status-codes")
@@ -874,9 +879,9 @@ func (r *reader) retries() {
 	case len(triggers) > 0:
 		r.set.policy = r.set.policy.with("retry", fields("numRetries", tries-1, "retryOn", fields("triggers", triggers)))
 	}
-	r.approx(r.ing, name, "retries are those of a BackendTrafficPolicy; a timeout or an invalid answer of the backend is no reason for one, and requests that are not idempotent are repeated on a status too, in nginx never", "see docs/tasks/backend-retries.md")
+	r.reportApproximated(r.ing, name, "retries are those of a BackendTrafficPolicy; a timeout or an invalid answer of the backend is no reason for one, and requests that are not idempotent are repeated on a status too, in nginx never", "see docs/tasks/backend-retries.md")
 	if has && hasTries {
-		r.done(r.ing, "proxy-next-upstream-tries", "see proxy-next-upstream")
+		r.reportTranslated(r.ing, "proxy-next-upstream-tries", "see proxy-next-upstream")
 	}
 }
 
@@ -884,12 +889,12 @@ func (r *reader) upstreams() {
 	if v, ok := r.take("backend-protocol"); ok {
 		switch strings.ToUpper(v) {
 		case "HTTP":
-			r.done(r.ing, "backend-protocol", "as by default")
+			r.reportTranslated(r.ing, "backend-protocol", "as by default")
 		case "GRPC":
-			r.not(r.ing, "backend-protocol", "the protocol is not a matter of the route: backends are asked by HTTP/1.1", "write appProtocol: kubernetes.io/h2c to the ports of the Services")
+			r.reportNotTranslated(r.ing, "backend-protocol", "the protocol is not a matter of the route: backends are asked by HTTP/1.1", "write appProtocol: kubernetes.io/h2c to the ports of the Services")
 		default:
 			r.set.withheld = "backends of protocol " + v + " cannot be translated"
-			r.not(r.ing, "backend-protocol", "backends are not asked by "+v+"; so that nothing is sent in the clear, its paths are answered 500",
+			r.reportNotTranslated(r.ing, "backend-protocol", "backends are not asked by "+v+"; so that nothing is sent in the clear, its paths are answered 500",
 				"for HTTPS and GRPCS write a BackendTLSPolicy for the Services (docs/tasks/backend-tls.md), then add the backendRefs")
 		}
 	}
@@ -897,12 +902,12 @@ func (r *reader) upstreams() {
 	case !ok:
 	case v == "round_robin":
 		r.set.policy = r.set.policy.with("loadBalancer", fields("type", "RoundRobin"))
-		r.done(r.ing, "load-balance", "as it says")
+		r.reportTranslated(r.ing, "load-balance", "as it says")
 	case v == "ewma":
 		r.set.policy = r.set.policy.with("loadBalancer", fields("type", "LeastRequest"))
-		r.approx(r.ing, "load-balance", "the endpoint with fewer requests is chosen, in nginx the faster one", "")
+		r.reportApproximated(r.ing, "load-balance", "the endpoint with fewer requests is chosen, in nginx the faster one", "")
 	default:
-		r.not(r.ing, "load-balance", v+" is not a way to balance", "see docs/tasks/load-balancing.md")
+		r.reportNotTranslated(r.ing, "load-balance", v+" is not a way to balance", "see docs/tasks/load-balancing.md")
 	}
 	if v, ok := r.take("upstream-hash-by"); ok {
 		var hash object
@@ -914,15 +919,15 @@ func (r *reader) upstreams() {
 			hash = fields("type", "Header", "header", fields("name", strings.ReplaceAll(header, "_", "-")))
 		}
 		if hash == nil || r.value(r.ing, "load-balance") != "" {
-			r.not(r.ing, "upstream-hash-by", "only $remote_addr and one $http_ variable can be translated, without load-balance", "see docs/tasks/consistent-hash.md")
+			r.reportNotTranslated(r.ing, "upstream-hash-by", "only $remote_addr and one $http_ variable can be translated, without load-balance", "see docs/tasks/consistent-hash.md")
 		} else {
 			r.set.policy = r.set.policy.with("loadBalancer", fields("type", "ConsistentHash", "consistentHash", hash))
-			r.approx(r.ing, "upstream-hash-by", "equal values go to one endpoint, but not to the one that nginx chose", "")
+			r.reportApproximated(r.ing, "upstream-hash-by", "equal values go to one endpoint, but not to the one that nginx chose", "")
 		}
 	}
 	for _, name := range []string{"upstream-hash-by-subset", "upstream-hash-by-subset-size"} {
 		if _, ok := r.take(name); ok {
-			r.not(r.ing, name, "there are no subsets of endpoints", "")
+			r.reportNotTranslated(r.ing, name, "there are no subsets of endpoints", "")
 		}
 	}
 	r.affinity()
@@ -934,7 +939,7 @@ func (r *reader) upstreams() {
 			parts = strings.Split(clusterSuffix.ReplaceAllString(u.Hostname(), ""), ".")
 		}
 		if len(parts) != 2 {
-			r.not(r.ing, "mirror-target", "only Services of the cluster over http, with $request_uri, can be sent copies", "write an XBackend and a RequestMirror filter")
+			r.reportNotTranslated(r.ing, "mirror-target", "only Services of the cluster over http, with $request_uri, can be sent copies", "write an XBackend and a RequestMirror filter")
 		} else {
 			port := 80
 			if p := u.Port(); p != "" {
@@ -945,15 +950,15 @@ func (r *reader) upstreams() {
 				ref = ref.with("namespace", parts[1])
 			}
 			r.set.mirror = fields("backendRef", ref.with("port", port))
-			r.approx(r.ing, "mirror-target", "copies have the Host of the request, in nginx that of the target", "")
+			r.reportApproximated(r.ing, "mirror-target", "copies have the Host of the request, in nginx that of the target", "")
 		}
 	}
 	for _, name := range []string{"mirror-host", "mirror-request-body"} {
 		if v, ok := r.take(name); ok {
 			if name == "mirror-request-body" && v == "on" {
-				r.done(r.ing, name, "as by default")
+				r.reportTranslated(r.ing, name, "as by default")
 			} else {
-				r.not(r.ing, name, "copies are sent as the request is, with its body", "")
+				r.reportNotTranslated(r.ing, name, "copies are sent as the request is, with its body", "")
 			}
 		}
 	}
@@ -966,12 +971,12 @@ func (r *reader) affinity() {
 	rest := []string{"affinity-mode", "affinity-canary-behavior", "session-cookie-change-on-failure", "session-cookie-conditional-samesite-none", "session-cookie-domain", "session-cookie-expires", "session-cookie-path", "session-cookie-samesite", "session-cookie-secure"}
 	for _, n := range rest {
 		if _, has := r.take(n); has {
-			r.not(r.ing, n, "the cookie's attributes are Moongate's own, and a client moves only when its endpoint is gone", "see docs/tasks/sessions.md")
+			r.reportNotTranslated(r.ing, n, "the cookie's attributes are Moongate's own, and a client moves only when its endpoint is gone", "see docs/tasks/sessions.md")
 		}
 	}
 	if !ok || v != "cookie" {
 		if ok {
-			r.not(r.ing, "affinity", "only cookie is a kind of affinity", "")
+			r.reportNotTranslated(r.ing, "affinity", "only cookie is a kind of affinity", "")
 		}
 		return
 	}
@@ -981,12 +986,12 @@ func (r *reader) affinity() {
 	r.set.session = fields("type", "Cookie", "cookie", fields("name", name))
 	if hasAge && age > 0 {
 		r.set.session = fields("type", "Cookie", "absoluteTimeout", seconds(age), "cookie", fields("name", name, "lifetimeType", "Permanent"))
-		r.done(r.ing, "session-cookie-max-age", "as it says")
+		r.reportTranslated(r.ing, "session-cookie-max-age", "as it says")
 	}
 	if hasName {
-		r.done(r.ing, "session-cookie-name", "as it says")
+		r.reportTranslated(r.ing, "session-cookie-name", "as it says")
 	}
-	r.approx(r.ing, "affinity", "cookies that nginx has given out are not known, so each client is assigned an endpoint anew once", "")
+	r.reportApproximated(r.ing, "affinity", "cookies that nginx has given out are not known, so each client is assigned an endpoint anew once", "")
 }
 
 // canary reads the annotations of a canary.
@@ -1011,12 +1016,12 @@ func (r *reader) canary() {
 		switch name {
 		case "canary-by-header":
 			if h := r.value(r.ing, name); h != "" && !fieldName.MatchString(h) {
-				r.not(r.ing, name, h+" is no name of a header field, so that no request has it; it is left out", "correct it")
+				r.reportNotTranslated(r.ing, name, h+" is no name of a header field, so that no request has it; it is left out", "correct it")
 				continue
 			}
 		case "canary-by-header-pattern":
 			if _, err := regexp.Compile(r.value(r.ing, name)); err != nil {
-				r.not(r.ing, name, "is no regular expression of RE2, and left out", "write it without lookarounds and backreferences")
+				r.reportNotTranslated(r.ing, name, "is no regular expression of RE2, and left out", "write it without lookarounds and backreferences")
 				continue
 			}
 		}
@@ -1028,7 +1033,7 @@ func (r *reader) canary() {
 func (r *reader) ignoredByCanary() {
 	for name := range r.ing.Annotations {
 		if short, ok := strings.CutPrefix(name, prefix); ok && !r.got[short] {
-			r.done(r.ing, short, "ingress-nginx takes nothing but the canary's own annotations from a canary, and neither does this")
+			r.reportTranslated(r.ing, short, "ingress-nginx takes nothing but the canary's own annotations from a canary, and neither does this")
 		}
 	}
 }
@@ -1094,14 +1099,14 @@ func (r *reader) fixed() {
 	}
 	for _, name := range []string{"canary", "canary-weight", "canary-weight-total", "canary-by-header", "canary-by-header-value", "canary-by-header-pattern", "canary-by-cookie"} {
 		if _, ok := r.take(name); ok && !r.enabled(r.ing, "canary") {
-			r.done(r.ing, name, "has no effect without canary: \"true\"")
+			r.reportTranslated(r.ing, name, "has no effect without canary: \"true\"")
 		}
 	}
 	if _, ok := r.take("enable-global-auth"); ok {
 		if r.global.from == nil {
-			r.not(r.ing, "enable-global-auth", "global authentication is set in the controller's ConfigMap, which is not in the input", "give it as input, too")
+			r.reportNotTranslated(r.ing, "enable-global-auth", "global authentication is set in the controller's ConfigMap, which is not in the input", "give it as input, too")
 		} else {
-			r.done(r.ing, "enable-global-auth", "as it says, of global-auth-url in the ConfigMap")
+			r.reportTranslated(r.ing, "enable-global-auth", "as it says, of global-auth-url in the ConfigMap")
 		}
 	}
 	for name := range r.ing.Annotations {
@@ -1110,9 +1115,9 @@ func (r *reader) fixed() {
 			continue
 		}
 		if v, known := fixedVerdicts[short]; known {
-			r.not(r.ing, short, v.message, v.remedy)
+			r.reportNotTranslated(r.ing, short, v.message, v.remedy)
 		} else {
-			r.not(r.ing, short, "is no annotation that ingress-nginx 1.14 documents", "find out what it is for")
+			r.reportNotTranslated(r.ing, short, "is no annotation that ingress-nginx 1.14 documents", "find out what it is for")
 		}
 	}
 }

@@ -316,39 +316,39 @@ func (c *converter) taken() (taken []*ingress) {
 		switch {
 		case ing.Spec.IngressClassName != nil && c.serves(class):
 			if class != c.options.Class {
-				c.done(ing, "spec.ingressClassName", "IngressClass "+class+" is of the same controller as "+c.options.Class)
+				c.reportTranslated(ing, "spec.ingressClassName", "IngressClass "+class+" is of the same controller as "+c.options.Class)
 			}
 		case annotated && class == c.annotationClass():
 		case annotated && class == "":
-			c.done(ing, classAnnotation, "is empty, which ingress-nginx takes for its own class")
+			c.reportTranslated(ing, classAnnotation, "is empty, which ingress-nginx takes for its own class")
 		case annotated && class == c.options.Class:
-			c.not(ing, classAnnotation, c.controller.String()+" serves the class "+c.annotationClass()+" where it is an annotation, and not "+class, "name the class in spec.ingressClassName, or give --controller where another serves it")
+			c.reportNotTranslated(ing, classAnnotation, c.controller.String()+" serves the class "+c.annotationClass()+" where it is an annotation, and not "+class, "name the class in spec.ingressClassName, or give --controller where another serves it")
 			continue
 		case class != "":
-			c.not(ing, "spec.ingressClassName", "the class "+class+" is not "+c.options.Class, "give --class "+class+" where ingress-nginx serves that")
+			c.reportNotTranslated(ing, "spec.ingressClassName", "the class "+class+" is not "+c.options.Class, "give --class "+class+" where ingress-nginx serves that")
 			continue
 		case c.options.WithoutClass:
-			c.done(ing, "spec.ingressClassName", "there is no class, and the controller serves such Ingresses, as --watch-ingress-without-class says")
+			c.reportTranslated(ing, "spec.ingressClassName", "there is no class, and the controller serves such Ingresses, as --watch-ingress-without-class says")
 		case fresh && c.defaultClass() != "": // an API server sets it in Ingresses that are created
-			c.done(ing, "spec.ingressClassName", "there is no class, so IngressClass "+c.defaultClass()+" holds, which is the default one")
+			c.reportTranslated(ing, "spec.ingressClassName", "there is no class, so IngressClass "+c.defaultClass()+" holds, which is the default one")
 		default:
 			what = "there is no class, and ingress-nginx serves Ingresses without a class with --watch-ingress-without-class only"
 			if fresh {
 				what += ", or where their IngressClass is the default one when they are created"
 			}
 			if c.controller == nil {
-				c.not(ing, "spec.ingressClassName", what, "give --watch-ingress-without-class where the controller has that argument, or name the class")
+				c.reportNotTranslated(ing, "spec.ingressClassName", what, "give --watch-ingress-without-class where the controller has that argument, or name the class")
 				continue
 			}
-			c.done(ing, "spec.ingressClassName", "left out: "+what)
+			c.reportTranslated(ing, "spec.ingressClassName", "left out: "+what)
 			continue
 		}
 		ing = c.renamed(ing)
 		switch watched := c.controller.value("watch-namespace"); {
 		case watched != "" && watched != ing.Namespace:
-			c.done(ing, "metadata.namespace", "left out: ingress-nginx serves namespace "+watched+" only")
+			c.reportTranslated(ing, "metadata.namespace", "left out: ingress-nginx serves namespace "+watched+" only")
 		case ing.Spec.DefaultBackend != nil && c.controller.on("disable-catch-all"):
-			c.done(ing, "spec.defaultBackend", "left out: with --disable-catch-all ingress-nginx does not serve Ingresses with a default backend, nor their rules")
+			c.reportTranslated(ing, "spec.defaultBackend", "left out: with --disable-catch-all ingress-nginx does not serve Ingresses with a default backend, nor their rules")
 		default:
 			taken = append(taken, c.withDefaults(ing))
 		}

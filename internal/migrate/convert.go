@@ -127,7 +127,7 @@ func (c *converter) allow(g grant, name string, from *ingress, field string) {
 		c.grants[g] = map[string]bool{}
 	}
 	c.grants[g][name] = true
-	c.approx(from, field, g.kind+"s of namespace "+g.namespace+" refer to "+g.toKind+" "+g.toNamespace+"/"+name+", which a ReferenceGrant in namespace "+g.toNamespace+" permits to all "+g.kind+"s there; ingress-nginx asks nobody",
+	c.reportApproximated(from, field, g.kind+"s of namespace "+g.namespace+" refer to "+g.toKind+" "+g.toNamespace+"/"+name+", which a ReferenceGrant in namespace "+g.toNamespace+" permits to all "+g.kind+"s there; ingress-nginx asks nobody",
 		"have the owners of namespace "+g.toNamespace+" agree to the grant, or leave it out: this is not served then")
 }
 
@@ -227,9 +227,9 @@ func (c *converter) claimed(taken []*ingress) {
 		for _, one := range c.claims[ing] {
 			switch {
 			case some || !asked:
-				c.done(ing, one.name, one.message)
+				c.reportTranslated(ing, one.name, one.message)
 			case one.name != "canary": // reported by unserved
-				c.not(ing, one.name, "see canary", "")
+				c.reportNotTranslated(ing, one.name, "see canary", "")
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func (c *converter) silent(taken []*ingress) {
 	for _, ing := range taken {
 		for name := range ing.Annotations {
 			if short, ok := strings.CutPrefix(name, prefix); ok && !c.said[[2]string{ing.String(), short}] {
-				c.done(ing, short, "has no effect with this value, or without the annotations that it belongs to")
+				c.reportTranslated(ing, short, "has no effect with this value, or without the annotations that it belongs to")
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func (c *converter) listen(s *server, host, secret string) (name string, ok bool
 	}
 	name = c.listenerName(scheme, host)
 	if len(c.listeners)+len(c.ports) >= maxListeners {
-		c.not(from, "spec.rules", "a Gateway has "+itoa(maxListeners)+" listeners at most; "+name+" is left out", "migrate the Ingresses in parts, or add the listener by a ListenerSet")
+		c.reportNotTranslated(from, "spec.rules", "a Gateway has "+itoa(maxListeners)+" listeners at most; "+name+" is left out", "migrate the Ingresses in parts, or add the listener by a ListenerSet")
 		return "", false
 	}
 	l := fields("name", name, "hostname", nonEmpty(host))
@@ -320,7 +320,7 @@ func (c *converter) cover(servers []*server) {
 	for _, s := range servers {
 		if wild := wildcardOf(s.host, servers); s.secret == "" && s.host != "" && wild != nil {
 			s.secret = wild.secret
-			c.approx(s.locations[0].from, "spec.rules", "by HTTPS "+s.host+" has the certificate of "+wild.host+", in nginx the default one; so its requests do not reach the paths of "+wild.host, "name a Secret for it in spec.tls")
+			c.reportApproximated(s.locations[0].from, "spec.rules", "by HTTPS "+s.host+" has the certificate of "+wild.host+", in nginx the default one; so its requests do not reach the paths of "+wild.host, "name a Secret for it in spec.tls")
 			if s.tlsFrom == nil {
 				s.tlsFrom = s.locations[0].from
 			}
@@ -346,7 +346,7 @@ func (c *converter) secretOf(s *server, host string, servers []*server) string {
 		return wild.secret
 	}
 	if s.secret != "" {
-		c.approx(s.certified(), "spec.tls", "by HTTPS "+host+" has the certificate of "+s.host+", in nginx the default one unless the certificate is for it, which spec.tls does not say", "name "+host+" in spec.tls where the certificate is for it, or give it a certificate")
+		c.reportApproximated(s.certified(), "spec.tls", "by HTTPS "+host+" has the certificate of "+s.host+", in nginx the default one unless the certificate is for it, which spec.tls does not say", "name "+host+" in spec.tls where the certificate is for it, or give it a certificate")
 	}
 	return s.secret
 }
@@ -355,27 +355,27 @@ func (c *converter) secretOf(s *server, host string, servers []*server) string {
 func (c *converter) server(s *server, servers []*server) {
 	hosts := []string{s.host}
 	if strings.HasPrefix(s.host, "*.") {
-		c.approx(s.locations[0].from, "spec.rules", "the host "+s.host+" stands for names with any number of further labels, in nginx for one", "nothing, unless deeper names must be refused")
+		c.reportApproximated(s.locations[0].from, "spec.rules", "the host "+s.host+" stands for names with any number of further labels, in nginx for one", "nothing, unless deeper names must be refused")
 	}
 	for _, alias := range s.aliases {
 		if !hostname.MatchString(strings.TrimPrefix(alias, "*.")) {
-			c.not(s.locations[0].from, "server-alias", alias+" is no host name", "name the hosts")
+			c.reportNotTranslated(s.locations[0].from, "server-alias", alias+" is no host name", "name the hosts")
 			continue
 		}
 		hosts = append(hosts, alias)
 		for _, l := range s.locations {
 			if c.value(l.from, "server-alias") != "" {
-				c.done(l.from, "server-alias", "aliases are hosts of the routes, with listeners of their own")
+				c.reportTranslated(l.from, "server-alias", "aliases are hosts of the routes, with listeners of their own")
 			}
 		}
 	}
 	if s.tls && s.secret == "" {
-		c.not(s.tlsFrom, "spec.tls", "the certificate of "+s.host+" is the default one of ingress-nginx, which is not in the Ingress; there is no listener for HTTPS", "name a Secret in spec.tls")
+		c.reportNotTranslated(s.tlsFrom, "spec.tls", "the certificate of "+s.host+" is the default one of ingress-nginx, which is not in the Ingress; there is no listener for HTTPS", "name a Secret in spec.tls")
 	}
 	if s.host == "" && s.secret == "" {
 		for _, l := range s.locations {
 			if len(l.from.Spec.TLS) > 0 {
-				c.not(l.from, "spec.tls", "a rule without host has the default certificate of ingress-nginx; there is no listener for HTTPS", "add a listener with a certificate")
+				c.reportNotTranslated(l.from, "spec.tls", "a rule without host has the default certificate of ingress-nginx; there is no listener for HTTPS", "add a listener with a certificate")
 			}
 		}
 	}
@@ -466,10 +466,10 @@ func (c *converter) bodies(s *server, listeners []string) {
 		given := c.value(l.from, "proxy-body-size") != ""
 		switch {
 		case n != largest:
-			c.approx(l.from, "proxy-body-size", fmt.Sprintf("limits are set by host: for %s bodies may have %s, since another Ingress of the host asks for it, and not %s", cmp.Or(s.host, "all hosts"), size(largest), size(n)),
+			c.reportApproximated(l.from, "proxy-body-size", fmt.Sprintf("limits are set by host: for %s bodies may have %s, since another Ingress of the host asks for it, and not %s", cmp.Or(s.host, "all hosts"), size(largest), size(n)),
 				"set requestBuffer in a BackendTrafficPolicy for these rules")
 		case given:
-			c.done(l.from, "proxy-body-size", "maxRequestBodyBytes of the host's listeners in GatewayParameters")
+			c.reportTranslated(l.from, "proxy-body-size", "maxRequestBodyBytes of the host's listeners in GatewayParameters")
 		}
 	}
 	if largest == 1<<20 {
@@ -477,7 +477,7 @@ func (c *converter) bodies(s *server, listeners []string) {
 	}
 	for _, name := range listeners {
 		if len(c.limits) == maxLimited-1 { // one is left for all others
-			c.not(s.locations[0].from, "proxy-body-size", "GatewayParameters have "+itoa(maxLimited)+" listeners at most; for "+name+" bodies may have 1 MiB", "migrate the Ingresses in parts")
+			c.reportNotTranslated(s.locations[0].from, "proxy-body-size", "GatewayParameters have "+itoa(maxLimited)+" listeners at most; for "+name+" bodies may have 1 MiB", "migrate the Ingresses in parts")
 			continue
 		}
 		limit := fields("name", name)
@@ -607,7 +607,7 @@ func (c *converter) slashNote(l *location) {
 	if c.settingsOf(l.from).forceSSL {
 		name = "force-ssl-redirect"
 	}
-	c.approx(l.from, name, "redirects to HTTPS with 308, and keeps a slash at the end of Location, which ingress-nginx removes", "nothing, unless clients depend on it")
+	c.reportApproximated(l.from, name, "redirects to HTTPS with 308, and keeps a slash at the end of Location, which ingress-nginx removes", "nothing, unless clients depend on it")
 }
 
 func (c *converter) httpsRedirect() object {
@@ -624,7 +624,7 @@ func (c *converter) location(s *server, l *location, scheme string, rw *rewrite,
 		return // 404, as without a rule
 	}
 	if l.exact && l.path == "/" && slices.ContainsFunc(s.locations, func(o *location) bool { return c.settingsOf(o.from).appRoot != "" }) {
-		c.done(l.from, l.field, "left out: app-root of the host redirects all requests of this path")
+		c.reportTranslated(l.from, l.field, "left out: app-root of the host redirects all requests of this path")
 		return
 	}
 	set := c.settingsOf(l.from)
@@ -676,17 +676,17 @@ func (c *converter) withheld(s *server, l *location) string {
 		return c.global.withheld
 	case s.clientCertificates != nil:
 		if s.clientCertificates != l.from {
-			c.not(l.from, l.field, s.clientCertificates.String()+" demands client certificates by auth-tls-secret, in nginx for all paths of "+orAll(s.host)+"; so that nothing is open, they are answered 500", "set tls.frontend of the Gateway (docs/tasks/client-certificates.md), then add the backendRefs")
+			c.reportNotTranslated(l.from, l.field, s.clientCertificates.String()+" demands client certificates by auth-tls-secret, in nginx for all paths of "+orAll(s.host)+"; so that nothing is open, they are answered 500", "set tls.frontend of the Gateway (docs/tasks/client-certificates.md), then add the backendRefs")
 		}
 		return s.clientCertificates.String() + ": demanding client certificates cannot be translated"
 	case s.snippet != nil:
 		if s.snippet != l.from {
-			c.not(l.from, l.field, s.snippet.String()+" has a server-snippet that may refuse requests, in nginx for all paths of "+orAll(s.host)+"; so that nothing is open, they are answered 500", "express what it does with filters and policies, then add the backendRefs")
+			c.reportNotTranslated(l.from, l.field, s.snippet.String()+" has a server-snippet that may refuse requests, in nginx for all paths of "+orAll(s.host)+"; so that nothing is open, they are answered 500", "express what it does with filters and policies, then add the backendRefs")
 		}
 		return s.snippet.String() + ": a server-snippet that may refuse requests cannot be translated"
 	case s.held != nil:
 		if s.held != l.from {
-			c.not(l.from, l.field, s.held.String()+" has an annotation that protects all paths of "+orAll(s.host)+", and "+s.held.held+"; so that nothing is open, they are answered 500", "see its entry")
+			c.reportNotTranslated(l.from, l.field, s.held.String()+" has an annotation that protects all paths of "+orAll(s.host)+", and "+s.held.held+"; so that nothing is open, they are answered 500", "see its entry")
 		}
 		return s.held.String() + ": " + s.held.held
 	case l.from.held != "":
@@ -720,7 +720,7 @@ func (c *converter) unserved(s *server, l *location, m object, rw *rewrite, r *r
 		if _, asked := c.canaries[from]; !asked { // else another rule may have its backend
 			c.canaries[from] = false
 		}
-		c.not(from, "canary", "paths of "+orAll(s.host)+" that "+l.from.String()+" has are answered 500, so that none of their requests go to this Service", "add it where you add the backendRefs")
+		c.reportNotTranslated(from, "canary", "paths of "+orAll(s.host)+" that "+l.from.String()+" has are answered 500, so that none of their requests go to this Service", "add it where you add the backendRefs")
 	}
 	set := c.settingsOf(l.from)
 	if set.unredirected {
@@ -875,10 +875,10 @@ func (c *converter) backendRef(r *route, from *ingress, where string, b *network
 			}
 		}
 		if port == 0 {
-			c.not(from, where, "the number of port "+b.Port.Name+" of Service "+from.Namespace+"/"+b.Name+" is not known; requests are answered 500", "give the Service as input too, or name the port by its number")
+			c.reportNotTranslated(from, where, "the number of port "+b.Port.Name+" of Service "+from.Namespace+"/"+b.Name+" is not known; requests are answered 500", "give the Service as input too, or name the port by its number")
 			return nil, false
 		}
-		c.done(from, where, "port "+b.Port.Name+" is "+itoa(port)+", as the Service says")
+		c.reportTranslated(from, where, "port "+b.Port.Name+" is "+itoa(port)+", as the Service says")
 	}
 	ref := fields("name", b.Name)
 	if from.Namespace != r.namespace {
@@ -931,7 +931,7 @@ func (c *converter) sharedCertificates() {
 		}) {
 			continue
 		}
-		c.approx(l.server.certified(), "spec.tls", "the certificate of "+orAll(l.host)+" is for other hosts too, or another one is for this. Browsers send requests for these on the same HTTP/2 connection; Moongate answers such requests 421, so that they are repeated on another, and the Gateway has OverlappingTLSConfig=True, which is a warning",
+		c.reportApproximated(l.server.certified(), "spec.tls", "the certificate of "+orAll(l.host)+" is for other hosts too, or another one is for this. Browsers send requests for these on the same HTTP/2 connection; Moongate answers such requests 421, so that they are repeated on another, and the Gateway has OverlappingTLSConfig=True, which is a warning",
 			"use a certificate for each host where the further connection matters")
 	}
 }

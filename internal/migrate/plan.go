@@ -53,7 +53,7 @@ func (c *converter) byAge(a, b *ingress, what string) {
 	if older(a, b) > 0 {
 		a, b = b, a
 	}
-	c.approx(b, "metadata.creationTimestamp", what+" is that of the older Ingress in ingress-nginx. Without creationTimestamp "+a.String()+" counts as older than this one, by its name", "take the Ingresses from the cluster, by --kube or kubectl get -o yaml")
+	c.reportApproximated(b, "metadata.creationTimestamp", what+" is that of the older Ingress in ingress-nginx. Without creationTimestamp "+a.String()+" counts as older than this one, by its name", "take the Ingresses from the cluster, by --kube or kubectl get -o yaml")
 }
 
 // location corresponds to a location of ingress-nginx.
@@ -145,12 +145,12 @@ func (c *converter) plan(all []*ingress) []*server {
 			root := servers[""].locations[0]
 			switch {
 			case fallback == nil:
-				c.not(ing, "spec.defaultBackend", "ingress-nginx has no backends other than Services, and answers 404", "refer to a Service")
+				c.reportNotTranslated(ing, "spec.defaultBackend", "ingress-nginx has no backends other than Services, and answers 404", "refer to a Service")
 			case len(ing.Spec.Rules) > 0:
 			case root.backend == nil:
 				*root = location{path: "/", from: ing, field: "spec.defaultBackend", backend: fallback}
 			default:
-				c.done(ing, "spec.defaultBackend", "left out: "+root.from.String()+" is the older one for all hosts")
+				c.reportTranslated(ing, "spec.defaultBackend", "left out: "+root.from.String()+" is the older one for all hosts")
 				c.byAge(root.from, ing, "the backend for all hosts")
 			}
 		}
@@ -214,7 +214,7 @@ func (c *converter) plan(all []*ingress) []*server {
 		})
 		if n := slices.IndexFunc(s.locations, func(l *location) bool { return l.fallback && l.backend == nil }); s.regex && n >= 0 {
 			for _, l := range s.locations[n+1:] {
-				c.done(l.from, l.field, "left out: as regular expressions of this host are tried, the default backend goes before this path, and answers 404")
+				c.reportTranslated(l.from, l.field, "left out: as regular expressions of this host are tried, the default backend goes before this path, and answers 404")
 			}
 			s.locations = s.locations[:n+1]
 		}
@@ -255,13 +255,13 @@ func (c *converter) place(ing *ingress, s *server, where string, p networkingv1.
 	canary := c.enabled(ing, "canary")
 	if p.Backend.Service == nil {
 		if !canary {
-			c.not(ing, where+".backend", "ingress-nginx has no backends other than Services, and leaves the path out", "refer to a Service")
+			c.reportNotTranslated(ing, where+".backend", "ingress-nginx has no backends other than Services, and leaves the path out", "refer to a Service")
 		}
 		return
 	}
 	if up := ups[upstreamName(ing.Namespace, p.Backend.Service)]; up.canary {
 		if !canary {
-			c.done(ing, where, "left out: "+up.from.String()+" is older and makes the Service one of a canary, so that ingress-nginx does not serve this path")
+			c.reportTranslated(ing, where, "left out: "+up.from.String()+" is older and makes the Service one of a canary, so that ingress-nginx does not serve this path")
 		}
 		return
 	}
@@ -276,13 +276,13 @@ func (c *converter) place(ing *ingress, s *server, where string, p networkingv1.
 		return
 	default:
 		other := s.locations[have].from
-		c.add(ing, where, Translated, "left out: "+other.String()+" has the same path of the same host, and the older Ingress is served", "")
+		c.addEntry(ing, where, Translated, "left out: "+other.String()+" has the same path of the same host, and the older Ingress is served", "")
 		c.byAge(other, ing, "the backend of "+l.path)
 		return
 	}
 	if canary {
 		c.serving[ing] = true
-		c.approx(ing, where, "an older Ingress names the Service too, so that it is none of a canary, and ingress-nginx serves this path with it", "leave the path out where that was not intended")
+		c.reportApproximated(ing, where, "an older Ingress names the Service too, so that it is none of a canary, and ingress-nginx serves this path with it", "leave the path out where that was not intended")
 	}
 }
 
@@ -323,7 +323,7 @@ func (c *converter) splitEqual(s *server) {
 			itself.exact = true
 			out = append(out, &itself)
 		}
-		c.done(l.from, "rewrite-target", "paths below "+l.path+" become it, as in ingress-nginx, where a slash is added to the path before it is compared with the target")
+		c.reportTranslated(l.from, "rewrite-target", "paths below "+l.path+" become it, as in ingress-nginx, where a slash is added to the path before it is compared with the target")
 	}
 	s.locations = out
 }
@@ -342,7 +342,7 @@ func (c *converter) uniqueAliases(list []*server, servers map[string]*server) {
 			case other != nil:
 				for _, l := range s.locations {
 					if c.value(l.from, "server-alias") != "" {
-						c.done(l.from, "server-alias", alias+" is left out for "+s.host+": it is an alias of "+other.host+", and nginx takes the first")
+						c.reportTranslated(l.from, "server-alias", alias+" is left out for "+s.host+": it is an alias of "+other.host+", and nginx takes the first")
 					}
 				}
 				return true
@@ -369,7 +369,7 @@ func (c *converter) wildcardCertificates(list []*server, servers map[string]*ser
 			continue
 		}
 		s.tls, s.secret, s.tlsFrom = true, wild.secret, wild.tlsFrom
-		c.done(s.locations[0].from, "spec.rules", s.host+" has the certificate of "+wild.host+", as in ingress-nginx, so that requests by HTTP are redirected to HTTPS unless ssl-redirect says otherwise")
+		c.reportTranslated(s.locations[0].from, "spec.rules", s.host+" has the certificate of "+wild.host+", as in ingress-nginx, so that requests by HTTP are redirected to HTTPS unless ssl-redirect says otherwise")
 	}
 }
 
@@ -391,7 +391,7 @@ func (c *converter) tlsSecret(ing *ingress, host string) string {
 	}
 	for _, t := range ing.Spec.TLS {
 		if len(t.Hosts) == 0 && t.SecretName != "" {
-			c.approx(ing, "spec.tls", "the certificate of Secret "+t.SecretName+" is for "+host+", in ingress-nginx where it is valid for that host only, else it is the default one", "check the names in the certificate")
+			c.reportApproximated(ing, "spec.tls", "the certificate of Secret "+t.SecretName+" is for "+host+", in ingress-nginx where it is valid for that host only, else it is the default one", "check the names in the certificate")
 			return ing.Namespace + "/" + t.SecretName
 		}
 	}
@@ -404,7 +404,7 @@ func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[stri
 		name := upstreamName(ing.Namespace, b)
 		up := ups[name]
 		if up == nil {
-			c.done(ing, where, "left out: ingress-nginx has dropped the Service of this canary, since another path of a canary with it is one of no other Ingress")
+			c.reportTranslated(ing, where, "left out: ingress-nginx has dropped the Service of this canary, since another path of a canary with it is one of no other Ingress")
 			return
 		}
 		merged := false
@@ -414,7 +414,7 @@ func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[stri
 				continue
 			}
 			if primary == up {
-				c.done(ing, where, "left out: the Service is that of an ordinary path of this host too, so ingress-nginx ignores the canary")
+				c.reportTranslated(ing, where, "left out: the Service is that of an ordinary path of this host too, so ingress-nginx ignores the canary")
 				return
 			}
 			if primary.canary || !matches(l) {
@@ -425,18 +425,18 @@ func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[stri
 				primary.alternatives = append(primary.alternatives, name)
 			}
 			if first := primary.alternatives[0]; first != name && ups[first] != nil {
-				c.approx(ing, where, "ingress-nginx has one canary for each Service, the first; this is a further one, and is left out", "combine them in one rule with weights")
+				c.reportApproximated(ing, where, "ingress-nginx has one canary for each Service, the first; this is a further one, and is left out", "combine them in one rule with weights")
 				c.byAge(ups[first].from, ing, "the canary of "+l.upstream())
 			}
 		}
 		switch {
 		case !merged:
 			delete(ups, name)
-			c.done(ing, where, "left out: no other Ingress has this path of this host with another Service, so ingress-nginx ignores the canary")
+			c.reportTranslated(ing, where, "left out: no other Ingress has this path of this host with another Service, so ingress-nginx ignores the canary")
 		case !up.canary:
-			c.done(ing, where, "left out: "+up.from.String()+" is older and names the Service without being a canary, so that ingress-nginx sends nothing to it as a canary")
+			c.reportTranslated(ing, where, "left out: "+up.from.String()+" is older and names the Service without being a canary, so that ingress-nginx sends nothing to it as a canary")
 		case up.from != ing:
-			c.done(ing, where, "the annotations of "+up.from.String()+" hold, which is the older canary with this Service, as in ingress-nginx")
+			c.reportTranslated(ing, where, "the annotations of "+up.from.String()+" hold, which is the older canary with this Service, as in ingress-nginx")
 			c.byAge(up.from, ing, "how requests are shared with Service "+b.Name)
 		}
 	}
@@ -454,7 +454,7 @@ func (c *converter) merge(ing *ingress, servers map[string]*server, ups map[stri
 			where := "spec.rules[" + itoa(ri) + "].http.paths[" + itoa(pi) + "]"
 			s := servers[rule.Host]
 			if s == nil {
-				c.done(ing, where, "left out: no other Ingress has this host, so ingress-nginx ignores the canary")
+				c.reportTranslated(ing, where, "left out: no other Ingress has this host, so ingress-nginx ignores the canary")
 				continue
 			}
 			one(where, p.Backend.Service, s.locations, func(l *location) bool { return l.path == p.Path && l.exact == isExact(p) })

@@ -164,13 +164,13 @@ func (c *converter) guards(s *server, l *location, rw *rewrite) []object {
 	for _, e := range expressions {
 		re := regexp.MustCompile("^(?:" + e + ")$")
 		if slices.ContainsFunc(rw.earlier, func(p string) bool { return re.MatchString(p) || re.MatchString(p+"/") }) || len(e) > 1024 || len(out) == 64 {
-			c.approx(l.from, l.field, "paths that are like "+rw.prefix+" but for case, or begin with it in a longer name, are protected by nginx; here a wider path of the host may serve them", "have the application protect them")
+			c.reportApproximated(l.from, l.field, "paths that are like "+rw.prefix+" but for case, or begin with it in a longer name, are protected by nginx; here a wider path of the host may serve them", "have the application protect them")
 			continue
 		}
 		out = append(out, pathMatch("RegularExpression", e))
 	}
 	if len(out) > 0 {
-		c.approx(l.from, l.field, "paths that are like "+rw.prefix+" but for case, or begin with it in a longer name, are answered 500, so that no wider path of the host serves them unprotected", "have clients write the path as it is here")
+		c.reportApproximated(l.from, l.field, "paths that are like "+rw.prefix+" but for case, or begin with it in a longer name, are answered 500, so that no wider path of the host serves them unprotected", "have clients write the path as it is here")
 	}
 	return out
 }
@@ -178,7 +178,7 @@ func (c *converter) guards(s *server, l *location, rw *rewrite) []object {
 // plain returns the rewrite of a location of a host without regular expressions.
 func (c *converter) plain(s *server, l *location) *rewrite {
 	if impossible.MatchString(strings.TrimSuffix(l.path, "/") + "/") {
-		c.done(l.from, l.field, "left out: "+l.path+" has repeated slashes or dot segments, which no path has when nginx compares it")
+		c.reportTranslated(l.from, l.field, "left out: "+l.path+" has repeated slashes or dot segments, which no path has when nginx compares it")
 		return &rewrite{}
 	}
 	kind := "PathPrefix"
@@ -372,11 +372,11 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 			if !ok {
 				re = "(?i)" + regexp.QuoteMeta(escape(beginning(path))) + ".*"
 			}
-			c.not(l.from, where, "the path "+l.path+" is no regular expression of RE2; so that no wider path of the host serves what it is for, all paths that match "+re+" and no longer path of the host are answered 500", "write it without lookarounds and backreferences")
+			c.reportNotTranslated(l.from, where, "the path "+l.path+" is no regular expression of RE2; so that no wider path of the host serves what it is for, all paths that match "+re+" and no longer path of the host are answered 500", "write it without lookarounds and backreferences")
 			return &rewrite{regular: re, matches: []object{nil}, withheld: true} // rewrites sets the match
 		}
 		if behind {
-			c.approx(l.from, where, "the regular expression "+l.path+" takes precedence over the prefixes of this host, in nginx over shorter paths only", "check paths that fit both")
+			c.reportApproximated(l.from, where, "the regular expression "+l.path+" takes precedence over the prefixes of this host, in nginx over shorter paths only", "check paths that fit both")
 		}
 		return &rewrite{regular: re, matches: []object{pathMatch("RegularExpression", re)}}
 	}
@@ -398,32 +398,32 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 	case l.fallback && l.backend == nil:
 		return &rewrite{matches: prefix("/")}
 	case !sendable(target):
-		c.not(l.from, "rewrite-target", "the target "+target+" is no path that can be sent; its paths are answered 500", "write a space as %20, and no control characters")
+		c.reportNotTranslated(l.from, "rewrite-target", "the target "+target+" is no path that can be sent; its paths are answered 500", "write a space as %20, and no control characters")
 		return withheld()
 	case target == "":
 		if !behind || !literal(l.path) {
 			rw := regular()
 			if len(rw.matches) > 0 && !c.useRegex(l.from) && !l.fallback {
-				c.done(l.from, where, fmt.Sprintf("an Ingress with use-regex or rewrite-target makes %s a case-insensitive regular expression, as in ingress-nginx", l.path))
+				c.reportTranslated(l.from, where, fmt.Sprintf("an Ingress with use-regex or rewrite-target makes %s a case-insensitive regular expression, as in ingress-nginx", l.path))
 			}
 			return rw
 		}
 		if l.path != "/" {
-			c.approx(l.from, where, fmt.Sprintf("%s is a prefix of whole elements; in nginx another Ingress or path of the host makes it a case-insensitive regular expression, which longer names and other cases match too", l.path), foldRemedy)
+			c.reportApproximated(l.from, where, fmt.Sprintf("%s is a prefix of whole elements; in nginx another Ingress or path of the host makes it a case-insensitive regular expression, which longer names and other cases match too", l.path), foldRemedy)
 		}
 		return &rewrite{matches: prefix(l.path), prefix: strings.TrimSuffix(l.path, "/"), longer: true}
 	case !strings.Contains(target, "$"):
-		c.done(l.from, "rewrite-target", "the path becomes "+target)
+		c.reportTranslated(l.from, "rewrite-target", "the path becomes "+target)
 		full := fields("type", "ReplaceFullPath", "replaceFullPath", target)
 		if strings.ContainsAny(target, "?#") || !strings.HasPrefix(target, "/") {
-			c.not(l.from, "rewrite-target", "the target "+target+" is no path alone; its paths are answered 500", "rewrite in the application")
+			c.reportNotTranslated(l.from, "rewrite-target", "the target "+target+" is no path alone; its paths are answered 500", "rewrite in the application")
 			rw := regular()
 			rw.withheld = true
 			return rw
 		}
 		if behind && literal(l.path) {
 			if l.path != "/" {
-				c.approx(l.from, where, fmt.Sprintf("%s is a prefix of whole elements; in nginx a case-insensitive regular expression, which longer names and other cases match too", l.path), foldRemedy)
+				c.reportApproximated(l.from, where, fmt.Sprintf("%s is a prefix of whole elements; in nginx a case-insensitive regular expression, which longer names and other cases match too", l.path), foldRemedy)
 			}
 			return &rewrite{matches: prefix(l.path), replace: full, prefix: strings.TrimSuffix(l.path, "/"), longer: true}
 		}
@@ -431,7 +431,7 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 		rw.replace = full
 		return rw
 	case p != nil && p.identity && !(behind && l.path == "/(.*)"):
-		c.done(l.from, "rewrite-target", "the path stays as it is")
+		c.reportTranslated(l.from, "rewrite-target", "the path stays as it is")
 		return regular()
 	case p != nil:
 		message := fmt.Sprintf("%s is the prefix %s, of whole elements and with case, and %s takes its place", l.path, orSlash(p.prefix), orSlash(p.replacement))
@@ -439,9 +439,9 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 			message += "; " + p.differs
 		}
 		if p.prefix == "" {
-			c.done(l.from, "rewrite-target", message)
+			c.reportTranslated(l.from, "rewrite-target", message)
 		} else {
-			c.approx(l.from, "rewrite-target", message, foldRemedy)
+			c.reportApproximated(l.from, "rewrite-target", message, foldRemedy)
 		}
 		rw := &rewrite{matches: prefix(p.prefix), prefix: p.prefix, longer: strings.HasPrefix(p.differs, "a longer name"), replace: fields("type", "ReplacePrefixMatch", "replacePrefixMatch", orSlash(p.replacement))}
 		if p.identity {
@@ -453,7 +453,7 @@ func (c *converter) expression(s *server, l *location, p *part, behind bool) *re
 		}
 		return rw
 	}
-	c.not(l.from, "rewrite-target", fmt.Sprintf("the target %s of the path %s cannot be expressed: only the beginning of a path can be replaced; its paths are answered 500", target, l.path),
+	c.reportNotTranslated(l.from, "rewrite-target", fmt.Sprintf("the target %s of the path %s cannot be expressed: only the beginning of a path can be replaced; its paths are answered 500", target, l.path),
 		"write a URLRewrite filter that is close to it, or rewrite in the application")
 	return withheld()
 }

@@ -206,10 +206,10 @@ func (c *converter) passTLS(s *server, l *location) {
 		why = "a Gateway has " + itoa(maxListeners) + " listeners at most"
 	}
 	if why != "" {
-		c.not(s.first, "ssl-passthrough", "there is no listener for connections with TLS to "+s.host+": "+why, "write a listener and a TLSRoute (docs/tasks/tls-passthrough.md)")
+		c.reportNotTranslated(s.first, "ssl-passthrough", "there is no listener for connections with TLS to "+s.host+": "+why, "write a listener and a TLSRoute (docs/tasks/tls-passthrough.md)")
 		return
 	}
 	c.port(name, l.from.Namespace, fields("hostname", s.host, "port", cmp.Or(c.options.HTTPSPort, 443), "protocol", "TLS", "tls", fields("mode", "Passthrough")))
 	c.stream("TLSRoute", l.from.Namespace, l.from.Name+"-"+name, name, []string{s.host}, ref, l.from.String()+" ("+l.from.at.String()+")")
-	c.done(s.first, "ssl-passthrough", "a TLSRoute sends connections with TLS for "+s.host+" as they are to the backend of /; nothing else of the annotations holds for these")
+	c.reportTranslated(s.first, "ssl-passthrough", "a TLSRoute sends connections with TLS for "+s.host+" as they are to the backend of /; nothing else of the annotations holds for these")
 }
