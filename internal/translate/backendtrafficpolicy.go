@@ -169,16 +169,18 @@ func (bp *backendTrafficPolicies) anywhere(v *incremental.View, n name) bool {
 
 // unreadable returns the part of a policy that cannot be understood, or nil.
 func unreadable(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
-	switch u := spec.Unread; {
-	case u.Field == "":
-	case u.Type != "":
-		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "compare it with the documentation of the version that runs here", "it cannot be a %s", u.Type)
-	case u.Error != "":
-		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "compare it with the documentation of the version that runs here", "it cannot be read: %s", u.Error)
-	default:
-		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "remove it, or use a version that knows it", "it is not known")
+	u := spec.Unread
+	if u.Field == "" {
+		return malformedSelector(spec)
 	}
-	return malformedSelector(spec)
+	const compare = "compare it with the documentation of the version that runs here"
+	switch {
+	case u.Type != "":
+		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, compare, "it cannot be a %s", u.Type)
+	case u.Error != "":
+		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, compare, "it cannot be read: %s", u.Error)
+	}
+	return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "remove it, or use a version that knows it", "it is not known")
 }
 
 // malformedSelector returns what is wrong with a selector of a policy, or nil. A malformed selector selects nothing.

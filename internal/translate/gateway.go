@@ -144,7 +144,7 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 		g.Parameters = parameters.Merge(c.Parameters, own)
 		if wrong == nil && c.Problem == nil {
-			wrong = together(g.Parameters.Service, g)
+			wrong = checkMergedService(g.Parameters.Service, g)
 		}
 		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		if infra := gw.Spec.Infrastructure; infra != nil && !g.ParametersUnknown {
@@ -158,7 +158,7 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 		if wrong == nil && c.Problem == nil { // here it is served, but it would not be in a cluster
 			own, _ := parameters.Unlocked(c.Parameters, own)
 			merged := parameters.Merge(c.Parameters, own)
-			if p := together(merged.Service, g); p != nil {
+			if p := checkMergedService(merged.Service, g); p != nil {
 				g.Notes = append(g.Notes, p.String())
 			}
 		}
@@ -169,8 +169,8 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 	}
 }
 
-// together returns what is wrong with the parameters of a Gateway and its class together, each of which is valid alone; nil for nothing.
-func together(service *v1alpha1.Service, g *gateway.Gateway) *condition.Problem {
+// checkMergedService returns what is wrong with the parameters of a Gateway and its class together, each of which is valid alone; nil for nothing.
+func checkMergedService(service *v1alpha1.Service, g *gateway.Gateway) *condition.Problem {
 	p := parameters.DualStack(service)
 	if p == nil {
 		return nil
@@ -219,19 +219,19 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 // also if another field of the same parameters is invalid: if a Gateway stopped expecting PROXY headers, it would reject every
 // client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
-	said := gs.gatewayParameters.saidByGateway(v, gw)
+	unchecked := gs.gatewayParameters.uncheckedOfGateway(v, gw)
 	switch {
 	case c.Merged != (name{}):
-		said = nil
-	case c.Problem != nil && c.Said == nil && said != nil: // it is not known whether the class locks trustedProxies, so the Gateway's are not used
-		untrusting := *said
+		unchecked = nil
+	case c.Problem != nil && c.Unchecked == nil && unchecked != nil: // it is not known whether the class locks trustedProxies, so the Gateway's are not used
+		untrusting := *unchecked
 		untrusting.TrustedProxies = nil
-		said = &untrusting
+		unchecked = &untrusting
 	}
-	own, refused := parameters.Unlocked(c.Said, said)
-	merged := parameters.Merge(c.Said, own)
+	own, refused := parameters.Unlocked(c.Unchecked, unchecked)
+	merged := parameters.Merge(c.Unchecked, own)
 	g.Clients = parameters.ClientsOf(&merged)
-	redis := redisOf(c.Said, c.Namespace)
+	redis := redisOf(c.Unchecked, c.Namespace)
 	g.Redis, g.RedisKey = types.NamespacedName(redis.Secret), redis.Key
 	if !gs.o.Cluster { // in a cluster applyParameters reports all locked fields
 		refused = slices.DeleteFunc(refused, func(field string) bool { return !parameters.CountsInFiles(field) })

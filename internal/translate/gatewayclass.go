@@ -13,7 +13,7 @@ import (
 type class struct {
 	Problem    *condition.Problem              // why it is not accepted
 	Parameters *v1alpha1.GatewayParametersSpec // nil if none, and with Problem
-	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
+	Unchecked  *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
 	Namespace  string                          // of the parameters
 	Denied     []string                        // ranges of addresses to which no request is sent, also with Problem
 	// Merged names the proxies that serve all Gateways of the class; the zero value if each Gateway has its own.
@@ -41,7 +41,7 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			}
 			var c class
 			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
-			c.Said = gatewayParameters.saidByClass(v, gc)
+			c.Unchecked = gatewayParameters.uncheckedOfClass(v, gc)
 			if gc.Spec.ParametersRef != nil {
 				c.Namespace = string(value(gc.Spec.ParametersRef.Namespace, ""))
 			}

@@ -162,13 +162,13 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.absent = incremental.NewInput[name](e, "absent Secret", same[bool])
 	in.last = incremental.NewInput[listenerKey](e, "last certificates", sameDeeply[servedSecrets])
 	for _, k := range routeKindsOfAPI() {
-		in.together(k, in.routes)
+		in.storeKind(k, in.routes)
 	}
 	for _, k := range kind.ListenerSets() {
-		in.together(k, in.listenerSets)
+		in.storeKind(k, in.listenerSets)
 	}
 	for _, k := range authoritiesKinds() {
-		in.together(k, in.authorities)
+		in.storeKind(k, in.authorities)
 	}
 	parameters := in.stores[kind.GatewayParameters.Name]
 	parameters.also(in.undecodedParameters.Delete)
@@ -224,8 +224,8 @@ func objects[O metav1.Object](in *inputs, e *incremental.Engine, k kind.Typed[O]
 	return all
 }
 
-// together makes an input accept the objects of a kind, in addition to those of other kinds.
-func (in *inputs) together(k *kind.Kind, all *incremental.Input[kindName, metav1.Object]) {
+// storeKind makes an input accept the objects of a kind, in addition to those of other kinds.
+func (in *inputs) storeKind(k *kind.Kind, all *incremental.Input[kindName, metav1.Object]) {
 	key := func(n name) kindName { return kindName{Kind(k.Name), n} }
 	in.stores[k.Name] = &store{
 		kind:   k,

@@ -70,8 +70,8 @@ func (gp *gatewayParameters) findParameters(v *incremental.View, field string, g
 	return p.Spec, nil
 }
 
-// said returns parameters even if they are invalid; nil if they do not exist or cannot be read.
-func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gwv1.Kind, n name) *v1alpha1.GatewayParametersSpec {
+// unchecked returns parameters even if they are invalid; nil if they do not exist or cannot be read.
+func (gp *gatewayParameters) unchecked(v *incremental.View, group gwv1.Group, kind gwv1.Kind, n name) *v1alpha1.GatewayParametersSpec {
 	if !isParameters(group, kind) {
 		return nil
 	}
@@ -81,9 +81,9 @@ func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gw
 	return nil
 }
 
-// saidByClass returns the parameters of a GatewayClass even if they are invalid. If they cannot be decoded, it returns only the
+// uncheckedOfClass returns the parameters of a GatewayClass even if they are invalid. If they cannot be decoded, it returns only the
 // fields that they lock and their Redis server: a mistake in another field must not change these.
-func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
+func (gp *gatewayParameters) uncheckedOfClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
 	ref := gc.Spec.ParametersRef
 	if ref == nil {
 		return nil
@@ -99,16 +99,16 @@ func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayCl
 		}
 		return &v1alpha1.GatewayParametersSpec{ClassOnly: locks}
 	}
-	return gp.said(v, ref.Group, ref.Kind, n)
+	return gp.unchecked(v, ref.Group, ref.Kind, n)
 }
 
-// saidByGateway returns a Gateway's own parameters even if they are invalid.
-func (gp *gatewayParameters) saidByGateway(v *incremental.View, gw *gwv1.Gateway) *v1alpha1.GatewayParametersSpec {
+// uncheckedOfGateway returns a Gateway's own parameters even if they are invalid.
+func (gp *gatewayParameters) uncheckedOfGateway(v *incremental.View, gw *gwv1.Gateway) *v1alpha1.GatewayParametersSpec {
 	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
 		return nil
 	}
 	ref := gw.Spec.Infrastructure.ParametersRef
-	return gp.said(v, ref.Group, ref.Kind, name{gw.Namespace, ref.Name})
+	return gp.unchecked(v, ref.Group, ref.Kind, name{gw.Namespace, ref.Name})
 }
 
 // mergedProxies returns the name of the proxies of all Gateways of a class; the zero value if each Gateway has its own. A mistake in
@@ -121,8 +121,8 @@ func (gp *gatewayParameters) mergedProxies(v *incremental.View, infrastructures 
 	n := name{string(*ref.Namespace), ref.Name}
 	proxies := name{n.Namespace, config.MergedName(class)}
 	merges := false
-	if said := gp.said(v, ref.Group, ref.Kind, n); said != nil {
-		merges = said.ClassOnly != nil && said.ClassOnly.MergeGateways
+	if spec := gp.unchecked(v, ref.Group, ref.Kind, n); spec != nil {
+		merges = spec.ClassOnly != nil && spec.ClassOnly.MergeGateways
 	} else {
 		_, merges = incremental.Fetch(v, infrastructures, proxies)
 	}
