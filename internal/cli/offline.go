@@ -99,8 +99,8 @@ func (in *input) translated(all *objects) *offline {
 	}
 	off.lint(all.Objects, all.Problems)
 	off.status.Problems = append(off.status.Problems, off.redisNeeded()...)
-	for _, u := range result.Untold {
-		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(all.source, positions[u.Object], u.Field)))
+	for _, u := range result.UnattachedPolicies {
+		off.status.Problems = append(off.status.Problems, unattachedProblem(u, fieldPosition(all.source, positions[u.Object], u.Field)))
 	}
 	return off
 }
@@ -231,8 +231,8 @@ func (o *offline) lint(objects []files.Object, problems []files.Problem) {
 	}
 }
 
-// untold returns a problem for an object without a status that could report it.
-func untold(u translate.Untold, at files.Position) admin.Problem {
+// unattachedProblem returns a problem for an object without a status that could report it.
+func unattachedProblem(u translate.UnattachedPolicy, at files.Position) admin.Problem {
 	return admin.Problem{File: at.File, Line: at.Line, Object: u.Object.String(), Field: u.Field, Message: u.Message, Remedy: u.Remedy}
 }
 

@@ -161,7 +161,7 @@ func (c *Cluster) translate() translate.Result {
 	c.watchdog.watch(func() { result = c.o.Translator.Commit() })
 	c.o.Translated(result.Stats, time.Since(start))
 	c.fetches.request(result.SecretRequests)
-	logUntold(c.o.Logger, result.Untold)
+	logUnattachedPolicies(c.o.Logger, result.UnattachedPolicies)
 	return result
 }
 

@@ -96,7 +96,7 @@ func (s *Standalone) settle() {
 		translated := s.o.Translator.Commit()
 		s.o.Translated(translated.Stats, time.Since(start))
 		s.last.Runs += translated.Stats.Runs
-		logUntold(s.o.Logger, translated.Untold)
+		logUnattachedPolicies(s.o.Logger, translated.UnattachedPolicies)
 		for _, c := range translated.Statuses {
 			s.pending[c.Object] = c
 		}

@@ -394,8 +394,8 @@ func TestConfigDump(t *testing.T) {
 	}
 }
 
-// TestUntoldProblem: of a policy that selects nothing, because its selector is malformed, the log tells once.
-func TestUntoldProblem(t *testing.T) {
+// TestUnattachedPolicy: a policy that selects nothing, because its selector is malformed, is logged once.
+func TestUnattachedPolicy(t *testing.T) {
 	var log strings.Builder
 	s := newSite(t, func(o *reconcile.StandaloneOptions) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	policy := &eg.BackendTrafficPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}

@@ -45,7 +45,7 @@ type backendTrafficStatuses struct {
 	routesBelow  *incremental.Index[policy.Target, kindName, aboveRoute]           // these routes, by a level above them
 	targetsBelow *incremental.Index[policy.Target, policy.Target, []policy.Target] // listeners and ListenerSets with policies, by a level above them
 	all          *incremental.Collection[name, *status[gwv1.PolicyStatus]]
-	untold       *incremental.Collection[name, *condition.Problem] // malformed selectors of policies without a status
+	unattached   *incremental.Collection[name, *condition.Problem] // malformed selectors of policies without a status
 }
 
 func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, policies *backendTrafficPolicies, gateways *gateways, listeners *listeners, routes *routes) *backendTrafficStatuses {
@@ -60,14 +60,14 @@ func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, po
 			return s, len(s.Status.Ancestors) > 0
 		}, sameDeeply[*status[gwv1.PolicyStatus]])
 	// Other policies without a status need no report: their targets do not exist, or belong to another controller.
-	bs.untold = incremental.Map(e, "malformed selectors of BackendTrafficPolicies without a status", policies.objects,
+	bs.unattached = incremental.Map(e, "malformed selectors of BackendTrafficPolicies without a status", policies.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*condition.Problem, bool) {
 			malformed := malformedSelector(&p.Spec)
 			if malformed == nil {
 				return nil, false
 			}
-			_, told := incremental.Fetch(v, bs.all, n)
-			return malformed, !told
+			_, reported := incremental.Fetch(v, bs.all, n)
+			return malformed, !reported
 		}, sameDeeply[*condition.Problem])
 	return bs
 }

@@ -153,20 +153,20 @@ func New(options Options) *Translator {
 
 // Result is what one Commit changed.
 type Result struct {
-	Config         config.Update
-	Statuses       []StatusChange    // sorted by Object
-	ProxySpecs     []ProxySpecChange // sorted by Gateway; with Options.Cluster only
-	Selectors      []SelectorChange  // sorted by XBackend; with Options.Cluster only
-	SecretRequests []SecretRequest   // sorted by Object
-	Untold         []Untold          // sorted by Object
-	Stats          incremental.Stats
+	Config             config.Update
+	Statuses           []StatusChange     // sorted by Object
+	ProxySpecs         []ProxySpecChange  // sorted by Gateway; with Options.Cluster only
+	Selectors          []SelectorChange   // sorted by XBackend; with Options.Cluster only
+	SecretRequests     []SecretRequest    // sorted by Object
+	UnattachedPolicies []UnattachedPolicy // sorted by Object
+	Stats              incremental.Stats
 }
 
 // Commit updates everything to the present objects and returns what has changed. Values in it are shared and must not be modified.
 // The generation of the update grows with every Commit that changes the configuration.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), Untold: t.untold(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), UnattachedPolicies: t.unattachedPolicies(), Stats: stats}
 	if t.options.Cluster {
 		t.secrets.noteServed(t.listenerStates.serving)
 		t.secrets.noteRequests(r.SecretRequests)
@@ -179,16 +179,16 @@ func (t *Translator) Commit() Result {
 	return r
 }
 
-// Untold is a problem that keeps a policy from being attached to any object, so that no status reports it.
-type Untold struct {
+// UnattachedPolicy is a problem that keeps a policy from being attached to any object, so that no status reports it.
+type UnattachedPolicy struct {
 	Object                 kind.ObjectKey
 	Field, Message, Remedy string
 }
 
-func (t *Translator) untold() (all []Untold) {
-	for _, ch := range t.backendTraffic.untold.Changes() {
+func (t *Translator) unattachedPolicies() (all []UnattachedPolicy) {
+	for _, ch := range t.backendTraffic.unattached.Changes() {
 		if p := ch.New; !ch.Deleted {
-			all = append(all, Untold{kind.BackendTrafficPolicy.Key(ch.Key.Namespace, ch.Key.Name), p.Field, p.What, p.Remedy})
+			all = append(all, UnattachedPolicy{kind.BackendTrafficPolicy.Key(ch.Key.Namespace, ch.Key.Name), p.Field, p.What, p.Remedy})
 		}
 	}
 	return all
