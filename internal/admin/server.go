@@ -63,6 +63,9 @@ type Problem struct {
 	Effect  string `json:"effect,omitempty"`  // what the object does until it is valid, if it is not just absent
 }
 
+// Missing reports whether something that the input asks for has no effect because of the problem; see manifest.Problem.
+func (p Problem) Missing() bool { return p.Ignored == p.Warning }
+
 // Sets of paths for Options.Paths.
 var (
 	// HealthPaths are for a server that can be reached from other hosts.

@@ -252,7 +252,7 @@ func (g *gateway) world() explain.World {
 	status := g.objects.status()
 	w := explain.World{Resources: g.local.Resources(), Items: status.Items, ControllerName: controllerName, Zone: g.proxy.Zone(), Place: g.place, Suggest: g.conditions.rewrite}
 	for _, p := range status.Problems {
-		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
+		if p.Missing() {
 			w.Refused = append(w.Refused, problemLine(p))
 		}
 	}

@@ -61,7 +61,7 @@ func (s *objectStore) problemsByKind() map[string]int {
 	if problems := s.problems.Load(); problems != nil {
 		for _, p := range *problems {
 			switch {
-			case p.Ignored != p.Warning: // the object has no effect that could be missing
+			case !p.Missing():
 			case p.Object.Kind == "" || kind.Named(p.Object.Kind) != nil:
 				counts[p.Object.Kind]++
 			default:
@@ -179,7 +179,7 @@ func (s *objectStore) lacks() map[string]string {
 		return all
 	}
 	for _, p := range *problems {
-		if p.Ignored != p.Warning { // the object has no effect that could be missing
+		if !p.Missing() {
 			continue
 		}
 		key := fmt.Sprintf("%s in %s", cmp.Or(p.Object.String(), "a document"), p.File)

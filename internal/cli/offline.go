@@ -186,7 +186,7 @@ func (o *offline) world() explain.World {
 		w.UnknownRedis = unknownRedis
 	}
 	for _, p := range o.status.Problems {
-		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
+		if p.Missing() {
 			w.Refused = append(w.Refused, problemLine(p))
 		}
 	}

@@ -56,6 +56,11 @@ type Problem struct {
 	Effect string `json:"effect,omitempty"`
 }
 
+// Missing reports whether something that the input asks for has no effect because of the problem: the object is invalid, or its kind,
+// which routes or protects traffic, is not used. It is false for a warning about an object that is used, and for an ignored kind that
+// does neither.
+func (p Problem) Missing() bool { return p.Ignored == p.Warning }
+
 // String returns one line: "routes.yaml:31: HTTPRoute default/web: spec.rules[0].name: what is wrong; what to do".
 func (p Problem) String() string {
 	var b strings.Builder
