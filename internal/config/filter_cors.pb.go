@@ -21,12 +21,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CORS answers preflight requests, and says on responses which scripts may read them (Fetch,
-// section "CORS protocol").
+// CORS answers preflight requests, and adds to responses which origins may read them (Fetch, section "CORS protocol").
 type CORS struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "*" alone, or "<scheme>://<host>", with ":<port>" where it is not the scheme's; the host may be "*" or
-	// begin with "*.". None is that no origin is allowed.
+	// "*" alone, or "<scheme>://<host>", with ":<port>" if it is not the scheme's default; the host may be "*" or begin with "*.". If
+	// empty, no origin is allowed.
 	AllowOrigins     []string `protobuf:"bytes,1,rep,name=allow_origins,json=allowOrigins,proto3" json:"allow_origins,omitempty"`
 	AllowCredentials bool     `protobuf:"varint,2,opt,name=allow_credentials,json=allowCredentials,proto3" json:"allow_credentials,omitempty"`
 	AllowMethods     []string `protobuf:"bytes,3,rep,name=allow_methods,json=allowMethods,proto3" json:"allow_methods,omitempty"`       // as the user wrote them; "*" alone is all

@@ -21,22 +21,23 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ExternalAuth asks an authorization server whether a request may go on
-// (GEP-1494). A request goes on only if the server says so: whatever keeps it
-// from answering has the request fail. Names of header fields are in lower case.
+// ExternalAuth asks an authorization server whether a request may proceed (GEP-1494). A request proceeds only if the server allows
+// it: if the server does not answer, for any reason, the request fails. Names of header fields are in lower case.
 type ExternalAuth struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Backend string                 `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"` // Backend.key, never ""
-	// What the server speaks: Envoy's ext_authz v3 by gRPC, for which the backend must speak HTTP/2, or else HTTP.
+	// The server's protocol: Envoy's ext_authz v3 over gRPC, for which the backend must support HTTP/2, or else HTTP.
 	Grpc      bool   `protobuf:"varint,2,opt,name=grpc,proto3" json:"grpc,omitempty"`
-	Authority string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"` // with grpc: the authority that the server is addressed by, never ""
-	// Fields of the request that the server is sent. With grpc, none here are all; else these are in addition to those that it always is.
+	Authority string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"` // with grpc: the value of :authority, never ""
+	// Fields of the request that are sent to the server. With grpc, all fields if empty; else they are sent in addition to the fields
+	// that are always sent.
 	RequestHeaders []string `protobuf:"bytes,4,rep,name=request_headers,json=requestHeaders,proto3" json:"request_headers,omitempty"`
-	// What stands before the paths of the requests that the server is sent by HTTP: "", or from a slash on to before one.
+	// Prefix of the paths of the requests to the server over HTTP: "", or a path that begins with a slash and does not end with one.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
-	// Fields of the server's answer by HTTP that the request is sent on with; none here are all.
+	// Fields of the server's response over HTTP that are added to the request; all fields if empty.
 	ResponseHeaders []string `protobuf:"bytes,6,rep,name=response_headers,json=responseHeaders,proto3" json:"response_headers,omitempty"`
-	// The longest body that the server is sent with the request, in bytes; requests with a longer one are refused. 0: it is sent no bodies.
+	// The maximum size in bytes of a request body that is sent to the server; requests with a larger body are refused. 0: no bodies
+	// are sent.
 	MaxBodyBytes  int64 `protobuf:"varint,7,opt,name=max_body_bytes,json=maxBodyBytes,proto3" json:"max_body_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

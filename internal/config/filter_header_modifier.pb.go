@@ -73,8 +73,7 @@ func (x *HeaderField) GetValue() string {
 	return ""
 }
 
-// RequestHeaderModifier and ResponseHeaderModifier: set is done first, then
-// add, then remove.
+// RequestHeaderModifier and ResponseHeaderModifier apply set first, then add, then remove.
 type RequestHeaderModifier struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Set           []*HeaderField         `protobuf:"bytes,1,rep,name=set,proto3" json:"set,omitempty"`

@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// PathModifier replaces the whole path or the prefix that matched.
+// PathModifier replaces the whole path, or the prefix that matched.
 type PathModifier struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:

@@ -21,8 +21,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// RequestMirror sends a copy of the request to one endpoint and ignores the
-// answer. The share of requests that is mirrored is numerator / denominator.
+// RequestMirror sends a copy of the request to one endpoint and ignores the response. The share of requests that is mirrored is
+// numerator / denominator.
 type RequestMirror struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Backend       string                 `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"` // Backend.key, never ""

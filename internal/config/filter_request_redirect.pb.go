@@ -21,11 +21,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// RequestRedirect answers the request with a Location.
+// RequestRedirect answers the request with a redirect.
 type RequestRedirect struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Scheme   string                 `protobuf:"bytes,1,opt,name=scheme,proto3" json:"scheme,omitempty"`     // "http", "https", or "" for the request's own
-	Hostname string                 `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"` // "" for the request's Host
+	Scheme   string                 `protobuf:"bytes,1,opt,name=scheme,proto3" json:"scheme,omitempty"`     // "http", "https", or "" for that of the request
+	Hostname string                 `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"` // "" for the Host of the request
 	Path     *PathModifier          `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`         // unset keeps the path
 	// 0: the scheme's well-known port if a scheme is set, else the listener's.
 	Port          uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`

@@ -21,12 +21,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TraceOperator is what Envoy has by the same name as an operator of texts.
+// TraceOperator is an operator in texts, with the meaning that the operator of the same name has in Envoy.
 type TraceOperator int32
 
 const (
 	TraceOperator_TRACE_OPERATOR_UNSPECIFIED                            TraceOperator = 0
-	TraceOperator_TRACE_OPERATOR_RESPONSE_CODE                          TraceOperator = 1 // the status that the client is sent; empty where there is none
+	TraceOperator_TRACE_OPERATOR_RESPONSE_CODE                          TraceOperator = 1 // the status that is sent to the client; empty if none
 	TraceOperator_TRACE_OPERATOR_RESPONSE_CODE_DETAILS                  TraceOperator = 2 // the reason word
 	TraceOperator_TRACE_OPERATOR_PROTOCOL                               TraceOperator = 3 // HTTP/1.0, HTTP/1.1 or HTTP/2
 	TraceOperator_TRACE_OPERATOR_DURATION                               TraceOperator = 4 // in milliseconds
@@ -35,7 +35,7 @@ const (
 	TraceOperator_TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS              TraceOperator = 7 // with port
 	TraceOperator_TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT TraceOperator = 8
 	TraceOperator_TRACE_OPERATOR_UPSTREAM_HOST                          TraceOperator = 9 // address and port of the endpoint
-	// Those of the rule are literals in what proxies get.
+	// Those of the rule are literals in what is sent to proxies.
 	TraceOperator_TRACE_OPERATOR_ROUTE_NAME      TraceOperator = 10
 	TraceOperator_TRACE_OPERATOR_ROUTE_NAMESPACE TraceOperator = 11
 	TraceOperator_TRACE_OPERATOR_ROUTE_KIND      TraceOperator = 12
@@ -105,17 +105,17 @@ func (TraceOperator) EnumDescriptor() ([]byte, []int) {
 	return file_tracing_proto_rawDescGZIP(), []int{0}
 }
 
-// Tracing has spans of requests sent to a collector (GEP-4768).
+// Tracing sends spans of requests to a collector (GEP-4768).
 type Tracing struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Backend        string                 `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`                                     // Backend.key of the collector, which speaks OTLP by gRPC; never ""
-	Authority      string                 `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`                                 // that it is addressed by, never ""
-	Headers        []*HeaderField         `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`                                     // that it is sent, which may be credentials
-	ServiceName    string                 `protobuf:"bytes,4,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`          // of the resource that the spans are of, never ""
-	SpanName       string                 `protobuf:"bytes,5,opt,name=span_name,json=spanName,proto3" json:"span_name,omitempty"`                   // "": the method, and the path of the match
-	Sampling       *Share                 `protobuf:"bytes,6,opt,name=sampling,proto3" json:"sampling,omitempty"`                                   // of the requests that bring no trace, or whose decision is ignored
-	IgnoreParent   bool                   `protobuf:"varint,7,opt,name=ignore_parent,json=ignoreParent,proto3" json:"ignore_parent,omitempty"`      // decide by sampling alone whether a request that brings a trace is recorded
-	SampledParents *Share                 `protobuf:"bytes,8,opt,name=sampled_parents,json=sampledParents,proto3" json:"sampled_parents,omitempty"` // of the requests that bring a trace which is recorded
+	Backend        string                 `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`                                     // Backend.key of the collector, which supports OTLP over gRPC; never ""
+	Authority      string                 `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`                                 // the value of :authority, never ""
+	Headers        []*HeaderField         `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`                                     // sent to the collector; may contain credentials
+	ServiceName    string                 `protobuf:"bytes,4,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`          // of the resource of the spans, never ""
+	SpanName       string                 `protobuf:"bytes,5,opt,name=span_name,json=spanName,proto3" json:"span_name,omitempty"`                   // "": the method and the path of the match
+	Sampling       *Share                 `protobuf:"bytes,6,opt,name=sampling,proto3" json:"sampling,omitempty"`                                   // of the requests without a trace, or whose sampling decision is ignored
+	IgnoreParent   bool                   `protobuf:"varint,7,opt,name=ignore_parent,json=ignoreParent,proto3" json:"ignore_parent,omitempty"`      // sampling alone decides whether a request with a trace is recorded
+	SampledParents *Share                 `protobuf:"bytes,8,opt,name=sampled_parents,json=sampledParents,proto3" json:"sampled_parents,omitempty"` // of the requests with a trace that is recorded
 	Attributes     []*TraceAttribute      `protobuf:"bytes,9,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -267,7 +267,7 @@ func (x *Share) GetDenominator() uint32 {
 	return 0
 }
 
-// TraceAttribute is one more attribute of spans.
+// TraceAttribute is an additional attribute of spans.
 type TraceAttribute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -361,11 +361,11 @@ type TraceAttribute_Literal struct {
 }
 
 type TraceAttribute_Header struct {
-	Header string `protobuf:"bytes,3,opt,name=header,proto3,oneof"` // in lower case: the field of the request, or else of the response
+	Header string `protobuf:"bytes,3,opt,name=header,proto3,oneof"` // in lower case: a field of the request, or else of the response
 }
 
 type TraceAttribute_Attribute struct {
-	Attribute string `protobuf:"bytes,4,opt,name=attribute,proto3,oneof"` // a copy of that one
+	Attribute string `protobuf:"bytes,4,opt,name=attribute,proto3,oneof"` // a copy of the value of this attribute
 }
 
 func (*TraceAttribute_Literal) isTraceAttribute_Value() {}
@@ -374,15 +374,15 @@ func (*TraceAttribute_Header) isTraceAttribute_Value() {}
 
 func (*TraceAttribute_Attribute) isTraceAttribute_Value() {}
 
-// RuleTracing is what a BackendTrafficPolicy says of spans of a rule's requests. It changes nothing on listeners without Tracing.
+// RuleTracing is what a BackendTrafficPolicy sets for the spans of a rule's requests. It has no effect on listeners without Tracing.
 type RuleTracing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Each unset leaves it to the listener's Tracing. If any is set, whether a request is recorded is decided anew by them.
-	Sampling        *Share       `protobuf:"bytes,1,opt,name=sampling,proto3" json:"sampling,omitempty"`                                      // of the requests that bring no trace, or whose decision is ignored
-	ClientSampling  *Share       `protobuf:"bytes,2,opt,name=client_sampling,json=clientSampling,proto3" json:"client_sampling,omitempty"`    // of the requests that bring a trace which is recorded, or ask for it by x-client-trace-id
-	OverallSampling *Share       `protobuf:"bytes,3,opt,name=overall_sampling,json=overallSampling,proto3" json:"overall_sampling,omitempty"` // of the requests that would be recorded; unset is all
-	Tags            []*TraceTag  `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`                                              // no name twice; sorted by it; they take the place of attributes of the same name
-	SpanName        []*TraceText `protobuf:"bytes,5,rep,name=span_name,json=spanName,proto3" json:"span_name,omitempty"`                      // none, or if it comes out empty: the listener's
+	// If a field is unset, the listener's Tracing applies. If any is set, these decide again whether a request is recorded.
+	Sampling        *Share       `protobuf:"bytes,1,opt,name=sampling,proto3" json:"sampling,omitempty"`                                      // of the requests without a trace, or whose sampling decision is ignored
+	ClientSampling  *Share       `protobuf:"bytes,2,opt,name=client_sampling,json=clientSampling,proto3" json:"client_sampling,omitempty"`    // of the requests with a trace that is recorded, or that ask for it by x-client-trace-id
+	OverallSampling *Share       `protobuf:"bytes,3,opt,name=overall_sampling,json=overallSampling,proto3" json:"overall_sampling,omitempty"` // of the requests that would be recorded; unset means all
+	Tags            []*TraceTag  `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`                                              // no duplicate names; sorted by name; they replace attributes with the same name
+	SpanName        []*TraceText `protobuf:"bytes,5,rep,name=span_name,json=spanName,proto3" json:"span_name,omitempty"`                      // if empty, or if the result is empty: the listener's
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -452,7 +452,7 @@ func (x *RuleTracing) GetSpanName() []*TraceText {
 	return nil
 }
 
-// TraceTag is one more attribute of spans. One whose value comes out empty is left out.
+// TraceTag is an additional attribute of spans. It is omitted if its value is empty.
 type TraceTag struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // never ""
@@ -505,7 +505,7 @@ func (x *TraceTag) GetValue() []*TraceText {
 	return nil
 }
 
-// TraceText is a part of a text that is made for each span. What is not there is empty.
+// TraceText is a part of a text that is evaluated for each span. What is absent is empty.
 type TraceText struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Part:
@@ -516,9 +516,9 @@ type TraceText struct {
 	//	*TraceText_Environment
 	//	*TraceText_Operator
 	Part          isTraceText_Part `protobuf_oneof:"part"`
-	Other         string           `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`                                   // the header in the place of one that is not there; "" is none
-	DefaultValue  string           `protobuf:"bytes,7,opt,name=default_value,json=defaultValue,proto3" json:"default_value,omitempty"` // of a header or variable that is not there
-	Length        uint32           `protobuf:"varint,8,opt,name=length,proto3" json:"length,omitempty"`                                // bytes of a header at most; 0 is all
+	Other         string           `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`                                   // the header that is used if the first is absent; "" if none
+	DefaultValue  string           `protobuf:"bytes,7,opt,name=default_value,json=defaultValue,proto3" json:"default_value,omitempty"` // used if the header or variable is absent
+	Length        uint32           `protobuf:"varint,8,opt,name=length,proto3" json:"length,omitempty"`                                // maximum length of a header in bytes; 0 means no limit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,7 +635,8 @@ type TraceText_Literal struct {
 }
 
 type TraceText_RequestHeader struct {
-	// In lower case; ":authority", or "host", and ":method" are as the client has sent them, and ":path" is the path by which the rule was found, with the query.
+	// In lower case; ":authority" (or "host") and ":method" are as the client sent them, and ":path" is the path by which the rule
+	// was selected, with the query.
 	RequestHeader string `protobuf:"bytes,2,opt,name=request_header,json=requestHeader,proto3,oneof"`
 }
 
@@ -644,7 +645,7 @@ type TraceText_ResponseHeader struct {
 }
 
 type TraceText_Environment struct {
-	Environment string `protobuf:"bytes,4,opt,name=environment,proto3,oneof"` // a variable of the proxy's process; translation allows those that say where it runs
+	Environment string `protobuf:"bytes,4,opt,name=environment,proto3,oneof"` // a variable of the proxy's process; translation allows only those that describe where it runs
 }
 
 type TraceText_Operator struct {
