@@ -782,7 +782,7 @@ func (x *TLSOptions) GetAlpn() []string {
 type ClientValidation struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Certificates []string               `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"` // used instead of Listener.certificates
-	// Keys of the Authorities, any of which may have signed a client's certificate; sorted, distinct. If empty, no certificate is
+	// Keys of Authorities, any of which may have signed a client's certificate; sorted, distinct. If empty, no certificate is
 	// valid.
 	Authorities   []string `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"`
 	Optional      bool     `protobuf:"varint,3,opt,name=optional,proto3" json:"optional,omitempty"` // clients without a certificate, or with an invalid one, are served too
@@ -2035,7 +2035,7 @@ type BackendTLS struct {
 	// The name that is sent as SNI and verified. Empty if and only if subject_alt_names is set, so that a proxy that does not know
 	// that field has no name to verify, and refuses the Backend.
 	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
-	// Keys of the Authorities, any of which may have signed the backend's certificate. If empty and system_authorities is not set, the
+	// Keys of Authorities, any of which may have signed the backend's certificate. If empty and system_authorities is not set, the
 	// backend cannot be verified: a field that a proxy of another version does not know must not widen trust.
 	Authorities       []string         `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
 	SystemAuthorities bool             `protobuf:"varint,4,opt,name=system_authorities,json=systemAuthorities,proto3" json:"system_authorities,omitempty"` // only the authorities of the system are trusted
