@@ -390,7 +390,7 @@ func udpPorts(svc *service) (ports []string) {
 	return ports
 }
 
-// outcome is what became of one of a policy's targets.
+// outcome returns the outcome of one of a policy's targets.
 func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
 	if isXBackend(target) {

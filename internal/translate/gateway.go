@@ -375,7 +375,7 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 	return s
 }
 
-// attachedListenerSets counts the ListenerSets that are attached to a Gateway with those conditions and accepted. It returns nil if the Gateway allows none and none names it:
+// attachedListenerSets returns the number of accepted ListenerSets of a Gateway with these conditions. It returns nil if the Gateway allows none and none names it:
 // versions of the API before ListenerSet do not have the field.
 func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, allowed gwv1.FromNamespaces, conditions []metav1.Condition) *int32 {
 	if (allowed == "" || allowed == gwv1.NamespacesFromNone) && incremental.Count(v, gst.listeners.setsNaming, n) == 0 {
