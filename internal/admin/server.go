@@ -135,7 +135,7 @@ type Server struct {
 	read   []Certificate
 	readAt time.Time
 
-	looking chan struct{} // has capacity one; whoever has added an element may use the following fields. reading is locked after it
+	looking chan struct{} // has capacity one; the goroutine that has added an element may use the following fields. reading is locked after it
 	// inventory is what was read of the objects, and forgetting the timer that drops it.
 	inventory  inventory
 	forgetting *time.Timer

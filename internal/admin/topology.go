@@ -161,7 +161,7 @@ type badge struct {
 	Class   string `json:"class"` // ok, bad or unknown
 }
 
-// Override is that a policy replaces a more general one.
+// Override describes the replacement of a more general policy by another.
 type Override struct {
 	Policy string   `json:"policy"` // the general one, as "BackendTrafficPolicy default/all"
 	Fields []string `json:"fields"` // its fields that are not in force there, sorted

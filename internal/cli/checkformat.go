@@ -45,7 +45,7 @@ func faultsOf(off *offline, objects []*show.Object) []fault {
 		case p.Ignored:
 			f.Level = "note"
 		}
-		p.File = "" // it is printed beside the text
+		p.File = "" // it is printed next to the text
 		f.Text = oneLine(problemLine(p))
 		all = append(all, f)
 	}

@@ -95,7 +95,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		certificates = nil // every handshake fails
 	}
 	filters := st.filters(v, k, l)
-	if filters.UnknownKind { // a condition each says that it is not supported and that it does not resolve (GEP-5224)
+	if filters.UnknownKind { // two conditions report that the kind is not supported and that the reference does not resolve (GEP-5224)
 		p := *filters.Invalid
 		p.Reason = reasonListenerFilterRef
 		refs = append(refs, &p)

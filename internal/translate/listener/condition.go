@@ -13,8 +13,8 @@ import (
 // has no constant for it.
 const reasonInvalidTLSConfig gwv1.ListenerConditionReason = "InvalidTLSConfig"
 
-// Programmed is that condition: refused says why the listener is not accepted, waits why no client
-// can reach it whatever is right with it, each nil for no reason.
+// Programmed returns that condition. refused is why the listener is not accepted, waits why no client can reach it even if it is valid;
+// nil if there is no reason.
 func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *condition.Problem) metav1.Condition {
 	refuse := func(r gwv1.ListenerConditionReason, message string) metav1.Condition {
 		return condition.False(gwv1.ListenerConditionProgrammed, r, message)

@@ -22,7 +22,7 @@ type Outcome struct {
 	Blocked *condition.Problem
 	// Lost is the policy that is in force for the target instead, or nil.
 	Lost *types.NamespacedName
-	// Note says what the policy does not do for a target for which it is in force, or is empty.
+	// Note is what the policy does not do for a target for which it is in force, or "".
 	Note string
 }
 

@@ -80,7 +80,7 @@ func (s *scope) resolveFilters(list []gwv1.HTTPRouteFilter, field string) {
 	}
 }
 
-// incompatible finds filters that cannot be carried out together.
+// incompatible returns the problem of filters that exclude each other, or nil.
 func incompatible(list []gwv1.HTTPRouteFilter, field string) *condition.Problem {
 	seen := map[gwv1.HTTPRouteFilterType]bool{}
 	for i, f := range list {

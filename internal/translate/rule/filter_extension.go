@@ -24,7 +24,7 @@ const reasonFilterMissing gwv1.RouteConditionReason = "InvalidFilterRef"
 // Extension is the result of a filter of type ExtensionRef or ExternalAuth.
 type Extension struct {
 	Filters []*anypb.Any
-	// Invalid is why it cannot be carried out, Missing why the reference does not resolve. At most one of them is set.
+	// Invalid is why it cannot be applied, Missing why the reference does not resolve. At most one of them is set.
 	Invalid, Missing *condition.Problem
 	// UnknownKind reports that it is Invalid because it refers to a kind that is not supported, so that the reference does not resolve either.
 	UnknownKind bool

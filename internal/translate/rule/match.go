@@ -12,8 +12,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// matches compiles those of a rule of one kind of route; none is one that matches all requests of the kind. It returns the first problem. If the rule has filters it
-// compiles what can be compiled all the same: the requests that match must fail, not reach another rule that may not ask for authorization.
+// matches compiles the matches of a rule of one kind of route; without any, it adds one that matches all requests of the kind. It returns the
+// first problem. If the rule has filters it compiles the others nevertheless: their requests must fail, and not match another rule, which may
+// not require authorization.
 func matches[M any](s *scope, specs []M, compile func(spec *M, field string) (*config.Match, *condition.Problem)) *condition.Problem {
 	if len(specs) == 0 {
 		specs = make([]M, 1)

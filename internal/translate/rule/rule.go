@@ -274,7 +274,7 @@ func (s *scope) backends() *condition.Problem {
 	return nil
 }
 
-// resolveAll records all references of a rule that cannot be carried out, for condition ResolvedRefs.
+// resolveAll records all references of a rule that cannot be applied, for condition ResolvedRefs.
 func (s *scope) resolveAll() {
 	s.resolveFilters(s.spec.Filters, s.field+".filters")
 	for i := range s.spec.BackendRefs {
