@@ -498,7 +498,7 @@ func (r *reader) cors() {
 	if credentials {
 		r.set.cors = r.set.cors.with("allowCredentials", true)
 	}
-	r.approx(r.ing, "enable-cors", "preflight requests are answered as CORS says, and other OPTIONS requests go to the backend; nginx answers each OPTIONS request of an allowed origin with 204, and lets others pass. "+
+	r.reportApproximated(r.ing, "enable-cors", "preflight requests are answered as CORS says, and other OPTIONS requests go to the backend; nginx answers each OPTIONS request of an allowed origin with 204, and lets others pass. "+
 		"Allow-Methods, Allow-Headers and Max-Age are in answers to preflight requests only, Allow-Headers if the request asks for headers; with credentials the origin is named instead of *; CORS fields of the backend are dropped", "nothing, for browsers; test other clients that send OPTIONS")
 }
 
