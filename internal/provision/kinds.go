@@ -115,6 +115,7 @@ func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.Liste
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = ownSelector
+			resume.Newest(&options)
 			all, err := list(ctx, options)
 			trouble.listed(ctx, err)
 			return all, err

@@ -1074,6 +1074,19 @@ func TestRestoredServer(t *testing.T) {
 	}
 }
 
+// TestFirstListIsOfTheNewestVersion: a replica that starts does not ask for a version that may be older than what the leader before has written.
+func TestFirstListIsOfTheNewestVersion(t *testing.T) {
+	s := newServer(t)
+	if err := startReplica(t, s).settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cached > 0 {
+		t.Errorf("%d of %d lists may be of any version", s.cached, len(s.listed))
+	}
+}
+
 // TestTrustIsRenewed gives the certificates of a new authority to proxies that stay as they are: those of a spec that is held, and those of the
 // class that the Gateway had before.
 func TestTrustIsRenewed(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package resume decides whether a watch of an API server can continue from the version at which it ended. It exists because three
-// parts watch, and each would otherwise trust an API server whose data was restored from a backup.
+// Package resume decides from which version objects of an API server are listed, and whether a watch can go on from the version at which it ended. It exists because three parts watch, and
+// each would otherwise trust an API server whose data were restored from a backup.
 //
 // It imports no other package of Moongate.
 package resume
@@ -14,10 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Check returns why a watch with these options must not be started, or nil. An API server would wait until it reaches the version
-// from which a watch continues, and omit what happens before. So if the server only has earlier versions, Check returns
-// ResourceExpired, which makes a reflector list everything again. Other errors are those of list, which is called for at most one
-// object. It must be called before the watch starts: afterwards the version would not be known.
+// Newest has a list return the newest version. A reflector that has no version yet asks for "0", which is whatever the API server's watch cache has: behind a
+// load balancer or after a restart that may be older than what this process's predecessor acted on.
+func Newest(list *metav1.ListOptions) {
+	if list.ResourceVersion == "0" {
+		list.ResourceVersion = ""
+	}
+}
+
+// Check returns why a watch with these options must not be begun, nil where it may. The API server would wait until it reaches the version that a watch is to go on from, and leave
+// out what happens before. So one that has only earlier versions is answered for by ResourceExpired, which has a reflector list everything again. Other errors are those
+// of list, which is called for one object at most: a watch that began a moment later would not know what the version was.
 func Check(ctx context.Context, watch metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) error {
 	if watch.SendInitialEvents != nil || watch.ResourceVersion == "" { // it begins with a list
 		return nil

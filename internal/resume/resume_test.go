@@ -11,6 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// TestNewest: a list is of the newest version, or not older than one that is known.
+func TestNewest(t *testing.T) {
+	for asked, want := range map[string]string{"0": "", "": "", "20": "20"} {
+		o := metav1.ListOptions{ResourceVersion: asked, Limit: 5}
+		if Newest(&o); o.ResourceVersion != want || o.Limit != 5 {
+			t.Errorf("version %q: %+v", asked, o)
+		}
+	}
+}
+
 // TestCheck: a watch goes on from a version that the API server has reached, and from no other one.
 func TestCheck(t *testing.T) {
 	initial := true

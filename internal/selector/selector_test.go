@@ -365,6 +365,23 @@ func TestRelist(t *testing.T) {
 	}
 }
 
+// TestFirstListIsOfTheNewestVersion: a leader that begins does not ask for a version that may be older than what the leader before has written.
+func TestFirstListIsOfTheNewestVersion(t *testing.T) {
+	c := newCluster(t)
+	var asked []string
+	c.PrependReactor("list", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		asked = append(asked, action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion)
+		return false, nil, nil
+	})
+	services := cache.ToListerWatcherWithContext(c.keeper().listWatch("team"))
+	if _, err := services.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 1 || asked[0] != "" {
+		t.Errorf("asked for versions %q", asked)
+	}
+}
+
 // TestNames: the API server takes the names and labels of all XBackends.
 func TestNames(t *testing.T) {
 	k := New(Options{ControllerName: controllerName})

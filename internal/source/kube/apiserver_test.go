@@ -31,6 +31,7 @@ type apiServer struct {
 	agents    map[string]bool
 	accepts   map[string]string // by path, what is preferred
 	lists     int               // that were not streamed
+	cached    int               // lists of whatever version a watch cache has
 	whole     map[string]int    // of a resource: lists without a limit, also streamed ones
 	failBegin int               // with what code a watch from a version, and the list of one object before it, are answered; 0 for as they are, -1 for not at all
 	failed    int               // how often that was
@@ -201,6 +202,9 @@ func (s *apiServer) intercept(r *apiserver.Request) *metav1.Status {
 	defer s.mu.Unlock()
 	if r.Verb == "list" {
 		s.lists++
+		if r.Query.Get("resourceVersion") == "0" {
+			s.cached++
+		}
 	}
 	if !isSecretRead(r) {
 		return nil

@@ -394,6 +394,20 @@ func TestRestoredServer(t *testing.T) {
 	})
 }
 
+// TestTheFirstListIsOfTheNewestVersion: a replica that starts does not ask for a version that may be older than what the leader before has delivered.
+func TestTheFirstListIsOfTheNewestVersion(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		c := consume(t, s)
+		c.next()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.cached > 0 {
+			t.Errorf("%d of %d lists may be of any version", s.cached, s.lists)
+		}
+	})
+}
+
 func TestOlderVersions(t *testing.T) {
 	s := newAPIServer(t, true)
 	older := map[string]string{

@@ -171,6 +171,7 @@ func (s *Source) requests(k *watchedKind, version, namespace string) (
 		return r
 	}
 	list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		resume.Newest(&o)
 		return get(&o, "PartialObjectMetadataList").Do(ctx).Get()
 	}
 	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
