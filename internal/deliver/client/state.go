@@ -32,7 +32,9 @@ const (
 	// saveDelay collects successive changes; saving uses at most one part in saveShare of the time.
 	saveDelay = 200 * time.Millisecond
 	saveShare = 500
-	// freshenings is how often within MaxStateAge the file of an up-to-date proxy is renewed.
+	// maxSaveDelay bounds how old the file may become by that: a disk that is slow once must not keep it from being written for minutes.
+	maxSaveDelay = 10 * time.Second
+	// freshenings is how often in MaxStateAge the file of a proxy that is up to date is renewed.
 	freshenings = 24
 	// resourcesInChunk limits a message of the file.
 	resourcesInChunk = 256
@@ -195,7 +197,7 @@ func (s *saver) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(max(saveDelay, saveShare*s.took-time.Since(s.ended))):
+			case <-time.After(s.delay(time.Now())):
 			}
 		case <-fresh.C:
 			s.c.mu.Lock()
@@ -206,7 +208,12 @@ func (s *saver) run(ctx context.Context) {
 	}
 }
 
-// save saves the configuration if it is not on disk yet.
+// delay is how long a save waits for further changes.
+func (s *saver) delay(now time.Time) time.Duration {
+	return max(saveDelay, min(saveShare*s.took, maxSaveDelay)-now.Sub(s.ended))
+}
+
+// save writes what is held if it is not on disk yet.
 func (s *saver) save() {
 	c := s.c
 	select {

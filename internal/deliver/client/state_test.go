@@ -356,6 +356,24 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
+// TestSaveDelay: saving takes a small part of the time, but after a save that took long, the next one does not wait for minutes.
+func TestSaveDelay(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ took, ago, want time.Duration }{
+		{0, time.Hour, saveDelay},
+		{2 * time.Millisecond, 0, time.Second},
+		{2 * time.Millisecond, 900 * time.Millisecond, saveDelay},
+		{2 * time.Second, 0, maxSaveDelay},
+		{time.Minute, 4 * time.Second, maxSaveDelay - 4*time.Second},
+		{time.Minute, time.Minute, saveDelay},
+	} {
+		s := &saver{took: c.took, ended: now.Add(-c.ago)}
+		if got := s.delay(now); got != c.want {
+			t.Errorf("%s after a save that took %s: %s, want %s", c.ago, c.took, got, c.want)
+		}
+	}
+}
+
 // TestRemovalOfUnknownKind: a newer controller also removes what this version never took.
 func TestRemovalOfUnknownKind(t *testing.T) {
 	var a assembler
