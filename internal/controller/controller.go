@@ -313,6 +313,9 @@ func (c *Controller) Ready() error {
 	case <-c.full:
 		select {
 		case <-c.provisioner.Listed():
+			if err := c.verifier.Ready(); err != nil {
+				return fmt.Errorf("the tokens of proxies cannot be verified: %w", err)
+			}
 			return nil
 		default:
 		}

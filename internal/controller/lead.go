@@ -28,8 +28,9 @@ const (
 
 // elect leads whenever this replica has the Lease, until ctx ends.
 func (c *Controller) elect(ctx context.Context) error {
-	// A leader that has not read the objects and what runs would treat them as absent.
-	for _, seen := range []<-chan struct{}{c.full, c.provisioner.Listed()} {
+	// A replica that has not seen what there is, and what runs, would say as leader that nothing does. One that cannot verify the tokens of proxies would refuse
+	// their streams, while another replica may serve them.
+	for _, seen := range []<-chan struct{}{c.full, c.provisioner.Listed(), c.verifier.Known()} {
 		select {
 		case <-seen:
 		case <-ctx.Done():

@@ -2,16 +2,25 @@ package controller
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/rest"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/provision"
 	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 )
 
 // TestReady: a replica that cannot lead, because it has not read what runs for Gateways, is not ready.
@@ -25,6 +34,71 @@ func TestReady(t *testing.T) {
 	if err := c.Ready(); err == nil || !strings.Contains(err.Error(), "ConfigMap: not listed yet") {
 		t.Errorf("it says %v", err)
 	}
+}
+
+// TestReadyWithKeys: a replica that cannot fetch the keys by which proxies' tokens are verified is not ready, says why, and does not lead; once it has them it does.
+func TestReadyWithKeys(t *testing.T) {
+	s := apiserver.New()
+	for resource, kind := range map[string]string{"serviceaccounts": "ServiceAccount", "configmaps": "ConfigMap", "services": "Service", "pods": "Pod"} {
+		s.Serve(apiserver.Kind{Version: "v1", Resource: resource, Kind: kind})
+	}
+	s.Serve(apiserver.Kind{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment"})
+	s.Serve(apiserver.Kind{Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet"})
+	s.Serve(apiserver.Kind{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget"})
+	s.Serve(apiserver.Kind{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler"})
+	var permitted atomic.Bool
+	c, err := New(Options{Config: &rest.Config{Host: withKeys(t, s, permitted.Load), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, ControllerName: "moongate.dev/gateway-controller",
+		Namespace: "moongate-system", Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil }
+	c.change(kube.Change{Full: true})
+	close(c.full)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); c.loop.Close(); all.Wait() })
+	for _, run := range []func(context.Context) error{c.provisioner.Watch, c.verifier.Run, c.elect} {
+		all.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.Eventually(t, "it says why it is not ready", func() bool {
+		err := c.Ready()
+		return err != nil && strings.Contains(err.Error(), "/openid/v1/jwks is refused (403 Forbidden)")
+	})
+	if c.Leading() {
+		t.Error("it leads without keys")
+	}
+	permitted.Store(true)
+	testkit.Eventually(t, "it is ready and leads", func() bool { return c.Ready() == nil && c.Leading() })
+}
+
+// withKeys returns the address of an API server that also serves the keys by which tokens are verified, to those who are permitted to get them.
+func withKeys(t *testing.T, s *apiserver.Server, permitted func() bool) (url string) {
+	t.Helper()
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/.well-known/openid-configuration":
+			_, _ = w.Write([]byte(`{"issuer": "https://kubernetes.default.svc"}`))
+		case "/openid/v1/jwks":
+			if !permitted() {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: "one", Use: "sig"}}})
+		default:
+			s.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // TestLeaseLostMeanwhile: a replica that lost the Lease while it waited for a translation is on standby before it does anything else.

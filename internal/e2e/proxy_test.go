@@ -142,7 +142,7 @@ func newControl(t *testing.T, change ...func(*reconcile.ClusterOptions)) (*contr
 		t.Fatal(err)
 	}
 	go c.verifier.Run(t.Context())
-	testkit.Eventually(t, "the signing keys are known", c.verifier.Ready)
+	testkit.Eventually(t, "the signing keys are known", func() bool { return c.verifier.Ready() == nil })
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate})
 	o := reconcile.ClusterOptions{
 		Delivery:   c.remote,

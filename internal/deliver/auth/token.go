@@ -62,11 +62,8 @@ func (v *Verifier) verify(ctx context.Context, token string) (Identity, error) {
 	if !errors.Is(err, errUnknownKey) && !errors.Is(err, errIssuer) {
 		return identity, err
 	}
-	// The caller must not be able to cancel it: otherwise it could prevent that the keys are ever fetched.
-	newer, fetchErr := v.refresh(context.WithoutCancel(ctx), refreshAtMost)
-	if fetchErr != nil {
-		v.log.Warn("a token has an unknown key or issuer, and the cluster's keys cannot be fetched", "error", fetchErr)
-	}
+	// Not to be cancelled by whoever shows a token: he could keep the keys from ever being fetched.
+	newer, _ := v.refresh(context.WithoutCancel(ctx), refreshAtMost)
 	if newer == ring {
 		return Identity{}, err
 	}

@@ -2,8 +2,10 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +19,12 @@ const Audience = "moongate.dev/controller"
 const (
 	// refreshEvery is the interval in which the cluster's keys are fetched.
 	refreshEvery = 10 * time.Minute
-	// refreshAtMost is the minimum time between a fetch and another that a token causes, and between attempts while there are no
-	// keys at all.
+	// refreshAtMost is how soon after a fetch a token can cause another.
 	refreshAtMost = 10 * time.Second
+	// retryEvery is how soon a fetch is repeated while there are no keys at all.
+	retryEvery = time.Second
+	// repeatFailure is how soon a failure of the same kind is logged again.
+	repeatFailure = 10 * time.Minute
 )
 
 // Identity is the pod for which a token was issued. No field is empty.
@@ -46,10 +51,14 @@ type Verifier struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	ring atomic.Pointer[keyring] // nil before the first fetch
+	ring    atomic.Pointer[keyring] // nil before the first fetch
+	known   chan struct{}           // closed once ring is set
+	failure atomic.Pointer[error]   // of the last fetch, nil if it succeeded
 
-	mu      sync.Mutex // held while fetching; guards the fields below
-	fetched time.Time  // when the last fetch began
+	mu         sync.Mutex // held while fetching; guards what follows
+	fetched    time.Time  // when the last fetch began
+	logged     string     // the kind of failure that was logged last, "" if none was since keys were fetched
+	loggedTime time.Time
 }
 
 // NewVerifier returns a Verifier without keys; Run fetches them. It returns an error only if the configuration cannot be used.
@@ -62,7 +71,7 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the API server's address: %w", err)
 	}
-	v := &Verifier{log: o.Logger, now: o.Now}
+	v := &Verifier{log: o.Logger, now: o.Now, known: make(chan struct{})}
 	if v.log == nil {
 		v.log = slog.New(slog.DiscardHandler)
 	}
@@ -77,11 +86,8 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 func (v *Verifier) Run(ctx context.Context) error {
 	for {
 		wait := refreshEvery
-		if _, err := v.refresh(ctx, 0); err != nil && ctx.Err() == nil {
-			v.log.Error("the cluster's signing keys cannot be fetched, trying again", "error", err, "cached", v.Ready())
-			if !v.Ready() {
-				wait = time.Second
-			}
+		if _, err := v.refresh(ctx, 0); err != nil && v.ring.Load() == nil {
+			wait = retryEvery
 		}
 		select {
 		case <-ctx.Done():
@@ -91,8 +97,19 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}
 }
 
-// Ready reports whether there are keys, so that tokens can be verified.
-func (v *Verifier) Ready() bool { return v.ring.Load() != nil }
+// Known is closed once there are keys. They are never lost again.
+func (v *Verifier) Known() <-chan struct{} { return v.known }
+
+// Ready returns nil once there are keys, so that tokens can be verified at all, and until then why there are none.
+func (v *Verifier) Ready() error {
+	if v.ring.Load() != nil {
+		return nil
+	}
+	if err := v.failure.Load(); err != nil {
+		return *err
+	}
+	return errNoKeys
+}
 
 // refresh fetches the keys, unless that was tried within the given time, and returns the present ones. Concurrent callers wait for
 // the fetch and share its result.
@@ -103,10 +120,38 @@ func (v *Verifier) refresh(ctx context.Context, unless time.Duration) (*keyring,
 		v.fetched = now
 		ring, err := v.source.fetch(ctx)
 		if err != nil {
+			if ctx.Err() == nil {
+				v.failed(err, now)
+			}
 			return v.ring.Load(), err
 		}
+		v.failure.Store(nil)
+		if v.logged != "" {
+			v.log.Info("the cluster's signing keys can be fetched again")
+			v.logged = ""
+		}
 		ring.after(v.ring.Load(), now)
-		v.ring.Store(ring)
+		if v.ring.Swap(ring) == nil {
+			close(v.known)
+		}
 	}
 	return v.ring.Load(), nil
+}
+
+// failed notes why keys could not be fetched, and logs it unless a failure of the same kind was logged lately. mu must be held.
+func (v *Verifier) failed(err error, now time.Time) {
+	v.failure.Store(&err)
+	kind := err.Error()
+	if unanswered := (net.Error)(nil); errors.As(err, &unanswered) {
+		kind = "no answer" // the texts differ in ports
+	}
+	if kind == v.logged && now.Sub(v.loggedTime) < repeatFailure {
+		return
+	}
+	v.logged, v.loggedTime = kind, now
+	effect := "streams of proxies are refused until they are"
+	if v.ring.Load() != nil {
+		effect = "tokens are verified with those that were fetched before"
+	}
+	v.log.Error("the cluster's signing keys cannot be fetched, trying again; "+effect, "error", err)
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -11,6 +12,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -366,12 +369,13 @@ func TestRun(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- v.Run(ctx) }()
 	server.change(func() { server.down = false })
-	for !v.Ready() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("no keys")
-		case <-time.After(10 * time.Millisecond):
-		}
+	select {
+	case <-v.Known():
+	case <-time.After(time.Minute):
+		t.Fatal("no keys")
+	}
+	if err := v.Ready(); err != nil {
+		t.Errorf("with keys: %v", err)
 	}
 	if id, err := v.Authenticate(incoming); err != nil || id != goodIdentity {
 		t.Errorf("%+v %v", id, err)
@@ -380,6 +384,52 @@ func TestRun(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFailuresAreLoggedOnce: a failure that lasts is logged once for each kind and then rarely, and Ready returns it until there are keys.
+func TestFailuresAreLoggedOnce(t *testing.T) {
+	c, key := newClock(), newKey("one")
+	server := newAPIServer(t, key.public())
+	var log bytes.Buffer
+	config := server.config()
+	config.BearerToken = "somebody" // whose requests are forbidden
+	v := must(NewVerifier(VerifierOptions{Config: config, Now: c.now, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	if err := v.Ready(); !errors.Is(err, errNoKeys) {
+		t.Errorf("before the first fetch: %v", err)
+	}
+	fetch := func(times int) {
+		for range times {
+			_, _ = v.refresh(t.Context(), 0)
+			c.forward(retryEvery)
+		}
+	}
+	logged := func(what string, want int) {
+		t.Helper()
+		if got := strings.Count(log.String(), "\n"); got != want {
+			t.Errorf("%s: %d lines, want %d:\n%s", what, got, want, log.String())
+		}
+		log.Reset()
+	}
+	fetch(100)
+	if err := v.Ready(); err == nil || !strings.Contains(err.Error(), "/.well-known/openid-configuration is refused (403 Forbidden)") {
+		t.Errorf("forbidden: %v", err)
+	}
+	select {
+	case <-v.Known():
+		t.Error("there are said to be keys")
+	default:
+	}
+	logged("forbidden", 1)
+	c.forward(repeatFailure)
+	fetch(2)
+	logged("forbidden for long", 1)
+	server.change(func() { server.down = true })
+	fetch(100)
+	logged("down", 1)
+	server.CloseClientConnections()
+	server.Listener.Close()
+	fetch(100)
+	logged("away", 1)
 }
 
 func TestAuthenticate(t *testing.T) {
