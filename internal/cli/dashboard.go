@@ -45,6 +45,10 @@ func certificateOf(c *config.Certificate, listeners []string) admin.Certificate 
 	slices.Sort(listeners)
 	shown := admin.Certificate{Name: kind + " " + name, Listeners: slices.Compact(listeners)}
 	block, _ := pem.Decode(c.ChainPem)
+	if len(c.ChainPem) == 0 {
+		shown.Problem = "its Secret cannot be read; proxies that have the certificate keep it"
+		return shown
+	}
 	if block == nil {
 		shown.Problem = "it has no PEM block"
 		return shown

@@ -96,8 +96,19 @@ func (r *Resource) ID() ID {
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
 
-// Update is one generation. A Resource that a proxy rejects does not keep it from applying the others: proxy.Result.Rejected reports
-// the rejected ones.
+// Unread reports whether a Resource stands for one whose Secret cannot be read at present: a proxy that has it keeps what it has, and another one
+// goes without. Proxies of versions that do not know this reject it, with the same effect.
+func (r *Resource) Unread() bool {
+	switch k := r.GetKind().(type) {
+	case *Resource_Certificate:
+		return len(k.Certificate.ChainPem) == 0 && len(k.Certificate.KeyPem) == 0
+	case *Resource_RateLimitService:
+		return k.RateLimitService.Address == ""
+	}
+	return false
+}
+
+// Update is one generation: it is applied as a whole or not at all.
 type Update struct {
 	// Generation increases by one with each Update of one sender.
 	Generation uint64

@@ -103,6 +103,25 @@ func TestSplitPolicy(t *testing.T) {
 	}
 }
 
+// TestUnread: what has nothing but a key stands for what a proxy has.
+func TestUnread(t *testing.T) {
+	for _, test := range []struct {
+		of   *Resource
+		want bool
+	}{
+		{&Resource{Kind: &Resource_Certificate{&Certificate{Key: "Secret/n/s"}}}, true},
+		{&Resource{Kind: &Resource_Certificate{&Certificate{Key: "Secret/n/s", ChainPem: []byte("chain"), KeyPem: []byte("key")}}}, false},
+		{&Resource{Kind: &Resource_RateLimitService{&RateLimitService{Key: "n/gw"}}}, true},
+		{&Resource{Kind: &Resource_RateLimitService{&RateLimitService{Key: "n/gw", Address: "192.0.2.1:6379"}}}, false},
+		{&Resource{Kind: &Resource_Listener{&Listener{Key: "n/gw/l"}}}, false},
+		{&Resource{}, false},
+	} {
+		if got := test.of.Unread(); got != test.want {
+			t.Errorf("%v: %v", test.of, got)
+		}
+	}
+}
+
 // TestOfListeners: routes and backends, which come and go all the time, do not change which listeners serve.
 func TestOfListeners(t *testing.T) {
 	upsert := func(r *Resource) *Update { return &Update{Upserts: []*Resource{r}} }

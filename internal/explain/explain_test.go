@@ -88,6 +88,7 @@ func certificate(t *testing.T, name string, c testkit.Certificate) *config.Resou
 func world(t *testing.T) World {
 	resources := slices.Concat([]*config.Resource{
 		listener("all", "", 80), listener("shop", "shop.test", 80), listener("tls", "*.test", 443, "Secret/n/www"), listener("bare", "bare.test", 443, "Secret/n/none"),
+		listener("unread", "unread.test", 443, "Secret/n/unread"), {Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/n/unread"}}},
 		demanding(listener("known", "known.test", 443, "Secret/n/www"), false, "sha256:a"), demanding(listener("asked", "asked.test", 443, "Secret/n/www"), true, "sha256:a"),
 		demanding(httpsWithout(listener("nobody", "nobody.test", 443, "none")), false),
 		certificate(t, "www", testkit.Certificate{Hosts: []string{"www.test"}, NotAfter: time.Now().Add(time.Hour)}),
@@ -181,6 +182,7 @@ func TestExplain(t *testing.T) {
 		{"over TLS", "https://www.test/api", nil, "ok", 0, []string{"listener   n/gw/tls", "shows      the certificate of Secret n/www for www.test"}},
 		{"over TLS, with a name that the certificate lacks", "https://b.test/api", nil, "ok", 0, []string{"clients will refuse it: it is not for b.test"}},
 		{"a server name that nobody has", "https://a.example/", nil, "tls_handshake_failed", 0, []string{`no listener of port 443 has server name "a.example"`}},
+		{"a listener whose certificate cannot be read", "https://unread.test/", nil, "tls_handshake_failed", 0, []string{"the Secrets of listener n/gw/unread cannot be read"}},
 		{"a listener without its certificate", "https://bare.test/", nil, "tls_handshake_failed", 0, []string{"listener n/gw/bare has no certificate"}},
 		{"clients need a certificate", "https://known.test/api", nil, "route_not_found", 404, []string{"shows      the certificate of Secret n/www", "demands    a certificate of the client, without which the TLS handshake fails"}},
 		{"clients are asked for a certificate", "https://asked.test/api", nil, "route_not_found", 404, []string{"demands    nothing: a certificate of the client is asked for, and every client is served"}},

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,11 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 		shown := d.shownListener(l, fmt.Sprintf("chosen by server name %q", name))
 		d.Listener = &shown
 		d.failHandshake("listener %s has no certificate", l.Key)
+		if slices.ContainsFunc(d.in.Resources, func(r *config.Resource) bool {
+			return r.Unread() && slices.Contains(l.ServerCertificates(), r.GetCertificate().GetKey())
+		}) {
+			d.failHandshake("the Secrets of listener %s cannot be read, and only its proxies know whether they have its certificates from before", l.Key)
+		}
 		if v := l.ClientValidation; v != nil && len(v.Authorities) == 0 {
 			d.failHandshake("listener %s has nothing to verify clients by", l.Key)
 		}
@@ -82,7 +88,7 @@ func (d *decision) failHandshake(format string, args ...any) {
 func (d *decision) certificates(l *config.Listener) ([]*tls.Certificate, error) {
 	byKey := map[string]*config.Certificate{}
 	for _, r := range d.in.Resources {
-		if c := r.GetCertificate(); c != nil {
+		if c := r.GetCertificate(); c != nil && !r.Unread() {
 			byKey[c.Key] = c
 		}
 	}

@@ -452,6 +452,8 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 	if gateway, known := bs.gatewayOf(v, &a.Ref); known && inForce && read.countsGlobally() {
 		if fault, is := incremental.Fetch(v, bs.faults, bs.gateways.proxiesOf(v, gateway)); is {
 			add(conditionDegraded, reasonRedisUnavailable, "Global rate limits cannot be decided. "+fault)
+		} else if unread := bs.policies.redises.unread(v, gateway); unread != "" {
+			add(conditionDegraded, reasonRedisUnavailable, unread)
 		}
 	}
 	var deprecated []string

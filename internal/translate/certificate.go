@@ -5,11 +5,9 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/translate/certificate"
 )
 
-// certificates contains the server certificates of listeners, and the client certificates that Gateways or XBackends present to
-// backends.
+// certificates are those that listeners show to clients, and that they or XBackends have shown to backends. One whose Secret could not be read has only a key.
 type certificates struct {
 	all *incremental.Collection[name, *config.Certificate]
 }
@@ -28,11 +26,15 @@ func newCertificates(e *incremental.Engine, secrets *secrets, listenerStates *li
 		}
 		return nil
 	})
-	return &certificates{incremental.Map(e, "certificate", secrets.keyPairs,
-		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
+	return &certificates{incremental.Map(e, "certificate", secrets.needed,
+		func(v *incremental.View, n name, _ struct{}) (*config.Certificate, bool) {
 			key := config.SecretKey(n.Namespace, n.Name)
 			if incremental.Count(v, byListener, key)+incremental.Count(v, byBackend, key) == 0 {
 				return nil, false
+			}
+			pair, exists := incremental.Fetch(v, secrets.keyPairs, n)
+			if !exists {
+				return &config.Certificate{Key: key}, secrets.unread(v, n)
 			}
 			return &config.Certificate{Key: key, ChainPem: pair.Chain, KeyPem: pair.Key}, true
 		}, sameMessage[*config.Certificate])}

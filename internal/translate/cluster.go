@@ -88,9 +88,9 @@ type SecretRequest struct {
 	Needed bool           // false ends the request
 }
 
-// UnreadSecret is an object for Upsert: a needed Secret of which it is not known whether it exists. A listener that refers to one
-// keeps the certificates that it was served with, as it does before Fetched is called. It ends when the Secret itself is added or
-// deleted.
+// UnreadSecret is a needed Secret of which it is not known whether it exists, an object for Upsert. A listener that refers to one
+// keeps the certificates that it was served with, as it does before Fetched is called, and proxies keep what they have of the Secret (see config.Resource.Unread), which
+// another leader may have sent. It ends with the Secret itself, or with its deletion.
 type UnreadSecret struct {
 	metav1.ObjectMeta // namespace and name
 	// Forbidden is set if the controller is not permitted to read it; otherwise the failure may be temporary.

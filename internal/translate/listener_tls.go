@@ -22,8 +22,8 @@ type listenerCertificates struct {
 	secrets        *secrets
 }
 
-// resolveCertificates returns the keys of the usable certificates and what is wrong with the others. A listener with one usable
-// certificate is served.
+// resolveCertificates returns the keys of the certificates that can be used and
+// what is wrong with the others. A listener with one good certificate is served. Those whose Secrets could not be read are among both.
 func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, wrong []*condition.Problem) {
 	if len(l.Certificates) == 0 {
 		return nil, []*condition.Problem{condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
@@ -31,11 +31,12 @@ func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k liste
 	}
 	for _, ref := range l.Certificates {
 		key, p := lc.resolveCertificate(v, k, ref)
-		switch {
-		case p == nil && !slices.Contains(keys, key):
-			keys = append(keys, key)
-		case p != nil:
+		if p != nil {
 			wrong = append(wrong, p)
+			key = lc.secrets.unreadCertificate(v, listenerReferrer(k), ref)
+		}
+		if key != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
 		}
 	}
 	return keys, wrong
@@ -93,7 +94,7 @@ func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref 
 		}
 		until := "what was served before stays"
 		if from.Kind == string(KindXBackend) {
-			until = "no request is sent to the XBackend"
+			until = "proxies without its certificate send no request to the XBackend"
 		}
 		return "", condition.NewProblem(invalid, ref.Field+".name", "if that lasts, look at the controller's log",
 			"Secret %s could not be read yet; it is tried again, and until then %s", secret, until)

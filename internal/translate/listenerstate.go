@@ -147,6 +147,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if refused == nil {
 		refused = filters.Invalid
 	}
+	lacking := false // the only certificates are some that the proxies do not have either
 	var fault ListenerFault
 	var faulty bool
 	if merged {
@@ -158,17 +159,22 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	case !faulty || !servable || fault.Others:
 	case fault.Refused:
 		refused = condition.NewProblem(gwv1.ListenerReasonInvalid, l.Field, "see the proxy's log", "%s", fault.Message)
+	case l.Terminates() && st.secrets.allUnread(v, certificates):
+		servable, lacking = false, true
 	default:
 		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", cmp.Or(fault.Remedy, "free the port or use another"), "%s", fault.Message)
 	}
 	program := l.Programmed(refused, servable, st.infrastructure.waits(v, k, l))
+	if lacking && program.Reason == string(gwv1.ListenerReasonInvalid) {
+		program.Message += ". " + fault.Message
+	}
 	if fault.Others && program.Status == metav1.ConditionTrue {
 		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
 	}
 	if refused == conflict && conflict != nil && k.Set != "" { // the conformance tests require this for ListenerSets, but not for Gateways
 		program.Reason = conflict.Reason
 	}
-	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0)
+	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0) && !lacking
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, len(refs) == 0, program.Status == metav1.ConditionTrue
 	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program, filters.Notes...)
 	return s

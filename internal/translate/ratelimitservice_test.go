@@ -138,10 +138,15 @@ func TestRedisOfSecret(t *testing.T) {
 	if failure() != 500 || w.accepted(t, "default", "p") == "" {
 		t.Error("without the Secret the policy is carried out")
 	}
+	service := config.ID{Kind: config.KindRateLimitService, Key: "default/gw"}
+	w.Fetched(key, &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "redis"}})
+	w.commit(t)
+	if r := w.config[service]; r == nil || !r.Unread() || failure() != 0 || w.accepted(t, "default", "p") != "" || !strings.Contains(w.said("BackendTrafficPolicy"), "Secret default/redis, which has the address of Redis, could not be read") {
+		t.Errorf("of a Secret that cannot be read proxies are sent %v, the rule answers %d, and the policy says %s", r, failure(), w.said("BackendTrafficPolicy"))
+	}
 	fetched := func(url string) {
 		w.Fetched(key, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "redis"}, Data: map[string][]byte{"url": []byte(url)}})
 	}
-	service := config.ID{Kind: config.KindRateLimitService, Key: "default/gw"}
 	fetched("redis://user:one@192.0.2.1/0\n")
 	w.commit(t)
 	if got := w.config[service].GetRateLimitService().GetAddress(); got != "redis://user:one@192.0.2.1/0" || failure() != 0 || w.accepted(t, "default", "p") != "" {

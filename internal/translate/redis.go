@@ -38,6 +38,7 @@ type redisRef struct {
 type namedRedis struct {
 	Service *config.RateLimitService
 	Problem *condition.Problem
+	Unread  bool // its Secret could not be read: proxies keep the address that they have
 }
 
 func newRedises(e *incremental.Engine, o *Options, in *inputs, gateways *gateways) *redises {
@@ -56,15 +57,19 @@ func newRedises(e *incremental.Engine, o *Options, in *inputs, gateways *gateway
 	rs.named = incremental.Map(e, "Redis of a Gateway", rs.refs,
 		func(v *incremental.View, _ name, ref redisRef) (*namedRedis, bool) {
 			s, exists := incremental.Fetch(v, in.secrets.Collection, ref.Secret)
+			service := proto.CloneOf(rs.other)
+			if _, unread := incremental.Fetch(v, in.unread.Collection, ref.Secret); unread && !exists {
+				service.Address = ""
+				return &namedRedis{Service: service, Unread: true}, true
+			}
 			address, p := readRedis(s, exists, ref)
 			if p != nil {
 				return &namedRedis{Problem: p}, true
 			}
-			service := proto.CloneOf(rs.other)
 			service.Address = address
 			return &namedRedis{Service: service}, true
 		}, func(a, b *namedRedis) bool {
-			return sameMessage(a.Service, b.Service) && sameDeeply(a.Problem, b.Problem)
+			return sameMessage(a.Service, b.Service) && sameDeeply(a.Problem, b.Problem) && a.Unread == b.Unread
 		})
 	return rs
 }
@@ -88,6 +93,15 @@ func (rs *redises) of(v *incremental.View, gateway name) (*config.RateLimitServi
 			"there is no Redis in which it could count")
 	}
 	return rs.usual, nil
+}
+
+// unread returns a sentence about a Gateway whose Redis is in a Secret that could not be read, "" for any other.
+func (rs *redises) unread(v *incremental.View, gateway name) string {
+	if r, is := incremental.Fetch(v, rs.named, gateway); !is || !r.Unread {
+		return ""
+	}
+	ref, _ := incremental.Fetch(v, rs.refs, gateway)
+	return "Secret " + ref.Secret.String() + ", which has the address of Redis, could not be read; proxies that have it keep it"
 }
 
 const fieldGlobal = "spec.rateLimit.global"

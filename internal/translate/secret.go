@@ -45,7 +45,8 @@ func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, l
 	return sec
 }
 
-// servedSecrets contains the Secrets with whose certificates a listener was last served.
+// servedSecrets are those whose certificates a listener was last served with. Of those that could not be read only the first are among them: each edit during
+// an outage may name another one, and no proxy has its certificate.
 type servedSecrets struct {
 	Certificates []name
 	Client       name // the client certificate of its Gateway; zero if none
@@ -188,19 +189,43 @@ func (sec *secrets) lastClientCertificate(v *incremental.View, k listenerKey, l 
 	return last.Client, last.Client != name{} && sec.grants.permitted(v, from, corev1.GroupName, string(KindSecret), last.Client)
 }
 
-// keepClientCertificate returns the key of the certificate of lastClientCertificate, "" if there is none.
+// keepClientCertificate returns the key of the certificate of lastClientCertificate, or if there is none of one that could not be read, "" for neither.
 func (sec *secrets) keepClientCertificate(v *incremental.View, k listenerKey, l *listener.Listener) string {
-	secret, kept := sec.lastClientCertificate(v, k, l)
-	if !kept {
-		return ""
+	if secret, kept := sec.lastClientCertificate(v, k, l); kept && sec.keeps(v, secret) {
+		return config.SecretKey(secret.Namespace, secret.Name)
 	}
-	if pair, exists := incremental.Fetch(v, sec.keyPairs, secret); !exists || pair.Wrong != "" {
+	return sec.unreadCertificate(v, gatewayReferrer(k.Gateway), *l.Client)
+}
+
+// keeps reports whether a listener may go on with the certificate of a Secret: there is one, or it is not known.
+func (sec *secrets) keeps(v *incremental.View, secret name) bool {
+	pair, exists := incremental.Fetch(v, sec.keyPairs, secret)
+	return exists && pair.Wrong == "" || !exists && sec.unread(v, secret)
+}
+
+// unread reports whether a Secret could not be read.
+func (sec *secrets) unread(v *incremental.View, secret name) bool {
+	_, exists := incremental.Fetch(v, sec.in.secrets.Collection, secret)
+	_, unread := incremental.Fetch(v, sec.in.unread.Collection, secret)
+	return unread && !exists
+}
+
+// unreadCertificate returns the key of the certificate that a reference means if its Secret could not be read, "" for any other and where the reference
+// is not permitted. Proxies that have the certificate, as those that another leader has served, keep it.
+func (sec *secrets) unreadCertificate(v *incremental.View, from referrer, ref listener.CertificateRef) string {
+	secret := name(ref.Secret)
+	if ref.Unknown || !sec.grants.permitted(v, from, ref.Group, ref.Kind, secret) || !sec.unread(v, secret) {
 		return ""
 	}
 	return config.SecretKey(secret.Namespace, secret.Name)
 }
 
-// unknownSecret reports whether the referrer may read a Secret, and it is not known whether that Secret exists.
+// allUnread reports whether none of the certificates of a listener was read, so that only its proxies know whether it has one.
+func (sec *secrets) allUnread(v *incremental.View, keys []string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return !sec.unread(v, secretOf(key)) })
+}
+
+// unknownSecret reports whether the referrer may read a Secret of which it is not known whether it exists.
 func (sec *secrets) unknownSecret(v *incremental.View, from referrer, ref listener.CertificateRef) bool {
 	n := name(ref.Secret)
 	if ref.Unknown || !sec.grants.permitted(v, from, ref.Group, ref.Kind, n) {
@@ -214,8 +239,7 @@ func (sec *secrets) unknownSecret(v *incremental.View, from referrer, ref listen
 // keepCertificates adds the certificates of lastCertificates to those of a listener.
 func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *listener.Listener, keys []string) []string {
 	for _, secret := range sec.lastCertificates(v, k, l) {
-		key := config.SecretKey(secret.Namespace, secret.Name)
-		if pair, exists := incremental.Fetch(v, sec.keyPairs, secret); exists && pair.Wrong == "" && !slices.Contains(keys, key) {
+		if key := config.SecretKey(secret.Namespace, secret.Name); !slices.Contains(keys, key) && sec.keeps(v, secret) {
 			keys = append(keys, key)
 		}
 	}
@@ -230,9 +254,13 @@ func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *con
 			sec.in.last.Delete(ch.Key)
 			continue
 		}
+		last, _ := sec.in.last.Get(ch.Key)
 		var served servedSecrets
 		for _, key := range ch.New.ServerCertificates() {
-			served.Certificates = append(served.Certificates, secretOf(key))
+			secret := secretOf(key)
+			if _, read := sec.keyPairs.Get(secret); read || len(last.Certificates) == 0 || slices.Contains(last.Certificates, secret) {
+				served.Certificates = append(served.Certificates, secret)
+			}
 		}
 		if client != "" {
 			served.Client = secretOf(client)

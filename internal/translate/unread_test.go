@@ -66,14 +66,19 @@ func (c *cluster) settle() {
 	}
 }
 
-// certificates are the names of the Secrets with which the HTTPS listener is served.
+// certificates are the names of the Secrets with which the HTTPS listener is served, with a question mark behind those that only proxies may have.
 func (c *cluster) certificates() (names []string) {
 	l := c.config[config.ID{Kind: config.KindListener, Key: "default/gw/https-a"}].GetListener()
 	for _, key := range l.ServerCertificates() {
-		names = append(names, strings.TrimPrefix(key, "Secret/default/"))
-		if c.config[config.ID{Kind: config.KindCertificate, Key: key}] == nil {
+		shown := strings.TrimPrefix(key, "Secret/default/")
+		r := c.config[config.ID{Kind: config.KindCertificate, Key: key}]
+		if r == nil {
 			c.t.Errorf("certificate %s is not there", key)
 		}
+		if r.Unread() {
+			shown += "?"
+		}
+		names = append(names, shown)
 	}
 	return names
 }
@@ -107,16 +112,16 @@ func TestUnreadSecretKeepsCertificates(t *testing.T) {
 		unread       int
 		message      string // what it contains
 	}{
-		{"a Secret that could not be read, before anything was served", func() { c.Upsert(secretGateway("two")) }, nil, 1, "Secret default/two could not be read yet"},
+		{"a Secret that could not be read, before anything was served", func() { c.Upsert(secretGateway("two")) }, []string{"two?"}, 1, "Secret default/two could not be read yet"},
 		{"one that is there", func() { c.Upsert(secretGateway("one")) }, []string{"one"}, 0, ""},
-		{"one that could not be read", func() { c.Upsert(secretGateway("two")) }, []string{"one"}, 1, "Secret default/two could not be read yet"},
-		{"another generation", func() { c.Upsert(crowdRoute(1, "/")) }, []string{"one"}, 1, "could not be read yet"},
+		{"one that could not be read", func() { c.Upsert(secretGateway("two")) }, []string{"two?", "one"}, 1, "Secret default/two could not be read yet"},
+		{"another generation", func() { c.Upsert(crowdRoute(1, "/")) }, []string{"two?", "one"}, 1, "could not be read yet"},
 		{"it is read", func() { c.secrets["two"] = pemSecret(t, "two"); c.Upsert(c.secrets["two"]) }, []string{"two"}, 0, ""},
-		{"one that is forbidden", func() { c.Upsert(secretGateway("three")) }, []string{"two"}, 0, "the controller is not allowed to read Secret default/three"},
+		{"one that is forbidden", func() { c.Upsert(secretGateway("three")) }, []string{"three?", "two"}, 1, "the controller is not allowed to read Secret default/three"},
 		{"one that is not there", func() { c.Upsert(secretGateway("absent")) }, nil, 0, "Secret default/absent does not exist"},
 		{"another generation", func() { c.Upsert(crowdRoute(1, "/x")) }, nil, 0, "Secret default/absent does not exist"},
 		{"one that is there, again", func() { c.Upsert(secretGateway("one")) }, []string{"one"}, 0, ""},
-		{"one that could not be read, again", func() { c.Upsert(secretGateway("two")); c.secrets["two"] = unread("two", false) }, []string{"one"}, 1, "could not be read yet"},
+		{"one that could not be read, again", func() { c.Upsert(secretGateway("two")); c.secrets["two"] = unread("two", false) }, []string{"two?", "one"}, 1, "could not be read yet"},
 		{"it turns out not to be there", func() { c.Delete(translate.KindSecret, "default", "two") }, nil, 0, "Secret default/two does not exist"},
 	} {
 		step.do()
@@ -124,7 +129,7 @@ func TestUnreadSecretKeepsCertificates(t *testing.T) {
 		if got := c.certificates(); !slices.Equal(got, step.certificates) {
 			t.Errorf("%s: served with %q, want %q", step.what, got, step.certificates)
 		}
-		if got := c.UnreadSecrets(); got != step.unread {
+		if got := len(c.Unread()); got != step.unread {
 			t.Errorf("%s: %d unread", step.what, got)
 		}
 		if got := c.message(); !strings.Contains(got, step.message) || step.message == "" && got != "" {
@@ -150,7 +155,7 @@ func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
 		answer metav1.Object
 		want   []string
 	}{
-		{&translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "two"}}, []string{"one"}},
+		{&translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "two"}}, []string{"two?", "one"}},
 		{pemSecret(t, "two"), []string{"two"}},
 		{nil, nil},
 	} {
@@ -213,7 +218,7 @@ func TestUnreadSecretKeepsClientCertificate(t *testing.T) {
 		secret string
 		reason string
 	}{
-		{"a Secret that could not be read, before anything was shown", func() { c.Upsert(gateway("two")) }, "", "InvalidClientCertificateRef"},
+		{"a Secret that could not be read, before anything was shown", func() { c.Upsert(gateway("two")) }, "two", "InvalidClientCertificateRef"},
 		{"one that is there", func() { c.Upsert(gateway("one")) }, "one", "ResolvedRefs"},
 		{"one that could not be read", func() { c.Upsert(gateway("two")) }, "one", "InvalidClientCertificateRef"},
 		{"another generation", func() { c.Upsert(crowdRoute(1, "/")) }, "one", "InvalidClientCertificateRef"},
@@ -234,6 +239,9 @@ func TestUnreadSecretKeepsClientCertificate(t *testing.T) {
 			}
 			listeners++
 			identity := r.GetListener().GetIdentity()
+			if certificate := c.config[config.ID{Kind: config.KindCertificate, Key: want}]; want != "" && certificate == nil {
+				t.Errorf("%s: certificate %s is not there", step.what, want)
+			}
 			if identity == nil || identity.Certificate != want {
 				t.Errorf("%s: shows %v, want Secret %q", step.what, identity, step.secret)
 			}
@@ -247,4 +255,89 @@ func TestUnreadSecretKeepsClientCertificate(t *testing.T) {
 			t.Errorf("%s: Gateways %q", step.what, gateways)
 		}
 	}
+}
+
+// TestUnreadSecretsOfANewProcess: a translator that has served nothing names the certificates of Secrets that it cannot read, in the order of the references, so that proxies which
+// have them keep them: only where the reference is permitted, and of all that are named during an outage no more than the first and those of now.
+func TestUnreadSecretsOfANewProcess(t *testing.T) {
+	unread := func(namespace, name string) *translate.UnreadSecret {
+		return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	c := &cluster{newWorldWith(clusterOptions), t, map[string]metav1.Object{"read": pemSecret(t, "read"), "other": unread("elsewhere", "other")}}
+	for _, name := range []string{"one", "two", "three", "four", "five"} {
+		c.secrets[name] = unread("default", name)
+	}
+	c.Upsert(ownClass("moongate"))
+	c.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
+	gateway := func(secrets ...string) *gwv1.Gateway {
+		gw := secretGateway(secrets[0])
+		l := &gw.Spec.Listeners[len(gw.Spec.Listeners)-1]
+		for _, s := range secrets[1:] {
+			l.TLS.CertificateRefs = append(l.TLS.CertificateRefs, gwv1.SecretObjectReference{Name: gwv1.ObjectName(s)})
+		}
+		return gw
+	}
+	grant := &gwv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "grant"}, Spec: gwv1.ReferenceGrantSpec{
+		From: []gwv1.ReferenceGrantFrom{{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default"}}, To: []gwv1.ReferenceGrantTo{{Kind: "Secret"}}}}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"one of two can be read", func() { c.Upsert(gateway("one", "read")) }, []string{"one?", "read"}},
+		{"the other way round", func() { c.Upsert(gateway("read", "one")) }, []string{"read", "one?"}},
+		{"another one instead", func() { c.Upsert(gateway("two")) }, []string{"two?", "read", "one?"}},
+		{"a third", func() { c.Upsert(gateway("three")) }, []string{"three?", "read", "one?"}},
+		{"several", func() { c.Upsert(gateway("four", "five")) }, []string{"four?", "five?", "read", "one?"}},
+		{"what was first turns out not to be there", func() { delete(c.secrets, "one"); c.Delete(translate.KindSecret, "default", "one") }, []string{"four?", "five?", "read"}},
+		{"one that is read", func() { c.Upsert(gateway("read")) }, []string{"read"}},
+		{"one of another namespace without a grant", func() { c.Upsert(gateway("other")); c.Upsert(unread("elsewhere", "other")) }, nil},
+		{"with one", func() { c.Upsert(grant) }, []string{"Secret/elsewhere/other?"}},
+		{"without it again", func() { c.Delete(translate.KindReferenceGrant, "elsewhere", "grant") }, nil},
+	} {
+		step.do()
+		c.settle()
+		c.settle()
+		if got := c.certificates(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: served with %q, want %q", step.what, got, step.want)
+		}
+	}
+}
+
+// TestUnreadSecretThatProxiesLack: a listener whose only certificate could not be read is programmed as long as a proxy has it, and otherwise not for that reason: nothing is wrong with its port.
+func TestUnreadSecretThatProxiesLack(t *testing.T) {
+	w := newWorldWith(clusterOptions)
+	w.Upsert(ownClass("moongate"))
+	w.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
+	w.Upsert(secretGateway("one"))
+	w.commit(t)
+	w.Fetched(kind.Secret.Key("default", "one"), &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}})
+	expect := func(what string, accepted, programmed metav1.ConditionStatus, resolved metav1.ConditionStatus, message string) {
+		t.Helper()
+		w.commit(t)
+		s := w.statuses[kind.Gateway.Key("default", "gw")].Status.(*gwv1.GatewayStatus)
+		for _, l := range s.Listeners {
+			if l.Name != "https-a" {
+				continue
+			}
+			for of, want := range map[gwv1.ListenerConditionType]metav1.ConditionStatus{
+				gwv1.ListenerConditionAccepted: accepted, gwv1.ListenerConditionProgrammed: programmed, gwv1.ListenerConditionResolvedRefs: resolved} {
+				if c := meta.FindStatusCondition(l.Conditions, string(of)); c.Status != want || of == gwv1.ListenerConditionProgrammed && !strings.Contains(c.Message, message) {
+					t.Errorf("%s: %s is %s %s %q", what, of, c.Status, c.Reason, c.Message)
+				}
+			}
+		}
+	}
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	expect("all proxies have it", yes, yes, no, "")
+	fault := &translate.ListenerFault{Message: "none of the certificates is there", Others: true}
+	w.setListenerFault("default/gw/https-a", fault)
+	expect("some have it", yes, yes, no, "none of the certificates is there")
+	fault.Others = false
+	w.setListenerFault("default/gw/https-a", fault)
+	expect("none has it", yes, no, no, "see condition ResolvedRefs. none of the certificates is there")
+	w.Upsert(pemSecret(t, "one"))
+	expect("it is read, and the proxies have not answered", no, no, yes, "")
+	w.setListenerFault("default/gw/https-a", nil)
+	expect("they have", yes, yes, yes, "")
 }

@@ -218,9 +218,13 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 	if mode != apisx.BackendTLSModeClientAndServer || spec.ClientCertificateRef == nil {
 		return
 	}
-	key, p := xs.certificates.resolve(v, xbackendReferrer(n), certificateRef(n, spec.ClientCertificateRef), reasonInvalidCertificateRef)
-	if x.TLS.Certificate = key; p != nil { // without it the backend would reject the requests
+	ref := certificateRef(n, spec.ClientCertificateRef)
+	key, p := xs.certificates.resolve(v, xbackendReferrer(n), ref, reasonInvalidCertificateRef)
+	if p != nil {
 		x.Refs = append(x.Refs, p)
+		key = xs.certificates.secrets.unreadCertificate(v, xbackendReferrer(n), ref)
+	}
+	if x.TLS.Certificate = key; key == "" { // without it the backend would only refuse what it is sent
 		x.Unsecured = cmp.Or(x.Unsecured, condition.NewProblem(gwv1.PolicyReasonInvalid, p.Field, p.Remedy, "%s", p.What))
 	}
 }

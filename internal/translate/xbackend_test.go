@@ -12,6 +12,7 @@ import (
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -56,7 +57,7 @@ func TestManyAttributes(t *testing.T) {
 	}
 }
 
-// TestUnreadCertificateOfXBackend: nothing is sent without the certificate, and nothing else is said.
+// TestUnreadCertificateOfXBackend: proxies that have the certificate go on with it, and others send nothing without.
 func TestUnreadCertificateOfXBackend(t *testing.T) {
 	w := newWorldWith(clusterOptions)
 	w.Upsert(ownClass("moongate"))
@@ -73,8 +74,26 @@ func TestUnreadCertificateOfXBackend(t *testing.T) {
 	w.Upsert(r)
 	w.Upsert(&translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "client"}})
 	w.commit(t)
-	if said := w.said("XBackend"); !strings.Contains(said, "Secret default/client could not be read yet") || !strings.Contains(said, "until then no request is sent to the XBackend") {
+	if said := w.said("XBackend"); !strings.Contains(said, "Secret default/client could not be read yet") || !strings.Contains(said, "until then proxies without its certificate send no request to the XBackend") {
 		t.Errorf("said is %s", said)
+	}
+	const key = "Secret/default/client"
+	shown := func() (keys []string) {
+		for _, r := range w.config {
+			if b := r.GetBackend(); b != nil {
+				keys = append(keys, b.GetTls().GetCertificate())
+			}
+		}
+		return keys
+	}
+	certificate := w.config[config.ID{Kind: config.KindCertificate, Key: key}]
+	if got := shown(); !slices.Equal(got, []string{key}) || certificate == nil || !certificate.Unread() {
+		t.Errorf("backends show %q, and the certificate is %v", got, certificate)
+	}
+	w.Delete(translate.KindSecret, "default", "client")
+	w.commit(t)
+	if got := shown(); len(got) != 0 || w.config[config.ID{Kind: config.KindCertificate, Key: key}] != nil {
+		t.Errorf("once the Secret is known not to be there, backends show %q", got)
 	}
 }
 

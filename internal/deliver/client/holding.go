@@ -54,6 +54,9 @@ func (h *holding) follows(g *generation) error {
 func (h *holding) difference(g *generation) *config.Update {
 	u := &config.Update{Generation: g.number}
 	for id, r := range g.upserts {
+		if h.keeps(r) {
+			continue
+		}
 		before, now := h.rejected[id].resource, h.resources[id]
 		if before != nil && proto.Equal(before, r) || before == nil && now != nil && proto.Equal(now, r) {
 			continue
@@ -76,6 +79,13 @@ func (h *holding) difference(g *generation) *config.Update {
 	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
 	slices.SortFunc(u.Removals, config.CompareID)
 	return u
+}
+
+// keeps reports whether a Resource stands for one that the controller cannot read, and changes nothing: that is held, or nothing can take its place. Without the
+// address of Redis a proxy must know nevertheless what to do with requests.
+func (h *holding) keeps(r *config.Resource) bool {
+	now := h.resources[r.ID()]
+	return r.Unread() && (r.GetCertificate() != nil || now != nil && !now.Unread())
 }
 
 func (g *generation) removes(id config.ID) bool {

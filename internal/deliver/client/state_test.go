@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -354,6 +355,110 @@ func FuzzAssembler(f *testing.F) {
 			}
 		}
 	})
+}
+
+// certificate is one with a chain, or without anything but its key.
+func certificate(key, chain string) *config.Resource {
+	c := &config.Certificate{Key: key}
+	if chain != "" {
+		c.ChainPem, c.KeyPem = []byte(chain), []byte("private")
+	}
+	return &config.Resource{Kind: &config.Resource_Certificate{Certificate: c}}
+}
+
+// TestUnreadInParts: a certificate that the controller cannot read stays also if the leader ends in the middle of a generation, and if the proxy restarts after it or in a later epoch.
+func TestUnreadInParts(t *testing.T) {
+	_, keep := inState(t, nil)
+	halfway := []*wire.ToProxy{begin("f", 1, true), chunk(listener("a", 1)), chunk(certificate("c", ""))}
+	sent := make(chan *wire.Hello, 8)
+	var streams atomic.Int32
+	play := func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+		sent <- hello
+		switch streams.Add(1) {
+		case 1:
+			if err := send(s, begin("e", 1, true), chunk(listener("a", 1), certificate("c", "one")), commit(1)); err != nil {
+				return err
+			}
+			_, err := receive(s)
+			return errors.Join(err, errOver)
+		case 2:
+			return errors.Join(send(s, halfway...), errOver)
+		case 3:
+			if err := send(s, append(halfway, commit(1))...); err != nil {
+				return err
+			}
+		}
+		<-s.Context().Done()
+		return nil
+	}
+	b := newBench(t, play, keep)
+	for _, epoch := range []string{"", "e", "e"} {
+		if hello := <-sent; hello.Epoch != epoch {
+			t.Errorf("Hello of epoch %q, want %q", hello.Epoch, epoch)
+		}
+	}
+	held := func(what string, b *bench, epoch string) {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool {
+			b.Client.mu.Lock()
+			defer b.Client.mu.Unlock()
+			return b.held.epoch == epoch && string(b.held.resources[certificate("c", "").ID()].GetCertificate().GetChainPem()) == "one"
+		})
+	}
+	held("it is kept in the next epoch", b, "f")
+	b.stop()
+	held("it is kept through a restart", startBench(t, unreachable, delivertest.CAFile(t, testkit.NewAuthority(t)), keep), "f")
+}
+
+// TestUnread: of what the controller cannot read a proxy keeps what it has, by whichever generation it is told, until it is removed; one that has nothing goes without.
+func TestUnread(t *testing.T) {
+	redis := func(address string) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_RateLimitService{RateLimitService: &config.RateLimitService{Key: testGateway, Address: address}}}
+	}
+	h := newHolding()
+	apply := func(epoch string, full bool, removals []config.ID, resources ...*config.Resource) *config.Update {
+		g := &generation{epoch: epoch, number: h.generation + 1, full: full, upserts: map[config.ID]*config.Resource{}, removals: map[config.ID]struct{}{}}
+		for _, r := range resources {
+			g.upserts[r.ID()] = r
+		}
+		for _, id := range removals {
+			g.removals[id] = struct{}{}
+		}
+		u := h.difference(g)
+		h.applied(g, u, &proxy.Result{})
+		return u
+	}
+	held := func(what string, want ...*config.Resource) {
+		t.Helper()
+		for _, r := range want {
+			if !proto.Equal(h.resources[r.ID()], r) {
+				t.Errorf("%s: %v is held, want %v", what, h.resources[r.ID()], r)
+			}
+		}
+		if s := h.state(); len(h.resources) != len(want) || len(s.resources) != len(want) || s.epoch == "" {
+			t.Errorf("%s: %d resources are held, and %d stored of epoch %q", what, len(h.resources), len(s.resources), s.epoch)
+		}
+	}
+	apply("e", true, nil, listener("a", 1), certificate("a", "one"), certificate("b", "two"), redis("192.0.2.1:6379"))
+	if u := apply("f", true, nil, listener("a", 1), certificate("a", ""), certificate("c", ""), redis("")); len(u.Upserts) != 0 || len(u.Removals) != 1 {
+		t.Errorf("a new epoch changes %v", u)
+	}
+	held("a new epoch", listener("a", 1), certificate("a", "one"), redis("192.0.2.1:6379"))
+	if u := apply("f", false, nil, certificate("a", "")); !u.Empty() {
+		t.Errorf("the same again changes %v", u)
+	}
+	if u := apply("f", false, nil, certificate("a", "one")); !u.Empty() {
+		t.Errorf("what is read and the same changes %v", u)
+	}
+	apply("f", false, nil, certificate("a", "three"))
+	apply("f", false, nil, certificate("a", ""), certificate("c", "four"))
+	held("some are read", listener("a", 1), certificate("a", "three"), certificate("c", "four"), redis("192.0.2.1:6379"))
+	apply("f", false, []config.ID{{Kind: config.KindCertificate, Key: "a"}, {Kind: config.KindCertificate, Key: "d"}, redis("").ID()})
+	held("they are gone", listener("a", 1), certificate("c", "four"))
+	apply("f", false, nil, redis(""))
+	held("a Redis without its address", listener("a", 1), certificate("c", "four"), redis(""))
+	apply("f", false, nil, redis("192.0.2.1:6379"))
+	held("a Redis that is read", listener("a", 1), certificate("c", "four"), redis("192.0.2.1:6379"))
 }
 
 // TestSaveDelay: saving takes a small part of the time, but after a save that took long, the next one does not wait for minutes.

@@ -42,6 +42,9 @@ func Of(generation uint64, resources []*config.Resource) (Dump, error) {
 func withoutSecrets(r *config.Resource) *config.Resource {
 	switch r.Kind.(type) {
 	case *config.Resource_Certificate:
+		if r.Unread() {
+			break
+		}
 		r = proto.CloneOf(r)
 		r.GetCertificate().KeyPem = []byte(redacted)
 	case *config.Resource_Listener:

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -86,5 +87,5 @@ func (r *Redis) Unavailable() string {
 	if r.service.FailClosed {
 		requests = "requests are refused with 503"
 	}
-	return fmt.Sprintf("Redis at %s is away, and %s: %s", addressOf(r.service), requests, cause)
+	return fmt.Sprintf("Redis at %s is away, and %s: %s", cmp.Or(addressOf(r.service), "an unknown address"), requests, cause)
 }

@@ -173,10 +173,10 @@ const (
 	maxRetired  = 16
 )
 
-// Get returns the server for the settings, which Gateways with the same settings share. The error for an invalid
-// address does not contain the address.
+// Get returns the server, the same for the same settings, whichever Gateway they are of. An error is that the address is none; it tells nothing of it. Without
+// an address the server is away.
 func (s *Redises) Get(c *config.RateLimitService) (*Redis, error) {
-	if _, err := RedisOptions(c.Address); err != nil {
+	if _, err := RedisOptions(c.Address); err != nil && c.Address != "" {
 		return nil, errors.New("the address is neither host:port nor a URL of Redis")
 	}
 	c = proto.CloneOf(c)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -203,6 +204,26 @@ func TestRedisAway(t *testing.T) {
 		var d Decision
 		if compileGlobal(t, &Store{}, limits...).Check(request(t, "GET /", "192.0.2.1"), nil, &d); !d.Undecided || d.FailClosed != (name != "shadow") {
 			t.Errorf("without a Redis, %s: %+v", name, d)
+		}
+	}
+}
+
+// TestRedisWithoutAddress: while the controller cannot read the address, requests pass or are refused as where Redis is away.
+func TestRedisWithoutAddress(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		s := &Redises{Logger: slog.New(slog.DiscardHandler)}
+		t.Cleanup(s.Close)
+		redis, err := s.Get(&config.RateLimitService{Key: "n/gw", FailClosed: closed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-redis.Tried()
+		var d Decision
+		if compileGlobal(t, &Store{}, &config.RateLimit{Requests: 1, RequestCost: 1}).Check(request(t, "GET /", "192.0.2.1"), redis, &d); !d.Undecided || d.FailClosed != closed {
+			t.Errorf("failure mode closed %v: %+v", closed, d)
+		}
+		if why := redis.availability.say(time.Now().Add(awayAfter)); !strings.Contains(why, "the controller cannot read the Secret that has it") {
+			t.Errorf("it says %q", why)
 		}
 	}
 }

@@ -85,6 +85,9 @@ var (
 	errGone = errors.New("the request has ended before Redis has answered") // the request has not waited for the whole timeout
 )
 
+// errNoAddress is why the Redis of a RateLimitService without an address is away.
+var errNoAddress = errors.New("its address is not known, because the controller cannot read the Secret that has it")
+
 // newRedis begins to connect to a server. close ends it.
 func newRedis(c *config.RateLimitService, m *missed, logger *slog.Logger) *Redis {
 	r := &Redis{service: c, missed: m, timeout: time.Duration(c.TimeoutNanos), logger: logger, asked: make(chan struct{}, maxAsked),
@@ -115,6 +118,9 @@ func (r *Redis) close() {
 // options returns the options of the client.
 func (r *Redis) options() (rueidis.ClientOption, error) {
 	o, err := RedisOptions(r.service.Address)
+	if r.service.Address == "" {
+		err = errNoAddress
+	}
 	if err != nil {
 		return o, err
 	}
