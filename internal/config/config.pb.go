@@ -2438,7 +2438,8 @@ func (x *Endpoint) GetZone() string {
 	return ""
 }
 
-// Certificate is a certificate chain and its private key, which have been verified to match.
+// Certificate is a verified pair of a certificate chain and its key. Without either it stands for one whose Secret the controller cannot
+// read at present: a proxy that has the certificate keeps it.
 type Certificate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Secret/<namespace>/<name>"

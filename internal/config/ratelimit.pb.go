@@ -132,14 +132,16 @@ func (x *RateLimits) GetGlobal() []*RateLimit {
 // RateLimitService is the Redis server that counts the global limits of a Gateway's routes. A Gateway whose routes have no global
 // limits gets none, because its address may contain a password. Without a RateLimitService, global limits have no effect.
 type RateLimitService struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`                                        // "<gateway namespace>/<gateway name>"
-	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`                                // of Redis: "host:port" or a URL (redis, rediss)
-	FailClosed    bool                   `protobuf:"varint,2,opt,name=fail_closed,json=failClosed,proto3" json:"fail_closed,omitempty"`       // requests are refused if the server does not answer; else they pass
-	Gcra          bool                   `protobuf:"varint,3,opt,name=gcra,proto3" json:"gcra,omitempty"`                                     // a limit refills steadily (GCRA); else it counts in windows that begin at each multiple of the period since 1970
-	TimeoutNanos  int64                  `protobuf:"varint,4,opt,name=timeout_nanos,json=timeoutNanos,proto3" json:"timeout_nanos,omitempty"` // for a response; 0 means the default
-	KeyPrefix     string                 `protobuf:"bytes,5,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`           // of all keys, to separate installations that share a Redis server; at most 64 bytes
-	Merged        string                 `protobuf:"bytes,1000,opt,name=merged,proto3" json:"merged,omitempty"`                               // as Listener.merged
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"` // "<gateway namespace>/<gateway name>"
+	// Of Redis: "host:port" or a URL (redis, rediss). "" where the Secret with it cannot be read at present: a proxy that has a RateLimitService with one keeps that, and
+	// for another one Redis is away.
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	FailClosed    bool   `protobuf:"varint,2,opt,name=fail_closed,json=failClosed,proto3" json:"fail_closed,omitempty"`       // without an answer requests are refused, else they pass
+	Gcra          bool   `protobuf:"varint,3,opt,name=gcra,proto3" json:"gcra,omitempty"`                                     // limits fill steadily (GCRA), else they are for windows that begin at each multiple of the period since 1970
+	TimeoutNanos  int64  `protobuf:"varint,4,opt,name=timeout_nanos,json=timeoutNanos,proto3" json:"timeout_nanos,omitempty"` // for an answer; 0 is the default
+	KeyPrefix     string `protobuf:"bytes,5,opt,name=key_prefix,json=keyPrefix,proto3" json:"key_prefix,omitempty"`           // of all keys, for installations that share a Redis; at most 64 bytes
+	Merged        string `protobuf:"bytes,1000,opt,name=merged,proto3" json:"merged,omitempty"`                               // as Listener.merged
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
