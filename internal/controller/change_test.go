@@ -108,19 +108,19 @@ func TestGatewayUnread(t *testing.T) {
 	}
 }
 
-// TestFirstGenerationWaitsForSecrets waits as long as there are Secrets that could not be read, but not for ever.
+// TestFirstGenerationWaitsForSecrets waits as long as there are Secrets that were not answered yet, but not for ever.
 func TestFirstGenerationWaitsForSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, left := time.Now(), 5
-		unread := func() int { left = max(left-1, 0); return left }
-		waitForSecrets(t.Context(), secretsLimit, unread, slog.New(slog.DiscardHandler))
+		unanswered := func() int { left = max(left-1, 0); return left }
+		waitForSecrets(t.Context(), secretsLimit, unanswered, slog.New(slog.DiscardHandler))
 		if left != 0 || time.Since(start) >= time.Second {
-			t.Errorf("%d are unread after %s", left, time.Since(start))
+			t.Errorf("%d are unanswered after %s", left, time.Since(start))
 		}
 		start = time.Now()
 		waitForSecrets(t.Context(), secretsLimit, func() int { return 1 }, slog.New(slog.DiscardHandler))
 		if waited := time.Since(start); waited < secretsLimit || waited > secretsLimit+time.Second {
-			t.Errorf("waited %s for a Secret that cannot be read", waited)
+			t.Errorf("waited %s for a Secret that is not answered", waited)
 		}
 	})
 }

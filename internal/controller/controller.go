@@ -90,8 +90,8 @@ type Controller struct {
 	tickets     reconcile.Tickets
 	events      *event.Recorder
 
-	// read is closed once everything except Secrets was read and translated for the first time; full once the Secrets were too, or
-	// could not be read for secretsLimit.
+	// read is closed once everything but Secrets was read and translated for the first time; full once it was tried to read each of those as well, or
+	// after secretsLimit.
 	read, full chan struct{}
 	// leading is for health and metrics.
 	mu        sync.Mutex
@@ -217,7 +217,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("waiting for Secrets", func(ctx context.Context) error {
 		select {
 		case <-c.read:
-			waitForSecrets(ctx, secretsLimit, c.loop.UnreadSecrets, c.log)
+			waitForSecrets(ctx, secretsLimit, c.loop.UnansweredSecrets, c.log)
 			close(c.full)
 		case <-ctx.Done():
 		}
@@ -236,19 +236,20 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// secretsLimit is how long a starting replica waits for Secrets that are being read, or cannot be read, before it may lead.
+// secretsLimit is how long a replica that starts waits for the first answers about Secrets before it may lead. It does not wait for those that cannot be read:
+// a Secret of one Gateway must not delay the others, whose proxies keep what they have of it.
 const secretsLimit = 30 * time.Second
 
-// waitForSecrets returns once all Secrets are read, after the limit, or when ctx ends.
-func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int, log *slog.Logger) {
+// waitForSecrets returns once no Secret is being read for the first time, after the limit, or with ctx.
+func waitForSecrets(ctx context.Context, limit time.Duration, unanswered func() int, log *slog.Logger) {
 	deadline := time.Now().Add(limit)
 	for {
-		n := unread()
+		n := unanswered()
 		if n == 0 {
 			return
 		}
 		if !time.Now().Before(deadline) {
-			log.Warn("Secrets cannot be read; continuing without them and trying again", "secrets", n)
+			log.Warn("Secrets are still being read; going on without them", "secrets", n)
 			return
 		}
 		select {
@@ -330,7 +331,7 @@ func (c *Controller) Ready() error {
 	}
 	select {
 	case <-c.read:
-		return errors.New("still reading Secrets")
+		return errors.New("still reading Secrets for the first time")
 	default:
 	}
 	return errors.New("still reading the cluster")

@@ -20,7 +20,7 @@ type gateway struct {
 	pods      map[string]*pod
 	uids      map[string]string // of existing pods, by name
 	zones     map[string]string // of pods, by name; see SetZones
-	awaits    bool              // it is Withheld.Unknown, or it is Unread and nothing was sent
+	awaits    bool              // it is Withheld.Unknown
 	undecided bool              // see Withheld.Undecided
 	sent      bool              // something was sent to one of its proxies in this epoch
 	// unknown is since when it is Withheld.Unknown, the zero value while it is not.

@@ -103,11 +103,8 @@ type Withheld struct {
 	Unknown map[string]bool
 	// Shared are Gateways for which users other than their owners can request objects again and again.
 	Shared map[string]bool
-	// Unread are those that need an object that could not be read. They are treated like Unknown as long as nothing was sent to one
-	// of their proxies in this epoch.
-	Unread map[string]bool
-	// Undecided are those for which it is not known whether a listener may use a Secret, because its namespace cannot be read.
-	// Proxies that have a configuration keep it; others are sent what was translated without the Secret.
+	// Undecided are those of which nobody knows whether a listener may use a Secret, because its namespace cannot be read.
+	// Proxies that have a configuration keep it; others are sent what was translated without.
 	Undecided map[string]bool
 }
 
@@ -116,8 +113,6 @@ type Effect struct {
 	Generation uint64
 	// Changed are the Gateways for which withholding began or ended.
 	Changed []string
-	// Unread are those of Withheld.Unread whose configuration is withheld for that reason.
-	Unread []string
 }
 
 // Apply applies a Change and notifies the streams of proxies.
@@ -135,7 +130,7 @@ func (r *Remote) Apply(c *Change) Effect {
 		touched = append(touched, name)
 	}
 	var effect Effect
-	effect.Changed, effect.Unread = r.withhold(&c.Withheld, now)
+	effect.Changed = r.withhold(&c.Withheld, now)
 	touched = append(touched, effect.Changed...)
 	if r.epoch != "" {
 		r.wake(touched, now)
@@ -147,9 +142,8 @@ func (r *Remote) Apply(c *Change) Effect {
 	return effect
 }
 
-// withhold records which Gateways' proxies keep their configuration. It returns those for which that began or ended, and those for
-// which the reason is Unread. The caller must hold r.mu.
-func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string) {
+// withhold notes which Gateways' proxies keep what they have. It returns those for which that is new, or over. r.mu is held.
+func (r *Remote) withhold(w *Withheld, now time.Time) (changed []string) {
 	waits := maps.Clone(w.Unknown)
 	for name := range w.Unknown {
 		g := r.gateway(name)
@@ -158,15 +152,6 @@ func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string)
 		}
 		if g.sent && now.Sub(g.unknown) >= r.o.SharedLimit && (w.Shared[name] || merged(name)) {
 			delete(waits, name)
-		}
-	}
-	for name := range w.Unread {
-		if !r.gateway(name).sent {
-			if waits == nil {
-				waits = map[string]bool{}
-			}
-			waits[name] = true
-			unread = append(unread, name)
 		}
 	}
 	for name := range w.Undecided {
@@ -188,7 +173,7 @@ func (r *Remote) withhold(w *Withheld, now time.Time) (changed, unread []string)
 		g.awaits, g.undecided = waits[name], w.Undecided[name]
 		changed = append(changed, name)
 	}
-	return changed, unread
+	return changed
 }
 
 // SetReady sets which pods of a Gateway are ready according to the cluster. A pod that is gone is no longer waited for.
@@ -231,18 +216,17 @@ func (r *Remote) SetZones(namespace, name string, zones map[string]string) {
 	r.tidy(g.name)
 }
 
-// Lead begins to serve. The epoch must be different each time, and never "".
-func (r *Remote) Lead(epoch string, w *Withheld) (unread []string) {
+// Lead begins to serve. The epoch must be another one each time, and never "".
+func (r *Remote) Lead(epoch string, w *Withheld) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch = epoch
-	_, unread = r.withhold(w, now)
+	r.withhold(w, now)
 	for name, g := range r.gateways {
 		r.owe(g, now)
 		r.tidy(name)
 	}
-	return unread
 }
 
 // Standby ends what Lead has begun: all streams end, and the answers of the proxies are dropped.

@@ -49,9 +49,6 @@ type ClusterOptions struct {
 	// HoldLimit is how long a status waits for a proxy that does not answer; default deliver.DefaultAnswerLimit. Delivery should
 	// have the same AnswerLimit.
 	HoldLimit time.Duration
-	// SecretsLimit is how long after Lead a Gateway to which nothing was sent since then waits for Secrets that cannot be read,
-	// including forbidden ones: until then its proxies keep their configuration. Default 30 s.
-	SecretsLimit time.Duration
 	// CommitLimit is how long a Commit may take before Alive fails; default 2 minutes.
 	CommitLimit time.Duration
 }
@@ -72,11 +69,8 @@ type Cluster struct {
 	// after mu, and calls nothing while it holds that.
 	mu       sync.Mutex
 	leading  bool
-	led      time.Time // when leading began
 	gateways map[string]*gateway
 	gate     statusGate
-	// unread are the Gateways that wait for Secrets that could not be read, until SecretsLimit.
-	unread   []string
 	stopTick context.CancelFunc // while leading
 	ticker   sync.WaitGroup
 }
@@ -101,9 +95,6 @@ func NewCluster(o ClusterOptions) *Cluster {
 	}
 	if o.HoldLimit <= 0 {
 		o.HoldLimit = deliver.DefaultAnswerLimit
-	}
-	if o.SecretsLimit <= 0 {
-		o.SecretsLimit = secretsLimit
 	}
 	if o.CommitLimit <= 0 {
 		o.CommitLimit = commitLimit
@@ -170,7 +161,7 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	change := deliver.Change{Config: &result.Config, Gateways: map[string]bool{}, Withheld: c.withheld(now), Complete: complete}
+	change := deliver.Change{Config: &result.Config, Gateways: map[string]bool{}, Withheld: c.withheld(), Complete: complete}
 	for _, ch := range result.ProxySpecs {
 		name := ch.Namespace + "/" + ch.Name
 		c.gateway(name).spec = ch.Spec
@@ -180,7 +171,6 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 		c.o.Select(result.Selectors)
 	}
 	effect := c.o.Delivery.Apply(&change)
-	c.unread = effect.Unread
 	for _, name := range effect.Changed {
 		c.gate.restart(name, now) // the proxies could not have it until now
 	}
@@ -252,9 +242,9 @@ func (c *Cluster) Lead(epoch string) {
 		return
 	}
 	now := time.Now()
-	c.leading, c.led = true, now
-	withheld := c.withheld(now)
-	c.unread = c.o.Delivery.Lead(epoch, &withheld)
+	c.leading = true
+	withheld := c.withheld()
+	c.o.Delivery.Lead(epoch, &withheld)
 	var specs []translate.ProxySpecChange
 	for _, g := range c.gateways {
 		if g.spec != nil {
@@ -311,26 +301,13 @@ func (c *Cluster) watchDeadlines(ctx context.Context) {
 func (c *Cluster) expire(now time.Time) {
 	c.mu.Lock()
 	late := c.o.Delivery.Expire(now)
-	withheld := c.unread
-	if now.Sub(c.led) < c.o.SecretsLimit {
-		withheld = nil
-	}
-	for _, name := range withheld {
-		c.o.Logger.Warn("Secrets of a Gateway cannot be read; its proxies are sent their configuration without them", "gateway", name)
-	}
 	c.mu.Unlock()
-	switch { // the present state first, so that no status reports Programmed for a moment
-	case len(withheld) > 0:
-		c.translating.Lock()
-		c.takeReports()
-		c.commit() // it must be sent now, even if there are no new reports
-		c.translating.Unlock()
-	case len(late) > 0:
+	if len(late) > 0 { // first what is true now, so that no status says Programmed for a moment
 		c.refresh()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range slices.Concat(late, withheld) {
+	for _, name := range late {
 		c.gate.release(name)
 	}
 	c.gate.releaseOld(now)

@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/client"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -236,77 +237,99 @@ func TestNewerThanFetched(t *testing.T) {
 	}
 }
 
-// TestUnreadSecretsHoldTheFirstGeneration: a controller that begins to lead and cannot read a Secret of a Gateway, be it that it may not,
-// leaves its proxies with what they have, until the Secret is read or the limit is over. Others wait for nothing.
-func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
-	for _, test := range []struct {
-		name      string
-		forbidden bool
-		limit     time.Duration
-		read      bool // before the limit
-	}{
-		{"read in time", false, forever, true}, {"allowed in time", true, forever, true},
-		{"never read", false, time.Second, false}, {"never allowed", true, time.Second, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			v := newVault(t)
-			goOn := v.hang("slow")
-			defer goOn()
-			unread := &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "slow"}, Forbidden: test.forbidden}
-			var now atomic.Pointer[corev1.Secret]
-			c := newCluster(t, 100*time.Millisecond, v.options, func(o *reconcile.ClusterOptions) {
-				o.SecretsLimit = test.limit
-				o.Current = func(key kind.ObjectKey) metav1.Object {
-					if key.Name == "slow" && now.Load() == nil {
-						return unread
+// TestUnreadSecretsWithdrawNothing: a controller that begins to lead and cannot read a Secret, even because it is not allowed to, sends everything else at once. Proxies that have the
+// certificate keep it, also through a restart of theirs and another leader, and others go without, until the Secret is read or known to be gone.
+func TestUnreadSecretsWithdrawNothing(t *testing.T) {
+	for _, forbidden := range []bool{false, true} {
+		for _, gone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("forbidden=%v gone=%v", forbidden, gone), func(t *testing.T) {
+				v := newVault(t)
+				unread := &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "kept"}, Forbidden: forbidden}
+				var known atomic.Bool // of the Secret, to the first controller
+				made := 0
+				p := newPair(t, forever, v.options, func(o *reconcile.ClusterOptions) {
+					if made++; made == 1 {
+						o.Current = func(key kind.ObjectKey) metav1.Object {
+							switch {
+							case known.Load() && gone:
+								return nil
+							case known.Load() || key.Name != "kept":
+								return v.secret(key.Name)
+							}
+							return unread
+						}
 					}
-					return v.secret(key.Name)
+				})
+				p.set(class(), secured("gw", 1, "kept", "quick"), edited("/one", 1))
+				dir := t.TempDir()
+				stored := func(o *client.Options) { o.StateDir = dir }
+				leader := p.change()
+				proxy := leader.connect(t, "n/gw", "pod-0", stored)
+				testkit.Eventually(t, "the proxy has both certificates", func() bool {
+					return leader.acked("n/gw", "pod-0") && certified(proxy, "kept") && certified(proxy, "quick")
+				})
+				p.up("n/gw", "pod-0")
+				touched := proxy.count()
+
+				leader = p.change() // who could not read it
+				testkit.Eventually(t, "it is served by the new leader", func() bool { return leader.acked("n/gw", "pod-0") && leader.programmed("gw") })
+				if got := proxy.count(); got != touched || !certified(proxy, "kept") {
+					t.Errorf("%d resources were changed, and the proxy has %v", got-touched, proxy.ids())
+				}
+				testkit.Eventually(t, "the status says that it cannot be read, and is served", func() bool {
+					s, _ := leader.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+					return s != nil && slices.ContainsFunc(s.Listeners, func(l gwv1.ListenerStatus) bool {
+						return l.Name == "tls-kept" && has(l.Conditions, "ResolvedRefs", metav1.ConditionFalse) && has(l.Conditions, "Programmed", metav1.ConditionTrue)
+					})
+				})
+				fresh := leader.connect(t, "n/gw", "pod-1")
+				p.set(edited("/two", 2))
+				testkit.Eventually(t, "an edit is served, and a proxy that has nothing to keep", func() bool {
+					return proxy.route("/two") && fresh.route("/two") && fresh.has(config.KindListener, "n/gw/tls-kept") && certified(fresh, "quick")
+				})
+				if certified(fresh, "kept") || !certified(proxy, "kept") {
+					t.Errorf("the proxies have %v and %v", fresh.ids(), proxy.ids())
+				}
+				proxy.stop()
+				proxy = leader.connect(t, "n/gw", "pod-0", stored)
+				testkit.Eventually(t, "it has restarted", func() bool { return leader.acked("n/gw", "pod-0") && proxy.route("/two") })
+				if !certified(proxy, "kept") {
+					t.Errorf("after a restart the proxy has %v", proxy.ids())
+				}
+				leader.Standby()
+				leader.Lead("another-term")
+				testkit.Eventually(t, "the leader of another term serves it", func() bool { return leader.acked("n/gw", "pod-0", "pod-1") })
+				if !certified(proxy, "kept") {
+					t.Errorf("under another leader the proxy has %v", proxy.ids())
+				}
+
+				touched = proxy.count()
+				known.Store(true)
+				if gone {
+					leader.Update(func(t *translate.Translator) { t.Delete(translate.KindSecret, "n", "kept") })
+					testkit.Eventually(t, "it is removed", func() bool { return !certified(proxy, "kept") && leader.acked("n/gw", "pod-0", "pod-1") })
+					return
+				}
+				leader.set(v.secret("kept"))
+				testkit.Eventually(t, "all have it", func() bool { return certified(fresh, "kept") && leader.acked("n/gw", "pod-0", "pod-1") })
+				if got := proxy.count(); got != touched || !certified(proxy, "kept") {
+					t.Errorf("%d resources of the proxy that had it were changed", got-touched)
 				}
 			})
-			c.set(class(), secured("gw", 1, "slow"), secured("other", 1, "quick"))
-			testkit.Eventually(t, "the quick one is read", func() bool { return c.UnreadSecrets() == 1 })
-			start := time.Now()
-			c.Lead("first")
-			goOn() // the answer is that it could not be read
-			p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
-			testkit.Eventually(t, "the other Gateway is served", func() bool {
-				return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
-			})
-			certificate := func() bool { return p.has(config.KindCertificate, "Secret/n/slow") }
-			if !test.read {
-				testkit.Eventually(t, "it is served without", func() bool { return p.has(config.KindListener, "n/gw/tls-slow") })
-				if waited := time.Since(start); waited < test.limit {
-					t.Errorf("sent without its certificate after %s", waited)
-				}
-				testkit.Eventually(t, "the status says so", func() bool {
-					s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
-					return s != nil && slices.ContainsFunc(s.Listeners, func(l gwv1.ListenerStatus) bool { return has(l.Conditions, "ResolvedRefs", metav1.ConditionFalse) })
-				})
-			} else {
-				testkit.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
-				testkit.Eventually(t, "the answer is taken in", func() (is bool) {
-					c.View(func(t *translate.Translator) { is = len(t.Unread()) == 1 })
-					return is
-				})
-				if n := c.UnreadSecrets(); test.forbidden == (n == 1) {
-					t.Errorf("%d Secrets may be read soon", n)
-				}
-				c.set(named(gateway(82), "another"))
-				c.connect(t, "n/another", "pod-0")
-				testkit.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
-				if got := p.ids(); len(got) > 0 {
-					t.Errorf("before its Secret is known, the proxy has %v", got)
-				}
-			}
-			s := v.secret("slow")
-			now.Store(s)
-			c.set(s)
-			testkit.Eventually(t, "it is served with its certificate", certificate)
-			if n := c.UnreadSecrets(); n != 0 {
-				t.Errorf("%d Secrets are unread", n)
-			}
-		})
+		}
 	}
+}
+
+// certified reports whether a proxy has the certificate of a Secret.
+func certified(r *remote, secret string) bool {
+	return r.has(config.KindCertificate, "Secret/n/"+secret)
+}
+
+// count returns how many resources a proxy was told of.
+func (r *remote) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.touched
 }
 
 // TestAnUnreadNamespaceHoldsTheFirstGeneration: while nobody knows whether a Gateway may use a Secret of another namespace, because that cannot be
@@ -314,7 +337,7 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	v := newVault(t)
 	// A proxy that lost its stream is back well within the limit.
-	c := newCluster(t, 2*time.Second, v.options, func(o *reconcile.ClusterOptions) { o.SecretsLimit = time.Millisecond })
+	c := newCluster(t, 2*time.Second, v.options)
 	central := gwv1.Namespace("central")
 	abroad := func(name string) *gwv1.Gateway {
 		g := secured(name, 1, "s")

@@ -97,18 +97,7 @@ type UnreadSecret struct {
 	Forbidden bool
 }
 
-// UnreadSecrets returns the number of Secrets that could not be read as of the last Commit, and for which another attempt may
-// succeed.
-func (t *Translator) UnreadSecrets() (n int) {
-	for _, forbidden := range t.in.unread.All() {
-		if !forbidden {
-			n++
-		}
-	}
-	return n
-}
-
-// Unread returns the Secrets that could not be read as of the last Commit, sorted, including forbidden ones.
+// Unread are the Secrets that could not be read as of the last Commit, sorted; those that may not be among them.
 func (t *Translator) Unread() (keys []kind.ObjectKey) {
 	for n := range t.in.unread.All() {
 		keys = append(keys, kind.Secret.Key(n.Namespace, n.Name))
