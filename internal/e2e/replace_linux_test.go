@@ -333,7 +333,7 @@ func TestReplaceLosesNothing(t *testing.T) {
 	}
 	r.sees("all.yaml:", 1)
 	syscall.Kill(r.pid, syscall.SIGUSR2)
-	r.sees("an earlier version of HTTPRoute default/r is served, which another process could not read; mend "+path, 1)
+	r.sees("an earlier version of HTTPRoute default/r is served, which another process could not read; correct "+path, 1)
 	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
 		t.Errorf("%s", got.Status)
 	}
