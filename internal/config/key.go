@@ -108,7 +108,8 @@ func (r *Resource) Unread() bool {
 	return false
 }
 
-// Update is one generation: it is applied as a whole or not at all.
+// Update is one generation. It becomes visible to requests with one atomic store. A Resource that the proxy cannot apply is reported
+// in proxy.Result.Rejected, and does not hold up the others.
 type Update struct {
 	// Generation increases by one with each Update of one sender.
 	Generation uint64

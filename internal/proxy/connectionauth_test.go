@@ -21,6 +21,7 @@ func TestAuthenticatedConnections(t *testing.T) {
 		{"Authorization: negotiate YII=\r\n", "", false},
 		{"", "WWW-Authenticate: NTLM\r\n", false},
 		{"", "WWW-Authenticate: Basic realm=\"a\"\r\nwww-authenticate: Digest nonce=\"n\", NEGOTIATE\r\n", false},
+		{"Authorization: Basic YTpi\r\nauthorization: Negotiate\tYII=\r\n", "", false},
 		{"Authorization: Basic YTpi\r\n", "", true},
 		{"Authorization: NTLMv3 a\r\n", "", true},
 		{"", "WWW-Authenticate: Basic realm=\"NTLM\"\r\n", true},

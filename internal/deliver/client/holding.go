@@ -54,7 +54,7 @@ func (h *holding) follows(g *generation) error {
 func (h *holding) difference(g *generation) *config.Update {
 	u := &config.Update{Generation: g.number}
 	for id, r := range g.upserts {
-		if h.keeps(r) {
+		if r = h.completed(r); r == nil {
 			continue
 		}
 		before, now := h.rejected[id].resource, h.resources[id]
@@ -81,11 +81,22 @@ func (h *holding) difference(g *generation) *config.Update {
 	return u
 }
 
-// keeps reports whether a Resource stands for one that the controller cannot read, and changes nothing: that is held, or nothing can take its place. Without the
-// address of Redis a proxy must know nevertheless what to do with requests.
-func (h *holding) keeps(r *config.Resource) bool {
+// completed returns what to apply for a Resource. One that the controller cannot read whole is completed from what is held; nil means that what is held stays, or that
+// nothing can take its place. Without the address of Redis a proxy must know nevertheless what to do with requests.
+func (h *holding) completed(r *config.Resource) *config.Resource {
+	if !r.Unread() {
+		return r
+	}
+	if r.GetCertificate() != nil {
+		return nil
+	}
 	now := h.resources[r.ID()]
-	return r.Unread() && (r.GetCertificate() != nil || now != nil && !now.Unread())
+	if now == nil || now.Unread() {
+		return r
+	}
+	whole := proto.CloneOf(r)
+	whole.GetRateLimitService().Address = now.GetRateLimitService().GetAddress()
+	return whole
 }
 
 func (g *generation) removes(id config.ID) bool {

@@ -459,6 +459,12 @@ func TestUnread(t *testing.T) {
 	held("a Redis without its address", listener("a", 1), certificate("c", "four"), redis(""))
 	apply("f", false, nil, redis("192.0.2.1:6379"))
 	held("a Redis that is read", listener("a", 1), certificate("c", "four"), redis("192.0.2.1:6379"))
+	closed := redis("")
+	closed.GetRateLimitService().FailClosed = true
+	apply("f", false, nil, closed)
+	closed = redis("192.0.2.1:6379")
+	closed.GetRateLimitService().FailClosed = true
+	held("other settings of a Redis whose address is not read", listener("a", 1), certificate("c", "four"), closed)
 }
 
 // TestSaveDelay: saving takes a small part of the time, but after a save that took long, the next one does not wait for minutes.

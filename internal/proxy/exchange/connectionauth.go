@@ -11,28 +11,29 @@ import (
 // they take whichever client sends the next request on the connection for the one that has authenticated.
 var connectionSchemes = []string{"ntlm", "negotiate"}
 
-// authenticatesConnection reports whether value, which is credentials or a challenge, is of one of connectionSchemes.
-func authenticatesConnection(value []byte) bool {
-	for _, scheme := range connectionSchemes {
-		if len(value) >= len(scheme) && message.EqualFold(value[:len(scheme)], scheme) && (len(value) == len(scheme) || value[len(scheme)] == ' ') {
-			return true
+// namesConnectionScheme reports whether any credentials or challenge in the fields of that name, in lower case, are of such a scheme. A field may have several challenges
+// (RFC 9110 section 11.6.1), and a client may send several fields of which the server takes any.
+func namesConnectionScheme(header *message.Fields, name string) bool {
+	for i := range header.Len() {
+		f := header.At(i)
+		if !message.EqualFold(f.Name, name) {
+			continue
+		}
+		for value := range bytes.SplitSeq(f.Value, []byte{','}) {
+			if isConnectionScheme(bytes.Trim(value, " \t")) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// challengesConnection reports whether any WWW-Authenticate challenge in the header of a response is of one of
-// connectionSchemes. A field may have several challenges (RFC 9110 section 11.6.1).
-func challengesConnection(header *message.Fields) bool {
-	for i := range header.Len() {
-		f := header.At(i)
-		if !message.EqualFold(f.Name, "www-authenticate") {
-			continue
-		}
-		for challenge := range bytes.SplitSeq(f.Value, []byte{','}) {
-			if authenticatesConnection(bytes.Trim(challenge, " \t")) {
-				return true
-			}
+// isConnectionScheme reports whether credentials or a challenge begin with such a scheme.
+func isConnectionScheme(value []byte) bool {
+	for _, scheme := range connectionSchemes {
+		if len(value) >= len(scheme) && message.EqualFold(value[:len(scheme)], scheme) &&
+			(len(value) == len(scheme) || value[len(scheme)] == ' ' || value[len(scheme)] == '\t') {
+			return true
 		}
 	}
 	return false

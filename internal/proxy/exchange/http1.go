@@ -57,8 +57,7 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
 	t.expects = r.ExpectContinue
-	credentials, _ := r.Header.Get("authorization")
-	t.authenticated = authenticatesConnection(credentials)
+	t.authenticated = namesConnectionScheme(&r.Header, "authorization")
 	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
 	if len(first) <= copyLimit {
 		t.out, t.body = append(t.out, first...), nil
@@ -111,7 +110,7 @@ func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
 			case err == nil:
 				switch t.at += used; {
 				case resp.Status >= 200:
-					t.authenticated = t.authenticated || resp.Status == 401 && challengesConnection(&resp.Header)
+					t.authenticated = t.authenticated || resp.Status == 401 && namesConnectionScheme(&resp.Header, "www-authenticate")
 					t.beginBody()
 				case resp.Status == 100:
 					t.expects = false

@@ -42,7 +42,7 @@ func (s *scope) expression(e *string, field string) *condition.Problem {
 	s.replaced(p)
 	wider := widenedTo(plainPrefix(*e), len(*e))
 	if s.check(wider, field) != nil {
-		wider = ".*"
+		wider = widenedTo("", len(*e))
 		s.expressions.Size += instructionsOfAny
 	}
 	*e = wider
@@ -137,7 +137,7 @@ func (s *scope) fits(e, field string, size int) *condition.Problem {
 		return s.unsupported(field, "shorten its repetitions, use fewer classes of Unicode, or split it into several matches",
 			"regular expression %s has size %d when compiled, and at most %d is supported", QuotePattern(e), size, maxPatternSize)
 	}
-	if total := s.used + s.expressions.Size + size; total > MaxRouteSize {
+	if total := s.used + max(s.expressions.Size, s.parsed) + size; total > MaxRouteSize {
 		return s.unsupported(field, "shorten it, or move the rule to another route",
 			"regular expression %s brings those of the route to size %d when compiled, and at most %d is supported", QuotePattern(e), total, MaxRouteSize)
 	}

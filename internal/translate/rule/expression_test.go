@@ -7,6 +7,8 @@ import (
 	"regexp/syntax"
 	"strings"
 	"testing"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // TestParseSize knows patterns that syntax.Parse takes seconds for by their text alone, and lets
@@ -142,6 +144,41 @@ func TestPlainPrefix(t *testing.T) {
 		if most, _ := re.LiteralPrefix(); !strings.HasPrefix(strings.TrimPrefix(pattern, "^"), "/") && plainPrefix(pattern) != "" || most != "" && !strings.HasPrefix(most, plainPrefix(pattern)) {
 			t.Errorf("%q begins with %q, and is said to begin with %q", pattern, most, plainPrefix(pattern))
 		}
+	}
+}
+
+// TestReplacedExpressions: an expression that cannot be used is replaced by one that matches what it may mean, precedes what it would precede, and costs no more time
+// than there is for the expressions of a route.
+func TestReplacedExpressions(t *testing.T) {
+	filters := []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestHeaderModifier, RequestHeaderModifier: &gwv1.HTTPHeaderFilter{Remove: []string{"a"}}}}
+	service, method, expressions := `com\.example\.admin\.(?!Health).*`, "Get", gwv1.GRPCMethodMatchRegularExpression
+	spec := GRPC(&gwv1.GRPCRouteRule{Matches: []gwv1.GRPCRouteMatch{{Method: &gwv1.GRPCMethodMatch{Type: &expressions, Service: &service, Method: &method}}}})
+	spec.Filters = filters
+	r := Compile(&spec, 0, 0, resolved)
+	if r.Problem == nil || r.Rule.GetFailure() == nil {
+		t.Fatalf("%+v", r)
+	}
+	path := r.Rule.Matches[0].Path.Value
+	if re := regexp.MustCompile(`\A(?:` + path + `)\z`); !re.MatchString("/com.example.admin.Users/Get") || re.MatchString("/com.example.admin.Users/Set") || len(path) < len("/(?:"+service+")/(?:Get)") {
+		t.Errorf("%s in place of %s", path, service)
+	}
+
+	regular := gwv1.PathMatchRegularExpression
+	long := "/api/admin/" + strings.Repeat("a", 1000)
+	var matches []gwv1.HTTPRouteMatch
+	for range 2000 { // too many to parse them all
+		bad := "/(?i)" + strings.Repeat(`[\x{41}-\x{500}]`, 20) + "(?!x)"
+		matches = append(matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{Type: &regular, Value: &bad}})
+	}
+	matches = append(matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{Type: &regular, Value: &long}})
+	http := HTTP(&gwv1.HTTPRouteRule{Matches: matches, Filters: filters})
+	r = Compile(&http, 0, 0, resolved)
+	if r.Problem == nil || len(r.Rule.GetMatches()) != len(matches) || r.Used > 2*MaxRouteSize {
+		t.Fatalf("%d matches of %d, size %d, %v", len(r.Rule.GetMatches()), len(matches), r.Used, r.Problem)
+	}
+	last := r.Rule.Matches[len(matches)-1].Path.Value // there was no room for it any more
+	if re := regexp.MustCompile(`\A(?:` + last + `)\z`); !re.MatchString(long) || !re.MatchString(long+"\n") || len(last) < len(long) {
+		t.Errorf("%s in place of the last one", last)
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *scope) grpcExpression(m *config.Match, service, method, field string) *
 				return p
 			}
 			s.replaced(p)
-			e = "[^/]+"
+			e = widenedTo(plainPrefix(e), len(e))
 		}
 		parts[i] = "(?:" + e + ")"
 	}
