@@ -74,7 +74,7 @@ spec:
 	}
 	write("app")
 	testkit.Eventually(t, "its end is logged", func() bool {
-		return strings.Contains(log.String(), "level=INFO msg=condition object=\"HTTPRoute default/shop\" message=\"nothing is wrong any more\"")
+		return strings.Contains(log.String(), "level=INFO msg=condition object=\"HTTPRoute default/shop\" message=\"the problem is resolved\"")
 	})
 	write("ap")
 	testkit.Eventually(t, "it is logged again", func() bool { return bad() == 2 })

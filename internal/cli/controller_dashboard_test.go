@@ -63,7 +63,6 @@ func TestDashboardOfController(t *testing.T) {
 		put(apiserver.Ref{Group: gatewayAPI, Resource: "httproutes", Namespace: "shop", Name: "to-" + name}, map[string]any{}, map[string]any{"spec": map[string]any{
 			"parentRefs": []any{map[string]any{"group": gatewayAPI, "kind": "Gateway", "name": name}}, "rules": []any{map[string]any{"backendRefs": []any{map[string]any{"kind": "Service", "name": "app", "port": 80, "weight": 1}}}}}})
 	}
-	s.Listen(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +71,7 @@ func TestDashboardOfController(t *testing.T) {
 	l.Close()
 	var text testkit.Log
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	c, err := controller.New(controller.Options{Config: &rest.Config{Host: s.URL(), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, ControllerName: controllerName,
+	c, err := controller.New(controller.Options{Config: &rest.Config{Host: apiserver.WithKeys(t, s, func() bool { return true }), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, ControllerName: controllerName,
 		Namespace: "moongate-system", Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller", Logger: log})
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func TestNamespaces(t *testing.T) {
 
 			var log testkit.Log
 			c, err := New(Options{
-				Config:         &rest.Config{Host: withKeys(t, s, func() bool { return true }), ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
+				Config:         &rest.Config{Host: apiserver.WithKeys(t, s, func() bool { return true }), ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
 				ControllerName: "example.org/x", Namespace: "moongate-system", Namespaces: test.namespaces, Identity: "a", Image: "image",
 				DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller", Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})

@@ -2,18 +2,12 @@ package controller
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/rest"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -47,7 +41,7 @@ func TestReadyWithKeys(t *testing.T) {
 	s.Serve(apiserver.Kind{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget"})
 	s.Serve(apiserver.Kind{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler"})
 	var permitted atomic.Bool
-	c, err := New(Options{Config: &rest.Config{Host: withKeys(t, s, permitted.Load), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, ControllerName: "moongate.dev/gateway-controller",
+	c, err := New(Options{Config: &rest.Config{Host: apiserver.WithKeys(t, s, permitted.Load), ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, ControllerName: "moongate.dev/gateway-controller",
 		Namespace: "moongate-system", Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller"})
 	if err != nil {
 		t.Fatal(err)
@@ -74,31 +68,6 @@ func TestReadyWithKeys(t *testing.T) {
 	}
 	permitted.Store(true)
 	testkit.Eventually(t, "it is ready and leads", func() bool { return c.Ready() == nil && c.Leading() })
-}
-
-// withKeys returns the address of an API server that also serves the keys by which tokens are verified, to those who are permitted to get them.
-func withKeys(t *testing.T, s *apiserver.Server, permitted func() bool) (url string) {
-	t.Helper()
-	public, _, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/.well-known/openid-configuration":
-			_, _ = w.Write([]byte(`{"issuer": "https://kubernetes.default.svc"}`))
-		case "/openid/v1/jwks":
-			if !permitted() {
-				w.WriteHeader(http.StatusForbidden)
-				return
-			}
-			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: "one", Use: "sig"}}})
-		default:
-			s.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 // TestLeaseLostMeanwhile: a replica that lost the Lease while it waited for a translation is on standby before it does anything else.
