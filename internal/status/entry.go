@@ -31,6 +31,9 @@ func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) 
 		}
 		i := slices.IndexFunc(want, func(w E) bool { return sameRef(view(&w).ref, v.ref) })
 		switch {
+		case i >= 0 && !placed[i] && m.Unknown != nil && m.Unknown(*v.ref) && notFound(view(&want[i])):
+			placed[i] = true
+			merged = append(merged, e) // it exists, and cannot be read
 		case i >= 0 && !placed[i]:
 			placed[i] = true
 			merged = append(merged, finish(m, want[i], view, *v.conditions))
@@ -39,11 +42,19 @@ func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) 
 		}
 	}
 	for i, w := range want {
+		if m.Unknown != nil && notFound(view(&w)) && m.Unknown(*view(&w).ref) {
+			continue
+		}
 		if !placed[i] && len(merged) < limit {
 			merged = append(merged, finish(m, w, view, nil))
 		}
 	}
 	return merged, len(existing) != len(merged) || len(merged) > 0 && !reflect.DeepEqual(existing, merged)
+}
+
+// notFound reports whether an entry says that its parent or ancestor does not exist.
+func notFound(v entry) bool {
+	return slices.ContainsFunc(*v.conditions, func(c metav1.Condition) bool { return c.Reason == string(gwv1.PolicyReasonTargetNotFound) })
 }
 
 // finish returns a wanted entry whose conditions are merged with those of the existing one.

@@ -159,6 +159,24 @@ func TestUnknownParentsStay(t *testing.T) {
 	}
 }
 
+// TestUnknownIsNotMissing: what cannot be read exists, whatever is wanted for it, which was computed without it.
+func TestUnknownIsNotMissing(t *testing.T) {
+	m := merger()
+	m.Unknown = func(ref gwv1.ParentReference) bool { return strings.HasPrefix(string(ref.Name), "unread") }
+	missing := condition("Accepted", "False", 1, then)
+	missing.Reason = string(gwv1.PolicyReasonTargetNotFound)
+	existing := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "unread", condition("Accepted", "True", 1, then)), parent(ours, "gone", condition("Accepted", "True", 1, then))}}
+	wanted := &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent("", "unread", missing), parent("", "unread-too", missing), parent("", "gone", missing)}}
+	merged, _ := m.Route(existing, wanted)
+	var got []string
+	for _, p := range merged.Parents {
+		got = append(got, fmt.Sprint(p.ParentRef.Name, " ", p.Conditions[0].Status))
+	}
+	if want := []string{"unread True", "gone False"}; !slices.Equal(got, want) {
+		t.Errorf("merged to %q, want %q", got, want)
+	}
+}
+
 // TestUnknownParentsGoWithTheReference: what a route does not refer to any more is not kept.
 func TestUnknownParentsGoWithTheReference(t *testing.T) {
 	m := merger()
