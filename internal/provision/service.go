@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -308,9 +309,10 @@ func canBecome(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
 }
 
 // heldByFormerClass reports whether a Service of a class that the Gateway had before has an address. No other Service can have it meanwhile.
+// A Service without a controller does not count: prune never removes it.
 func heldByFormerClass(spec *translate.ProxySpec, running map[objectName]Object, address string) bool {
 	return slices.ContainsFunc(servicesOf(running), func(svc *corev1.Service) bool {
-		return classOf(svc) != labelValue(spec.Class) && hasAddress(svc, address)
+		return metav1.GetControllerOf(svc) != nil && classOf(svc) != labelValue(spec.Class) && hasAddress(svc, address)
 	})
 }
 

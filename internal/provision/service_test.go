@@ -153,6 +153,25 @@ func TestNodePortsStay(t *testing.T) {
 	nodePorts("another one goes", map[string]int32{"web-moongate-2": 0})
 }
 
+// TestHeldByFormerClass ignores a Service that nothing removes, since its address would be waited for without end.
+func TestHeldByFormerClass(t *testing.T) {
+	for _, c := range []struct {
+		class string
+		owned bool
+		want  bool
+	}{{"other", true, true}, {"other", false, false}, {"moongate", true, false}} {
+		svc := aService("web", "0//", corev1.ServiceTypeClusterIP, "10.96.0.7")
+		svc.Labels[gwv1.GatewayClassNameLabelKey] = c.class
+		if c.owned {
+			svc.OwnerReferences = []metav1.OwnerReference{{Kind: "Gateway", Name: "web", Controller: pointer(true)}}
+		}
+		running := map[objectName]Object{{kindService, "web"}: svc}
+		if got := heldByFormerClass(specOf(web, nil).Spec, running, "10.96.0.7"); got != c.want {
+			t.Errorf("a Service of class %s, with a controller: %v: %v", c.class, c.owned, got)
+		}
+	}
+}
+
 // FuzzRequest reads annotations that anybody may have written.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{"0//", "3/IPAddress/10.0.0.1", "x", "-1/a/b/c", ""} {
