@@ -80,12 +80,12 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 	return i, ready
 }
 
-// infrastructureOf is what to report of the objects of a Gateway. As long as those of its class do not serve and those of a former one do, the addresses are theirs:
-// clients use them, and whatever creates DNS records for the addresses of Gateways must not remove these meanwhile.
+// infrastructureOf is what to report of the objects of a Gateway. As long as those of its class do not serve, or have no address, and those of a former one do, the
+// addresses are theirs: clients use them, and whatever creates DNS records for the addresses of Gateways must not remove these meanwhile.
 func infrastructureOf(objects map[objectName]Object, class string, why problem) (*translate.Infrastructure, []string) {
 	o := observe(objects, class, why)
 	i, ready := o.infrastructure()
-	if class == "" || i != nil && i.Ready && i.Waiting == "" {
+	if class == "" || i != nil && i.Ready && i.Waiting == "" && len(i.Addresses) > 0 {
 		return i, ready
 	}
 	former := maps.Clone(objects)
@@ -97,7 +97,7 @@ func infrastructureOf(objects map[objectName]Object, class string, why problem) 
 	if i == nil {
 		i = &translate.Infrastructure{Class: class, Waiting: o.whyNotReady()}
 	}
-	i.Addresses = serving.Addresses
+	i.Addresses, i.Waiting = serving.Addresses, cmp.Or(i.Waiting, "the former class of the Gateway still has the addresses")
 	return i, ready
 }
 

@@ -197,7 +197,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestAddressesOfAFormerClass: a Gateway has the addresses of the class that it had before as long as that one's proxies serve and those of its class do not.
+// TestAddressesOfAFormerClass: a Gateway has the addresses of the class that it had before as long as that one's proxies serve and those of its class do not, or have no address.
 func TestAddressesOfAFormerClass(t *testing.T) {
 	const lb = corev1.ServiceTypeLoadBalancer
 	of := func(class string, object Object) Object {
@@ -205,6 +205,7 @@ func TestAddressesOfAFormerClass(t *testing.T) {
 		return object
 	}
 	former := []Object{of("former", aService("a", "0//", lb, "10.0.0.1")), of("former", aPod("pod-1", true, nil))}
+	host := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
 	for _, c := range []struct {
 		what    string
 		objects []Object
@@ -214,6 +215,9 @@ func TestAddressesOfAFormerClass(t *testing.T) {
 		{"no address", []Object{aService("b", "0//", lb), aPod("pod-2", true, nil)}, "[10.0.0.1] true true"},
 		{"no proxy is ready", []Object{aService("b", "0//", lb, "10.0.0.2"), aPod("pod-2", false, nil)}, "[10.0.0.1] false true"},
 		{"it serves", []Object{aService("b", "0//", lb, "10.0.0.2"), aPod("pod-2", true, nil)}, "[10.0.0.2] true false"},
+		{"it serves, and asks for the address that the former class has", []Object{aService("b", "0/IPAddress/10.0.0.1", lb), aPod("pod-2", true, nil)}, "[10.0.0.1] true true"},
+		{"it serves, and its Service cannot be created yet", []Object{aPod("pod-2", true, nil)}, "[10.0.0.1] true true"},
+		{"it serves at its nodes", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.HostNetwork = true }), aPod("pod-2", true, host)}, "[192.0.2.2] true false"},
 	} {
 		for _, formerServes := range []bool{true, false} {
 			objects := map[objectName]Object{}
