@@ -120,6 +120,7 @@ type Provisioner struct {
 	objects   map[gatewayName]map[objectName]*history
 
 	handOvers map[gatewayName]handOver // hand-overs to a workload of another kind
+	rooms     map[gatewayName]room     // made for workloads of which no proxy was available yet
 
 	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
 
@@ -177,7 +178,7 @@ func (p *Provisioner) forget() {
 	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
 	p.failures, p.refused = map[gatewayName]string{}, map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
-	p.handOvers = map[gatewayName]handOver{}
+	p.handOvers, p.rooms = map[gatewayName]handOver{}, map[gatewayName]room{}
 	p.handed = map[gatewayName]time.Time{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
@@ -336,6 +337,7 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 			delete(p.refused, g)
 			delete(p.objects, g)
 			delete(p.handOvers, g)
+			delete(p.rooms, g)
 		} else {
 			p.specs[g] = change.Spec
 			delete(p.absent, g)

@@ -505,29 +505,39 @@ func message(err error) string {
 // What ran under another class serves until there is as much in its place. A Deployment that serves keeps its budget and autoscaler. A Service without an
 // owner may be a copy under the name of a further one.
 func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
+	g := gatewayName{spec.Namespace, spec.Name}
 	keep := map[objectName]bool{}
 	// serving says that proxies of another class are to stay, and replaced that there are others in their place.
 	serving, replaced := false, false
 	// scaled has the classes of Deployments that stay, and whether they keep their budgets and autoscalers.
 	scaled := map[string]bool{}
+	// leaving has the workloads of other classes that go, to free their nodes, even if others or their Services stay.
+	leaving := map[objectName]bool{}
 	names := inOrder(running)
+	r := successionOf(spec, running, wanted)
+	if r.by.available > 0 || len(r.former) == 0 {
+		p.endRoom(g)
+	}
 	for _, n := range names {
-		object := running[n]
-		ofClass := classOf(object) == labelValue(spec.Class)
-		waits, over := p.awaits(ctx, spec, object, running, wanted, came)
-		replaced = replaced || over && !ofClass
+		it, ok := r.former[n]
+		if !ok {
+			continue
+		}
+		waits, over := p.awaits(ctx, spec, &r, it, running, wanted, came)
+		leaving[n] = !it.ofClass && it.shares && (over || it.useless && r.serving > 0)
+		replaced = replaced || over && !it.ofClass && !r.unproven(it, spec)
 		if !waits {
 			continue
 		}
 		keep[n] = true
-		serving = serving || !ofClass
+		serving = serving || !it.ofClass
 		// On nodes that it shares it is scaled down, which an autoscaler would undo.
-		if by, it, _ := superseding(object, running, wanted); n.kind == kindDeployment {
-			scaled[classOf(object)] = !shareNodes(by, it)
+		if n.kind == kindDeployment {
+			scaled[classOf(it.object)] = !it.shares
 		}
 	}
 	if len(keep) == 0 {
-		p.endHandOver(gatewayName{spec.Namespace, spec.Name})
+		p.endHandOver(g)
 	}
 	for _, object := range wanted {
 		n := nameOf(object)
@@ -545,8 +555,8 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 		switch {
 		case keep[n], n.kind == kindPod, bounded && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0,
 			n.kind == kindService && metav1.GetControllerOf(object) == nil,
-			!ofClass && (serving || !replaced) && !(stays && minor(n.kind)):
-		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
+			!ofClass && (serving || !replaced) && !(stays && minor(n.kind)) && !leaving[n]:
+		case p.superseded(g, spec):
 			return
 		default:
 			came.note(n.kind, p.remove(ctx, object, n))
@@ -564,40 +574,24 @@ const awaitedPoll = 10 * time.Second
 
 // awaits reports whether a workload stays until the one that takes its place is ready, or whether that is over. Where none of its proxies is ready nothing would
 // be lost, and a workload that cannot serve must not be in the way. In the network of their nodes the proxies of a Deployment make room one by one. Of another
-// class, a workload stays until the Services have their addresses as well.
-func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) (waits, over bool) {
-	by, it, ok := superseding(object, running, wanted)
-	if !ok {
+// class, a workload stays until the Services have their addresses as well. One that shares no nodes stays until those that do are gone.
+func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, r *succession, it formerWorkload, running map[objectName]Object, wanted []Object, came *outcome) (waits, over bool) {
+	if it.useless {
 		return false, false
 	}
-	g := gatewayName{spec.Namespace, spec.Name}
-	ofClass, until := classOf(object) == labelValue(spec.Class), "are ready"
-	pods := it.podsOf(running)
-	nodes := nodesOf(pods)
-	if it.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil }) {
-		return false, false
-	}
-	others := by.podsOf(running)
-	by = by.withoutEnding(others)
-	replaces := by.replaces(it, nodes, spec)
-	if !ofClass && shareNodes(by, it) && slices.ContainsFunc(others, starting) {
-		replaces = false // not all nodes without a proxy of it have one of the others yet
-	}
-	settled := p.settled(g, by, replaces)
-	if !ofClass {
+	g, by, until := gatewayName{spec.Namespace, spec.Name}, r.by, "are ready"
+	settled := p.settled(g, by, r.replaces)
+	if !it.ofClass {
 		settled = p.addressesSettled(g, by, addressed(spec, running, wanted)) && settled
 		until = "are ready and the Services of its class have addresses"
 	}
-	if settled || p.overdue(g, by, it) {
-		rest, err := p.makeRoom(ctx, spec, by, it, nodes)
+	if (settled || p.overdue(g, by, it.workload)) && !r.made && it.shares == r.shares {
+		rest, err := p.makeRoom(ctx, spec, r, it)
 		if !rest && err == nil {
 			return false, true
 		}
 		if err != nil {
 			came.minor = append(came.minor, err) // the Gateway is served
-		}
-		if !ofClass {
-			p.endHandOver(g) // the next proxy stays until one of the others has the place of this one
 		}
 	}
 	came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s serves until all proxies of %s %s %s; if this stays, look at its pods and events",
@@ -607,19 +601,42 @@ func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, obj
 
 // makeRoom takes one proxy from a Deployment in the network of its nodes, of which another workload in the same network takes the place: to remove all would leave every
 // node without one at once. It reports whether more are left, which stay for now; of other workloads, or where somebody else scales the Deployment, none are.
-func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, by, it workload, nodes int32) (rest bool, err error) {
+// As long as no proxy of a workload of another class is available, room is made for it once, and on one node: otherwise every proxy might end for nothing.
+func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r *succession, it formerWorkload) (rest bool, err error) {
+	if !it.shares {
+		return false, nil
+	}
+	g, unproven := gatewayName{spec.Namespace, spec.Name}, r.unproven(it, spec)
+	if unproven && p.roomMade(g, r.by.name, it.name) {
+		return true, nil
+	}
 	d, ok := it.object.(*appsv1.Deployment)
-	if !ok || nodes <= 1 || !shareNodes(by, it) {
+	whole := !ok || it.nodes <= 1
+	if !whole {
+		if it.wanted < it.nodes || p.superseded(g, spec) {
+			p.nextRoom(g, it)
+			return true, nil // a proxy is terminating, or the spec has changed
+		}
+		scaled, err := p.scaledByOthers(ctx, spec, d)
+		whole = scaled && err == nil
+	}
+	if whole {
+		if unproven {
+			if it.nodes > 1 || !slices.ContainsFunc(r.pods, func(pod *corev1.Pod) bool { return unschedulable(pod) != nil }) {
+				return true, nil
+			}
+			p.setRoom(g, room{by: r.by.name, whole: it.name})
+		}
+		if r.serving > 1 {
+			r.made = true
+			p.nextRoom(g, it)
+		}
 		return false, nil
 	}
-	if it.wanted < nodes || p.superseded(gatewayName{spec.Namespace, spec.Name}, spec) {
-		return true, nil // a proxy is terminating, or the spec has changed
-	}
-	if scaled, err := p.scaledByOthers(ctx, spec, d); scaled && err == nil {
-		return false, nil
-	}
-	p.o.Logger.Info("ending a proxy to make room for another one on its node", "namespace", d.Namespace, "object", it.name.String(), "left", nodes-1)
-	after, err := p.client.scale(ctx, d, nodes-1)
+	r.made = true
+	p.nextRoom(g, it)
+	p.o.Logger.Info("ending a proxy to make room for another one on its node", "namespace", d.Namespace, "object", it.name.String(), "left", it.nodes-1)
+	after, err := p.client.scale(ctx, d, it.nodes-1)
 	switch {
 	case apierrors.IsConflict(err): // it has changed
 		return true, nil
@@ -627,7 +644,17 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, b
 		return true, apiError(it.name, d.Namespace, err)
 	}
 	p.store.written(kindDeployment, after)
+	if unproven {
+		p.setRoom(g, room{by: r.by.name})
+	}
 	return true, nil
+}
+
+// nextRoom has the next proxy of another class stay until one of the others has the place of the last one.
+func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
+	if !it.ofClass {
+		p.endHandOver(g)
+	}
 }
 
 // superseded reports whether a Gateway has another ProxySpec now than spec. To remove objects takes a while, and the new spec may

@@ -48,13 +48,7 @@ func (w workload) serves() bool {
 // least as many as spec wants at once. In the network of their nodes two proxies have no room on one node, so those are not waited for that the other one's
 // proxies, on so many nodes, keep away.
 func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpec) bool {
-	wanted := w.wanted
-	if r := spec.Parameters.Replicas; r != nil && wanted >= 0 {
-		wanted = max(wanted, *r) // it may just have been changed
-	}
-	if a := spec.Parameters.Autoscaling; a != nil && a.MinReplicas != nil && wanted >= 0 {
-		wanted = max(wanted, *a.MinReplicas) // the autoscaler will set it
-	}
+	wanted := w.wants(spec)
 	switch {
 	case wanted < 0, w.name.kind == kindDaemonSet && wanted == 0: // on no node, there would be nothing
 		return false
@@ -62,6 +56,18 @@ func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpe
 		return w.available >= wanted-nodes
 	}
 	return w.available >= wanted
+}
+
+// wants returns the number of proxies that should run, negative if not known yet.
+func (w workload) wants(spec *translate.ProxySpec) int32 {
+	wanted := w.wanted
+	if r := spec.Parameters.Replicas; r != nil && wanted >= 0 {
+		wanted = max(wanted, *r) // it may just have been changed
+	}
+	if a := spec.Parameters.Autoscaling; a != nil && a.MinReplicas != nil && wanted >= 0 {
+		wanted = max(wanted, *a.MinReplicas) // the autoscaler will set it
+	}
+	return wanted
 }
 
 // shareNodes reports whether two workloads use hostNetwork, so that a node has room for a proxy of only one of them.
@@ -181,21 +187,100 @@ func nodesOf(pods []*corev1.Pod) int32 {
 	return int32(len(nodes))
 }
 
-// superseding returns the workload of a Gateway that is to take the place of another object, which is one of its class or of a former one, too; false for an
-// object that nothing has to take the place of.
-func superseding(object Object, running map[objectName]Object, wanted []Object) (by, it workload, ok bool) {
-	it, ok = workloadOf(object)
-	if !ok {
-		return by, it, false
-	}
+// formerWorkload is a workload that another one of its Gateway is to replace.
+type formerWorkload struct {
+	workload
+	nodes   int32 // nodes with its proxies
+	ofClass bool  // whether it is of the present class
+	shares  bool  // whether it shares nodes with the other one
+	useless bool  // whether none of its proxies is ready
+}
+
+// succession is the workload of a Gateway with those that it is to replace.
+type succession struct {
+	by       workload
+	pods     []*corev1.Pod // of by
+	former   map[objectName]formerWorkload
+	serving  int  // how many of former have a ready proxy
+	shares   bool // whether one of those shares nodes with by
+	replaces bool // whether by can replace those now: the same for all of them, since there is one handOver
+	made     bool // whether one of those has made room in this pass
+}
+
+// successionOf returns the workload of a spec and those of its Gateway that it is to replace.
+func successionOf(spec *translate.ProxySpec, running map[objectName]Object, wanted []Object) succession {
 	i := slices.IndexFunc(wanted, func(o Object) bool { _, is := workloadOf(o); return is })
-	by, _ = workloadOf(wanted[i]) // Objects always returns one
+	by, _ := workloadOf(wanted[i]) // Objects always returns one
 	if live, known := running[by.name]; known {
 		by, _ = workloadOf(live)
 	} else {
 		by.wanted = -1 // it was just created
 	}
-	return by, it, by.name != it.name
+	r := succession{pods: by.podsOf(running), former: map[objectName]formerWorkload{}}
+	r.by = by.withoutEnding(r.pods)
+	var (
+		other      workload
+		sharing    []*corev1.Pod
+		ofAnother  bool // one of those that share nodes is of another class
+		uselessOne bool // is in the way, and about to be removed
+	)
+	for n, object := range running {
+		w, ok := workloadOf(object)
+		if !ok || n == by.name {
+			continue
+		}
+		pods := w.podsOf(running)
+		it := formerWorkload{workload: w, nodes: nodesOf(pods), ofClass: classOf(object) == labelValue(spec.Class), shares: shareNodes(by, w)}
+		it.useless = w.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil })
+		r.former[n] = it
+		switch {
+		case it.useless:
+			uselessOne = uselessOne || it.shares
+			continue
+		case it.shares:
+			other, sharing, r.shares, ofAnother = w, append(sharing, pods...), true, ofAnother || !it.ofClass
+		case !r.shares:
+			other = w
+		}
+		r.serving++
+	}
+	r.replaces = r.serving > 0 && r.by.replaces(other, nodesOf(sharing), spec)
+	if r.shares && uselessOne || ofAnother && slices.ContainsFunc(r.pods, starting) {
+		r.replaces = false // not all nodes without a proxy of the others have one of by yet
+	}
+	return r
+}
+
+// unproven reports whether a former workload of another class may end proxies only to make room once, because on nodes that it shares no proxy of the
+// workload that is to replace it is available: it may never be, for example because its nodeSelector selects no node.
+func (r succession) unproven(it formerWorkload, spec *translate.ProxySpec) bool {
+	return !it.ofClass && it.shares && r.by.available <= 0 && r.by.wants(spec) != 0
+}
+
+// room is the room that was made for a workload of which no proxy was available.
+type room struct {
+	by    objectName
+	whole objectName // the workload that is removed for it; zero if one of several proxies was ended
+}
+
+// roomMade reports whether room was made for a workload, other than by the removal of it, which is tried again if it has failed.
+func (p *Provisioner) roomMade(g gatewayName, by, it objectName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made, ok := p.rooms[g]
+	return ok && made.by == by && made.whole != it
+}
+
+func (p *Provisioner) setRoom(g gatewayName, made room) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rooms[g] = made
+}
+
+func (p *Provisioner) endRoom(g gatewayName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.rooms, g)
 }
 
 // takenOver reports whether the workload of a spec has taken the place of those of another one.
