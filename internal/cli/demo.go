@@ -226,8 +226,8 @@ func (e example) printUsage(w io.Writer, r Running) {
 		}
 		try("the same over TLS", "-s %s --resolve %s:%d:%s https://%[2]s:%[3]d/", trust, exampleHost, facts.https, e.address())
 	}
-	fmt.Fprintf(&b, "\nEdit %s/%s and curl again: a change is served at once.\n", dir, exampleRoutes)
-	fmt.Fprintf(&b, "What is served and why: %s status --admin-address %s\n\n", os.Args[0], r.Admin)
+	fmt.Fprintf(&b, "\nEdit %s/%s and repeat the request: a change is served at once.\n", dir, exampleRoutes)
+	fmt.Fprintf(&b, "To see what is served, and why: %s status --admin-address %s\n\n", os.Args[0], r.Admin)
 	_, _ = io.WriteString(w, b.String()) // standard output may be closed
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	secretFileText = "a file with what the keys of persistent sessions and TLS tickets are made of, made where it is missing: gateways that share it understand each other's, and a restart keeps them (default: a secret of this process)"
+	secretFileText = "file with the secret for the keys of persistent sessions and TLS session tickets; created if it does not exist. Gateways with the same file accept each other's sessions, and sessions survive a restart (default: a secret of this process)"
 	// secretSize is the length in bytes of a generated secret, and the minimum length of the file.
 	secretSize = 32
 	// maxSecretSize limits how much is read of a file, which may be any file.

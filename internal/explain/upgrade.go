@@ -66,7 +66,7 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 	case d.connection():
 		return ""
 	case d.terminates():
-		return "gets what follows the request, and the request not"
+		return "receives the bytes that follow the request, but not the request itself"
 	case d.head.Upgrade == nil || d.head.Framing == http1.Chunked || d.head.ContentLength > 0:
 		return ""
 	}

@@ -48,7 +48,7 @@ func TestExplainUpgrades(t *testing.T) {
 		{"a WebSocket by POST", "POST", "http://a.test/both", to("websocket"), 0, "is not asked to switch to websocket (upgrade_ignored): a WebSocket begins with GET", ""},
 		{"a WebSocket of any backend", "GET", "http://a.test/both", to("websocket"), 0, "is asked to switch to websocket", ""},
 		{"a backend in HTTP/2", "GET", "http://a.test/h2c", to("websocket"), 0, "is not asked to switch to websocket (upgrade_ignored): it is reached by HTTP/2 only", ""},
-		{"CONNECT that ends here", "CONNECT", "http://here.test", nil, 0, "gets what follows the request, and the request not", "forwards"},
+		{"CONNECT that ends here", "CONNECT", "http://here.test", nil, 0, "receives the bytes that follow the request, but not the request itself", "forwards"},
 		{"CONNECT that is forwarded", "CONNECT", "http://there.test", nil, 0, "forwards   CONNECT there.test:80 with Host there.test:80", ""},
 		{"CONNECT that is refused", "CONNECT", "http://a.test:80", nil, 501, "a rule takes CONNECT where httpUpgrade of its BackendTrafficPolicy has that type", "forwards"},
 	} {
