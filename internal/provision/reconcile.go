@@ -110,7 +110,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	var came outcome
 	for _, object := range objects {
 		if svc, ok := object.(*corev1.Service); ok && svc.Spec.ClusterIP != "" && running[nameOf(svc)] == nil && heldByFormerClass(spec, running, svc.Spec.ClusterIP) {
-			came.awaited = append(came.awaited, refusal{fmt.Errorf("Service %s/%s is created once the Service of another class no longer has address %s", svc.Namespace, svc.Name, svc.Spec.ClusterIP)})
+			came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s is created once the Service of another class no longer has address %s", kindService, svc.Namespace, svc.Name, svc.Spec.ClusterIP)})
 			continue
 		}
 		later, err := p.apply(ctx, g, spec, object)
