@@ -17,7 +17,7 @@ func TestClassChange(t *testing.T) {
 	w.setUp(t)
 	cluster(t, "apply", filepath.Join(setting("ROOT"), "test/nodrop/testdata/class.yaml"))
 	former := "moongate"
-	for _, class := range []string{"other", "moongate"} {
+	for _, class := range []string{"second", "moongate"} {
 		w.scenario(t, "to class "+class, func(t *testing.T, l *traffic) {
 			l.phase("change")
 			patch := fmt.Appendf(nil, `{"spec":{"gatewayClassName":%q}}`, class)
