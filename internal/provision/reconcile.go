@@ -319,8 +319,9 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 // thisOne names the owner of a spec's objects for a message.
 func thisOne(spec *translate.ProxySpec) string { return "this " + ownerOf(spec).Kind }
 
-// readyBeforeMerge returns how many proxies serve in whose place come those of Gateways that are about to be merged, or are merged no more. Of those of merged
-// Gateways each gets an equal share, because it is not known whose requests they serve.
+// readyBeforeMerge returns the number of ready proxies that those of spec will replace because its Gateways are merged now, or
+// are no longer merged. The proxies of merged Gateways are divided equally among these, because it is not known whose
+// requests they serve.
 func (p *Provisioner) readyBeforeMerge(g gatewayName, spec *translate.ProxySpec) (ready int32) {
 	for _, other := range p.store.names() {
 		if other != g && other.name == config.MergedName(spec.Class) {
@@ -345,7 +346,8 @@ func (p *Provisioner) readyBeforeMerge(g gatewayName, spec *translate.ProxySpec)
 	return (ready + gateways - 1) / gateways
 }
 
-// replicasFor is with how many proxies a Deployment begins whose number somebody else decides on, and which takes the place of so many that are ready.
+// replicasFor returns the number of replicas with which a Deployment starts that replaces ready proxies, if an autoscaler sets
+// the number later.
 func replicasFor(ready int32, spec *translate.ProxySpec) int32 {
 	if a := spec.Parameters.Autoscaling; a != nil {
 		ready = min(ready, a.MaxReplicas)
@@ -502,19 +504,20 @@ func message(err error) string {
 
 // prune removes what runs and is no longer in the spec. Without ports there is no Service in a
 // spec, but an address that is lost may not come back, so those there are stay.
-// What ran under another class serves until there is as much in its place. A Deployment that serves keeps its budget and autoscaler. A Service without an
-// owner may be a copy under the name of a further one.
+// What ran for another class stays until the present class has replaced it; a Deployment that still serves keeps its
+// PodDisruptionBudget and autoscaler. A Service without an owner stays: it may be a copy that a user made.
 func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
 	g := gatewayName{spec.Namespace, spec.Name}
 	keep := map[objectName]bool{}
-	// serving says that proxies of another class are to stay, and replaced that there are others in their place.
+	// serving is true if proxies of another class must stay, replaced if others have replaced them.
 	serving, replaced := false, false
-	// scaled has the classes of Deployments that stay, and whether they keep their budgets and autoscalers.
+	// scaled contains the classes of the Deployments that stay, and whether these keep their budgets and autoscalers.
 	scaled := map[string]bool{}
-	// leaving has the workloads of other classes that go, to free their nodes, even if others or their Services stay.
+	// leaving contains the workloads of other classes that are removed to free their nodes, even if others or their Services
+	// stay.
 	leaving := map[objectName]bool{}
 	names := inOrder(running)
-	r := successionOf(spec, running, wanted)
+	r := workloadsOf(spec, running, wanted)
 	if r.by.available > 0 || len(r.former) == 0 {
 		p.endRoom(g)
 	}
@@ -524,14 +527,14 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 			continue
 		}
 		waits, over := p.awaits(ctx, spec, &r, it, running, wanted, came)
-		leaving[n] = !it.ofClass && it.shares && (over || it.useless && r.serving > 0)
+		leaving[n] = !it.ofClass && it.shares && (over || it.unready && r.serving > 0)
 		replaced = replaced || over && !it.ofClass && !r.unproven(it, spec)
 		if !waits {
 			continue
 		}
 		keep[n] = true
 		serving = serving || !it.ofClass
-		// On nodes that it shares it is scaled down, which an autoscaler would undo.
+		// A Deployment that shares nodes is scaled down, which an autoscaler would undo.
 		if n.kind == kindDeployment {
 			scaled[classOf(it.object)] = !it.shares
 		}
@@ -572,11 +575,12 @@ func inOrder(objects map[objectName]Object) []objectName {
 // awaitedPoll is the interval of checks of a workload that waits for another one: the end of a pod triggers none.
 const awaitedPoll = 10 * time.Second
 
-// awaits reports whether a workload stays until the one that takes its place is ready, or whether that is over. Where none of its proxies is ready nothing would
-// be lost, and a workload that cannot serve must not be in the way. In the network of their nodes the proxies of a Deployment make room one by one. Of another
-// class, a workload stays until the Services have their addresses as well. One that shares no nodes stays until those that do are gone.
-func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, r *succession, it formerWorkload, running map[objectName]Object, wanted []Object, came *outcome) (waits, over bool) {
-	if it.useless {
+// awaits reports whether a former workload still waits until it is replaced, or whether the wait is over. A workload without
+// a ready proxy does not wait: nothing is lost, and it must not block the others. With hostNetwork the proxies of a
+// Deployment make room one by one. A workload of another class also waits for the addresses of the new Services, and one
+// that shares no nodes waits until those that share nodes are gone.
+func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, r *workloads, it formerWorkload, running map[objectName]Object, wanted []Object, came *outcome) (waits, over bool) {
+	if it.unready {
 		return false, false
 	}
 	g, by, until := gatewayName{spec.Namespace, spec.Name}, r.by, "are ready"
@@ -585,7 +589,7 @@ func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, r *
 		settled = p.addressesSettled(g, by, addressed(spec, running, wanted)) && settled
 		until = "are ready and the Services of its class have addresses"
 	}
-	if (settled || p.overdue(g, by, it.workload)) && !r.made && it.shares == r.shares {
+	if (settled || p.overdue(g, by, it.workload)) && !r.madeRoom && it.shares == r.shares {
 		rest, err := p.makeRoom(ctx, spec, r, it)
 		if !rest && err == nil {
 			return false, true
@@ -599,10 +603,11 @@ func (p *Provisioner) awaits(ctx context.Context, spec *translate.ProxySpec, r *
 	return true, false
 }
 
-// makeRoom takes one proxy from a Deployment in the network of its nodes, of which another workload in the same network takes the place: to remove all would leave every
-// node without one at once. It reports whether more are left, which stay for now; of other workloads, or where somebody else scales the Deployment, none are.
-// As long as no proxy of a workload of another class is available, room is made for it once, and on one node: otherwise every proxy might end for nothing.
-func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r *succession, it formerWorkload) (rest bool, err error) {
+// makeRoom ends one proxy of a Deployment with hostNetwork that another workload with hostNetwork replaces: if all ended at
+// once, no node would have a proxy. rest reports whether proxies remain, which stay for now. It is false for other
+// workloads and for a Deployment that another writer scales: these are removed as a whole. While no proxy of a new class is
+// available, room is made only once and on one node, because every proxy might end for nothing.
+func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r *workloads, it formerWorkload) (rest bool, err error) {
 	if !it.shares {
 		return false, nil
 	}
@@ -628,12 +633,12 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r
 			p.setRoom(g, room{by: r.by.name, whole: it.name})
 		}
 		if r.serving > 1 {
-			r.made = true
+			r.madeRoom = true
 			p.nextRoom(g, it)
 		}
 		return false, nil
 	}
-	r.made = true
+	r.madeRoom = true
 	p.nextRoom(g, it)
 	p.o.Logger.Info("ending a proxy to make room for another one on its node", "namespace", d.Namespace, "object", it.name.String(), "left", it.nodes-1)
 	after, err := p.client.scale(ctx, d, it.nodes-1)
@@ -650,7 +655,8 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r
 	return true, nil
 }
 
-// nextRoom has the next proxy of another class stay until one of the others has the place of the last one.
+// nextRoom restarts the hand-over, so that the next proxy of another class stays until the node that was freed last has a new
+// proxy.
 func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
 	if !it.ofClass {
 		p.endHandOver(g)
