@@ -757,20 +757,8 @@ func TestExternalAuthTrailers(t *testing.T) {
 				if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\n"+want) {
 					t.Errorf("got %q", got)
 				}
-				r, err := http.NewRequest("POST", "http://"+g.addr()+"/", struct{ io.Reader }{strings.NewReader("abc")})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Trailer = http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X-Fine": {"1"}}
-				h2 := clientOfHTTP2()
-				defer h2.CloseIdleConnections()
-				resp, err := h2.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				if b, _ := io.ReadAll(resp.Body); string(b) != want {
-					t.Errorf("by HTTP/2: %q", b)
+				if got := g.postWithTrailer(http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X-Fine": {"1"}}); got != want {
+					t.Errorf("by HTTP/2: %q", got)
 				}
 			})
 		}

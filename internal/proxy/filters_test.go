@@ -174,21 +174,31 @@ func TestModifiedTrailers(t *testing.T) {
 	if got := g.roundTrip(fmt.Sprintf("%s%x\r\n%s\r\n0\r\n%s", head, len(long), long, section)); !strings.HasSuffix(got, "\r\n\r\n"+want) {
 		t.Errorf("after a long body: %q", got)
 	}
+	if got := g.postWithTrailer(http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X_debug": {"1"}, "X-Fine": {"1"}}); got != want {
+		t.Errorf("by HTTP/2: %q", got)
+	}
+}
+
+// postWithTrailer sends a request with a trailer section over HTTP/2, and returns the body of the response.
+func (g *gateway) postWithTrailer(trailer http.Header) string {
+	g.t.Helper()
 	r, err := http.NewRequest("POST", "http://"+g.addr()+"/", struct{ io.Reader }{strings.NewReader("abc")})
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	r.Trailer = http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X_debug": {"1"}, "X-Fine": {"1"}}
+	r.Trailer = trailer
 	h2 := clientOfHTTP2()
 	defer h2.CloseIdleConnections()
 	resp, err := h2.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if b, _ := io.ReadAll(resp.Body); string(b) != want {
-		t.Errorf("by HTTP/2: %q", b)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		g.t.Fatal(err)
 	}
+	return string(body)
 }
 
 // TestFiltersLeaveNoTrace: what filters made for one request is not seen by the next on the connection.
