@@ -90,8 +90,8 @@ type Controller struct {
 	tickets     reconcile.Tickets
 	events      *event.Recorder
 
-	// read is closed once everything but Secrets was read and translated for the first time; full once it was tried to read each of those as well, or
-	// after secretsLimit.
+	// read is closed once everything except Secrets was read and translated for the first time, full once reading each Secret was
+	// attempted as well, or after secretsLimit.
 	read, full chan struct{}
 	// leading is for health and metrics.
 	mu        sync.Mutex
@@ -236,8 +236,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// secretsLimit is how long a replica that starts waits for the first answers about Secrets before it may lead. It does not wait for those that cannot be read:
-// a Secret of one Gateway must not delay the others, whose proxies keep what they have of it.
+// secretsLimit is how long a replica that starts waits for the first answers about Secrets before it may lead. It does not wait
+// for Secrets that cannot be read: the Secret of one Gateway must not delay the others, and its proxies keep what they have.
 const secretsLimit = 30 * time.Second
 
 // waitForSecrets returns once no Secret is being read for the first time, after the limit, or with ctx.
@@ -249,7 +249,7 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unanswered func() 
 			return
 		}
 		if !time.Now().Before(deadline) {
-			log.Warn("Secrets are still being read; going on without them", "secrets", n)
+			log.Warn("Secrets are still being read; continuing without them", "secrets", n)
 			return
 		}
 		select {

@@ -28,8 +28,8 @@ const (
 
 // elect leads whenever this replica has the Lease, until ctx ends.
 func (c *Controller) elect(ctx context.Context) error {
-	// A replica that has not seen what there is, and what runs, would say as leader that nothing does. One that cannot verify the tokens of proxies would refuse
-	// their streams, while another replica may serve them.
+	// A leader that has not read all objects, and those that run for Gateways, would report that nothing runs. One that cannot
+	// verify tokens would refuse the streams of proxies that another replica could serve.
 	for _, seen := range []<-chan struct{}{c.full, c.provisioner.Listed(), c.verifier.Known()} {
 		select {
 		case <-seen:

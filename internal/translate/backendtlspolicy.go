@@ -413,7 +413,7 @@ func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target
 		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field, "name a port of protocol TCP", "TLS is for connections, and %s has protocol UDP", target)
 	default:
 		if udp := udpPorts(svc); target.Section == "" && len(udp) > 0 {
-			o.Note = fmt.Sprintf("%s: without effect for the ports of protocol UDP: %s", field, strings.Join(udp, ", "))
+			o.Note = fmt.Sprintf("%s: no effect on ports of protocol UDP: %s", field, strings.Join(udp, ", "))
 		}
 		if unreadable, why, is := bst.backendTLSPolicies.unreadable(v, target); is {
 			o.Blocked = condition.NewProblem(gwv1.PolicyReasonConflicted, field, unreadableRemedy,

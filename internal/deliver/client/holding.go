@@ -81,8 +81,9 @@ func (h *holding) difference(g *generation) *config.Update {
 	return u
 }
 
-// completed returns what to apply for a Resource. One that the controller cannot read whole is completed from what is held; nil means that what is held stays, or that
-// nothing can take its place. Without the address of Redis a proxy must know nevertheless what to do with requests.
+// completed returns what to apply for a Resource. Parts that the controller could not read are taken from the Resource that is
+// held. It returns nil if there is nothing to apply: an unread certificate changes nothing. A RateLimitService is applied even
+// without the address of Redis, because it configures what happens to requests without Redis.
 func (h *holding) completed(r *config.Resource) *config.Resource {
 	if !r.Unread() {
 		return r

@@ -11,8 +11,9 @@ import (
 // they take whichever client sends the next request on the connection for the one that has authenticated.
 var connectionSchemes = []string{"ntlm", "negotiate"}
 
-// namesConnectionScheme reports whether any credentials or challenge in the fields of that name, in lower case, are of such a scheme. A field may have several challenges
-// (RFC 9110 section 11.6.1), and a client may send several fields of which the server takes any.
+// namesConnectionScheme reports whether credentials or a challenge in any field with the name, which must be in lower case,
+// use one of connectionSchemes. A field may contain several challenges (RFC 9110 section 11.6.1), and a server may use any of
+// several fields.
 func namesConnectionScheme(header *message.Fields, name string) bool {
 	for i := range header.Len() {
 		f := header.At(i)
@@ -28,7 +29,7 @@ func namesConnectionScheme(header *message.Fields, name string) bool {
 	return false
 }
 
-// isConnectionScheme reports whether credentials or a challenge begin with such a scheme.
+// isConnectionScheme reports whether credentials or a challenge begin with one of connectionSchemes.
 func isConnectionScheme(value []byte) bool {
 	for _, scheme := range connectionSchemes {
 		if len(value) >= len(scheme) && message.EqualFold(value[:len(scheme)], scheme) &&

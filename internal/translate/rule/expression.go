@@ -32,8 +32,8 @@ type Expressions struct {
 	Field, Pattern string
 }
 
-// expression checks the regular expression of a match. If it cannot be used and the rule has filters, it is replaced by a wider one and its problem is recorded in
-// badExpression, because the requests that it was to match must fail.
+// expression checks the regular expression of a match. If it cannot be used and the rule has filters, expression replaces it
+// by a wider one and records the problem in badExpression: the requests that it should have matched must fail.
 func (s *scope) expression(e *string, field string) *condition.Problem {
 	p := s.check(*e, field)
 	if p == nil || !s.spec.filtered() {
