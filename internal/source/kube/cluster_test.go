@@ -113,8 +113,12 @@ func (c *cluster) permissions(t *testing.T) []any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "All of these in the whole cluster:\n//\n")
-	table, _, _ = strings.Cut(table, "\n//\n")
+	_, table, _ := strings.Cut(string(text), "// # Permissions\n")
+	_, table, _ = strings.Cut(table, ":\n//\n")
+	table, _, found := strings.Cut(table, "\n//\n")
+	if !found {
+		t.Fatal("doc.go has no table of permissions under its heading Permissions")
+	}
 	var rules []any
 	for line := range strings.Lines(table) {
 		f := strings.Fields(strings.NewReplacer("//\t", "", ",", " ").Replace(line))
