@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"weak"
 
@@ -327,7 +328,7 @@ func (a *applying) publish(generation uint64) {
 		return
 	}
 	old := p.engine.Snapshot.Load()
-	next := &snapshot.Snapshot{Generation: generation, Sockets: slices.Clone(old.Sockets)}
+	next := &snapshot.Snapshot{Generation: generation, Sockets: slices.Clone(old.Sockets), Successors: old.Successors}
 	for key := range changed {
 		ls := p.state.listeners[key]
 		if ls.unused() {
@@ -374,8 +375,9 @@ func (p *Proxy) relisten(generation uint64) {
 		}
 		ls.failed.Invalid = p.place(ls, wanted)
 	}
+	p.giveWay(wanted.ports)
 	fresh := p.bind(wanted.ports)
-	next := &snapshot.Snapshot{Generation: generation}
+	next := &snapshot.Snapshot{Generation: generation, Successors: p.successors(wanted.ports)}
 	for addr, s := range p.sockets {
 		port := wanted.ports[addr]
 		if port == nil {
@@ -416,6 +418,60 @@ func (p *Proxy) relisten(generation uint64) {
 			}
 		}
 	}
+}
+
+// giveWay closes the sockets that prevent wanted ones from being bound because their addresses overlap. No listener uses
+// them any more, but the clients of some of their addresses will reach the new ones, so no connection may be lost.
+func (p *Proxy) giveWay(wanted map[listen.Addr]*snapshot.Port) {
+	if p.closed {
+		return
+	}
+	var retired sync.WaitGroup
+	for addr, s := range p.sockets {
+		if wanted[addr] != nil {
+			continue
+		}
+		for other := range wanted {
+			if p.sockets[other] == nil && addr.Overlaps(other) {
+				delete(p.sockets, addr)
+				p.retired = append(p.retired, s)
+				retired.Go(func() {
+					s.Retire(retireGrace)
+					s.Stats.Release()
+				})
+				break
+			}
+		}
+	}
+	retired.Wait()
+}
+
+// successors returns snapshot.Snapshot.Successors, also for the sockets that are closed next because they are not wanted.
+func (p *Proxy) successors(wanted map[listen.Addr]*snapshot.Port) map[*snapshot.Socket][]*snapshot.Socket {
+	p.retired = slices.DeleteFunc(p.retired, func(s *snapshot.Socket) bool { return s.Open.Load() == 0 })
+	for addr, s := range p.sockets {
+		if wanted[addr] == nil {
+			p.retired = append(p.retired, s)
+		}
+	}
+	var all map[*snapshot.Socket][]*snapshot.Socket
+	for _, s := range p.retired {
+		var found []*snapshot.Socket
+		for addr, other := range p.sockets {
+			if wanted[addr] != nil && addr.Overlaps(s.Addr) {
+				found = append(found, other)
+			}
+		}
+		if len(found) == 0 {
+			continue
+		}
+		slices.SortFunc(found, func(a, b *snapshot.Socket) int { return listen.CompareScope(a.Addr, b.Addr) })
+		if all == nil {
+			all = map[*snapshot.Socket][]*snapshot.Socket{}
+		}
+		all[s] = found
+	}
+	return all
 }
 
 // place adds a listener to the sockets that it needs. The error is why it cannot be served. A listener without a

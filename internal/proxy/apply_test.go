@@ -328,6 +328,84 @@ func TestListenerRemoved(t *testing.T) {
 	}
 }
 
+// TestListenerReturns: connections that were idle while no listener had their port are served by the one that has it then.
+func TestListenerReturns(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	c := g.dial()
+	r := bufio.NewReader(c)
+	h2 := g.http2Client("")
+	ask := func() {
+		t.Helper()
+		if got := statusOf(t, c, r, "h", "/"); got != "200" {
+			t.Errorf("HTTP/1.1: %s", got)
+		}
+		if got := status2(t, h2, "h"); got != "200" {
+			t.Errorf("HTTP/2: %s", got)
+		}
+	}
+	ask()
+	g.apply(nil, listenerID("http"))
+	g.apply([]*config.Resource{g.httpListener("other", "elsewhere")}) // another socket, whose table changes by the next
+	g.apply([]*config.Resource{g.httpListener("http", "")})
+	ask()
+	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", anyRule())})
+	ask()
+	g.apply(nil, listenerID("http"), listenerID("other"))
+	g.apply([]*config.Resource{g.httpListener("http", "")})
+	ask()
+}
+
+// TestAddressesUnderLoad: a socket for all addresses and one for a single address replace each other without a failure.
+func TestAddressesUnderLoad(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	check := func(status string) {
+		if status != "200" {
+			t.Errorf("status %s", status)
+		}
+	}
+	stop := g.load(4, "/", check)
+	defer stop()
+	for _, address := range []string{"0.0.0.0", "127.0.0.1", "0.0.0.0", "127.0.0.1"} {
+		l := g.httpListener("http", "")
+		l.GetListener().Addresses = []string{address}
+		g.apply([]*config.Resource{l})
+		for range 20 {
+			c := g.dial()
+			check(statusOf(t, c, bufio.NewReader(c), "h", "/"))
+			c.Close()
+		}
+	}
+}
+
+// TestAddressTakenAway: a connection to an address at which nothing listens any more is not served by a listener on another one.
+func TestAddressTakenAway(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	at := func(address string) {
+		l := g.httpListener("http", "")
+		l.GetListener().Addresses = []string{address}
+		g.apply([]*config.Resource{l})
+	}
+	at("0.0.0.0")
+	c := g.dial()
+	r := bufio.NewReader(c)
+	if got := statusOf(t, c, r, "h", "/"); got != "200" {
+		t.Fatal(got)
+	}
+	at("127.0.0.2")
+	if got := statusOf(t, c, r, "h", "/"); got != "404" {
+		t.Errorf("status %s", got)
+	}
+}
+
 // load asks all the time on several connections until stop, and hands every status to check.
 func (g *gateway) load(connections int, path string, check func(status string)) (stop func()) {
 	var wg sync.WaitGroup

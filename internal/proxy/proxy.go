@@ -60,6 +60,8 @@ type Proxy struct {
 	// sockets are those of TCP. When closed is set they are closed, and remain in the map for the connections that they
 	// have accepted.
 	sockets map[listen.Addr]*snapshot.Socket
+	// retired are closed sockets that may still have connections, other than those in sockets.
+	retired []*snapshot.Socket
 	// datagrams are the sockets of UDP.
 	datagrams map[listen.Addr]*datagram.Socket
 	// predecessor is the process whose sockets are taken over; nil means none.
@@ -212,8 +214,8 @@ func (p *Proxy) open(addr listen.Addr, port *snapshot.Port) (*snapshot.Socket, e
 	}
 	labels.Gateway = soleGateway(port.Listeners)
 	s.Stats = p.metrics.Socket(labels)
-	s.TLS = tls.Server(func(serverName string) *tls.Listener {
-		port := p.engine.Snapshot.Load().Port(s)
+	s.TLS = tls.Server(func(c net.Conn, serverName string) *tls.Listener {
+		port := p.engine.Snapshot.Load().PortOf(s, func() netip.AddrPort { return socket.AddrPortOf(c.LocalAddr()) })
 		if port == nil {
 			return nil
 		}
@@ -275,8 +277,8 @@ func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 	p.accept(s, raw.Conn()) // the listeners of the port have just changed
 }
 
-// retire stops accepting on a socket that no listener uses. Its connections end with their next request, because the
-// snapshot no longer has the socket.
+// retire stops accepting on a socket that no listener uses. Its connections end with their next request, unless another
+// socket has taken its place by then; see snapshot.Snapshot.Successor.
 func (p *Proxy) retire(s *snapshot.Socket) {
 	s.Close()
 	s.Stats.Release()

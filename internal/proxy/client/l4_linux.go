@@ -247,7 +247,7 @@ func (c *l4Conn) Hello(b []byte) {
 		return
 	}
 	to := c.client(lowerASCII(bytes.Clone(name)))
-	if l := c.set.listener(c.socket, to.ServerName); l != nil && l.Mode != snapshot.TLSPassthrough {
+	if l := c.set.listener(c.socket, c.pair.ClientAddr, to.ServerName); l != nil && l.Mode != snapshot.TLSPassthrough {
 		c.handOver(c.pair.GiveUp())
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -78,10 +79,12 @@ func (c *Conn) acceptPassthrough() {
 }
 
 // listener returns the listener in the current configuration that has the server name, or nil.
-func (c *Conn) listener() *snapshot.Listener { return c.set.listener(c.side.Socket, c.side.ServerName) }
+func (c *Conn) listener() *snapshot.Listener {
+	return c.set.listener(c.side.Socket, c.local, c.side.ServerName)
+}
 
-func (s *Set) listener(socket *snapshot.Socket, serverName []byte) *snapshot.Listener {
-	p := s.engine.Snapshot.Load().Port(socket)
+func (s *Set) listener(socket *snapshot.Socket, local func() netip.AddrPort, serverName []byte) *snapshot.Listener {
+	p := s.engine.Snapshot.Load().PortOf(socket, local)
 	if p == nil {
 		return nil
 	}

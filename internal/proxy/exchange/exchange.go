@@ -385,7 +385,7 @@ func (x *Exchange) answerPreflight() (read bool) {
 // misdirected, since no other connection would serve it.
 func (x *Exchange) findListener() observe.Reason {
 	c := x.Client
-	p := c.Engine.Snapshot.Load().Port(c.Socket)
+	p := c.Engine.Snapshot.Load().PortOf(c.Socket, x.local)
 	if p == nil || !p.Mode.Shares(c.Mode) {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		x.closing = true // no listener uses the port, or this protocol on it, any more

@@ -84,7 +84,7 @@ func (j *joined) breakOff() {
 
 func (x *Exchange) join(from tunnelled) observe.Reason {
 	c := x.Client
-	to := routeL4(&L4Client{Engine: c.Engine, Socket: c.Socket, Mode: c.Mode, ServerName: c.ServerName}, &x.rec, &x.fx.Seed)
+	to := routeL4(&L4Client{Engine: c.Engine, Socket: c.Socket, Mode: c.Mode, ServerName: c.ServerName}, from.to, &x.rec, &x.fx.Seed)
 	x.rule = to.rule
 	if to.reason != observe.ReasonOK {
 		return to.reason

@@ -57,7 +57,7 @@ func (x *L4) Begin(c *L4Client) {
 // be passed to Finish.
 func (x *L4) Route(c *L4Client, local netip.AddrPort, seed *uint64) observe.Reason {
 	x.rec.Host = c.ServerName
-	route := routeL4(c, &x.rec, seed)
+	route := routeL4(c, local, &x.rec, seed)
 	if route.reason != observe.ReasonOK {
 		return route.reason
 	}
@@ -187,8 +187,8 @@ type routedL4 struct {
 }
 
 // routeL4 chooses the backend of the layer-4 route that the listener of a connection has for its server name.
-func routeL4(c *L4Client, rec *observe.Record, seed *uint64) (to routedL4) {
-	p := c.Engine.Snapshot.Load().Port(c.Socket)
+func routeL4(c *L4Client, local netip.AddrPort, rec *observe.Record, seed *uint64) (to routedL4) {
+	p := c.Engine.Snapshot.Load().PortOf(c.Socket, func() netip.AddrPort { return local })
 	if p == nil {
 		return routedL4{reason: observe.ReasonRouteNotFound}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // countPass adds this pass to the request. It returns false if there were too many passes.
@@ -25,15 +26,7 @@ type tunnelled struct{ from, to netip.AddrPort }
 
 // addressesOf returns the addresses of a connection that was made to a backend.
 func addressesOf(c net.Conn) tunnelled {
-	return tunnelled{addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())}
-}
-
-// addrPort returns an address in a form in which those of both ends can be compared.
-func addrPort(a net.Addr) netip.AddrPort {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		return unmapped(tcp.AddrPort())
-	}
-	return netip.AddrPort{}
+	return tunnelled{socket.AddrPortOf(c.LocalAddr()), socket.AddrPortOf(c.RemoteAddr())}
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

@@ -49,6 +49,42 @@ func (a Addr) network(protocol string) string {
 	return protocol + "6"
 }
 
+// Covers reports whether connections to a local address arrive at a socket that is bound to a.
+func (a Addr) Covers(local netip.Addr) bool {
+	local = local.Unmap()
+	switch ip := a.IP.Unmap(); {
+	case !ip.IsValid():
+		return true
+	case ip.IsUnspecified():
+		return local.Is4() == ip.Is4()
+	default:
+		return ip == local
+	}
+}
+
+// Overlaps reports whether two sockets cannot be bound to a and b at the same time, because there are connections that
+// would arrive at both.
+func (a Addr) Overlaps(b Addr) bool {
+	return a.Port == b.Port && (!a.IP.IsValid() || !b.IP.IsValid() || a.Covers(b.IP) || b.Covers(a.IP))
+}
+
+// single reports whether a is one address.
+func (a Addr) single() bool { return a.IP.IsValid() && !a.IP.Unmap().IsUnspecified() }
+
+// CompareScope orders the addresses of one port such that one address precedes all of a family, which precede all of both.
+func CompareScope(a, b Addr) int {
+	scope := func(x Addr) int {
+		switch {
+		case x.single():
+			return 0
+		case x.IP.IsValid():
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(cmp.Compare(scope(a), scope(b)), a.Compare(b))
+}
+
 // Compare orders by address, then by port; every address comes first.
 func (a Addr) Compare(b Addr) int { return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Port, b.Port)) }
 

@@ -7,6 +7,7 @@ package snapshot
 
 import (
 	stdtls "crypto/tls"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -34,6 +35,9 @@ type Socket struct {
 type Snapshot struct {
 	Generation uint64
 	Sockets    []*Port // by listen.Socket.ID; nil if no listener uses the socket any more
+	// Successors are, for each closed socket that may still have connections, the sockets that accept connections to its
+	// port or a part of its addresses now, those for a single address first.
+	Successors map[*Socket][]*Socket
 }
 
 // Mode is the protocol of a listener or of a port, by which its connections are accepted; UDP has no connections.
@@ -123,6 +127,21 @@ type Listener struct {
 	Tracer *tracing.Tracer
 	// Sessions are the keys of its Gateway for session persistence; nil if there are none, so that no session persists.
 	Sessions *session.Keys
+}
+
+// PortOf returns the listeners of the socket that has accepted a connection to local, or, if the socket is closed, those
+// that a new connection to local would reach. It returns nil if there are none.
+func (s *Snapshot) PortOf(accepted *Socket, local func() netip.AddrPort) *Port {
+	if p := s.Port(accepted); p != nil || len(s.Successors[accepted]) == 0 {
+		return p
+	}
+	to := local().Addr()
+	for _, other := range s.Successors[accepted] {
+		if other.Addr.Covers(to) {
+			return s.Port(other)
+		}
+	}
+	return nil
 }
 
 // Port returns the listeners of a socket, nil if none is configured any more.

@@ -59,7 +59,7 @@ func FromTCP(tcp *net.TCPConn) (*Conn, error) {
 	if err = errors.Join(err, os.NewSyscallError("fcntl", failed)); err != nil {
 		return nil, err
 	}
-	return New(fd, addrPort(tcp.RemoteAddr())), nil
+	return New(fd, AddrPortOf(tcp.RemoteAddr())), nil
 }
 
 // acquire returns the descriptor, which stays open until release. It fails after Close, and after the deadline *by; by

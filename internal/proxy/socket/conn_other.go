@@ -38,7 +38,7 @@ func (c *Conn) WriteBoth(first, second []byte) error {
 func (c *Conn) ResetOnClose() { c.SetLinger(0) } // a broken socket is already reset
 
 // Peer returns the remote address; the zero value if it is no longer known.
-func (c *Conn) Peer() netip.AddrPort { return addrPort(c.RemoteAddr()) }
+func (c *Conn) Peer() netip.AddrPort { return AddrPortOf(c.RemoteAddr()) }
 
 // Local returns the local address; the zero value if it is no longer known.
-func (c *Conn) Local() netip.AddrPort { return addrPort(c.LocalAddr()) }
+func (c *Conn) Local() netip.AddrPort { return AddrPortOf(c.LocalAddr()) }

@@ -10,8 +10,9 @@ import (
 	"net/netip"
 )
 
-// addrPort returns an address in the form of Peer and Local.
-func addrPort(a net.Addr) netip.AddrPort {
+// AddrPortOf returns an address of TCP in the form of Conn.Peer and Conn.Local, in which addresses can be compared. It
+// returns the zero value for any other address.
+func AddrPortOf(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}

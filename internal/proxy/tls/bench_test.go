@@ -3,6 +3,7 @@ package tls
 import (
 	"crypto"
 	"fmt"
+	"net"
 	"runtime"
 	"testing"
 
@@ -25,7 +26,7 @@ func BenchmarkChoice(b *testing.B) {
 					byName[names[len(names)-1]] = each
 				}
 			}
-			cfg := Server(func(name string) *Listener { return byName[name] })
+			cfg := Server(func(_ net.Conn, name string) *Listener { return byName[name] })
 			h := hello("")
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

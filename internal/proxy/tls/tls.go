@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -85,8 +86,8 @@ var ErrNoListener = errors.New("no listener for this server name")
 type Demander interface{ Demand(*Clients) }
 
 // Server returns the configuration of a socket. find returns the listener for a server name (in lower case, "" if the
-// client has sent none), or nil; it is called once for each handshake. The connection may be a Demander.
-func Server(find func(serverName string) *Listener) *tls.Config {
+// client has sent none) on a connection, or nil; it is called once for each handshake. The connection may be a Demander.
+func Server(find func(c net.Conn, serverName string) *Listener) *tls.Config {
 	return &tls.Config{
 		MinVersion: minVersion, // what clients can verify depends on it
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -94,7 +95,7 @@ func Server(find func(serverName string) *Listener) *tls.Config {
 				return unknownName, nil
 			}
 			name := strings.ToLower(hello.ServerName)
-			l := find(name)
+			l := find(hello.Conn, name)
 			if l == nil {
 				return unknownName, nil
 			}

@@ -110,14 +110,14 @@ func handshake(t testing.TB, server, client *tls.Config) (out outcome) {
 }
 
 // serve is the configuration of a socket with one listener for every name.
-func serve(l *Listener) *tls.Config { return Server(func(string) *Listener { return l }) }
+func serve(l *Listener) *tls.Config { return Server(func(net.Conn, string) *Listener { return l }) }
 
 // TestServerFindsListener: find sees the name in lower case, and where it knows none the handshake ends.
 func TestServerFindsListener(t *testing.T) {
 	var none *Listener
 	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil, nil, nil, HTTP)
 	var asked []string
-	cfg := Server(func(name string) *Listener {
+	cfg := Server(func(_ net.Conn, name string) *Listener {
 		asked = append(asked, name)
 		if name == "a.example" {
 			return listener
