@@ -162,8 +162,10 @@ func TestGRPC(t *testing.T) {
     backendRefs: [{name: none, port: 80}]
   - matches: [{method: {service: grpc.testing.TestService}, headers: [{name: version, value: missing}]}]
     backendRefs: [{name: missing, port: 80}]
-  - matches: [{method: {type: RegularExpression, service: 'grpc\.testing\..*', method: Streaming.*}, headers: [{name: version, value: expression}]}]
+  - matches: [{method: {type: RegularExpression, service: '^grpc\.testing\..*$', method: ^Streaming.*}, headers: [{name: version, value: expression}]}]
     backendRefs: [{name: b, port: 80}]
+  - matches: [{method: {type: RegularExpression, method: '^(FullDuplexCall|UnaryCall)$'}}]
+    backendRefs: [{name: none, port: 80}]
 `) + route("same", `  hostnames: [a.test]
   rules: [{matches: [{path: {value: /web}}], backendRefs: [{name: web, port: 80}]}, {matches: [{path: {value: /a}}], backendRefs: [{name: a, port: 80}]}]
 `)

@@ -98,6 +98,76 @@ func (s *scope) checkSyntax(e, field string) *condition.Problem {
 	return nil
 }
 
+// withoutAnchors returns an expression that matches the same whole values if it is a part of another one: without what
+// matches their beginning and end, which would be those of the whole text then.
+func (s *scope) withoutAnchors(e, field string) (string, *condition.Problem) {
+	parsed, err := syntax.Parse(e, syntax.Perl)
+	if err != nil {
+		return e, s.notRE2(field, err)
+	}
+	found := false
+	if !dropAnchors(parsed, true, true, &found) {
+		return e, s.unsupported(field, "write ^ only at the beginning and $ only at the end, or leave them out: the whole name must match anyway",
+			"regular expression %s has an anchor within it", QuotePattern(e))
+	}
+	if !found {
+		return e, nil
+	}
+	return parsed.String(), nil
+}
+
+// dropAnchors replaces the anchors of an expression by what matches the empty string, and sets found if there are any.
+// first and last report whether the expression begins and ends the value. It returns false if there is an anchor that
+// does not do what is redundant there.
+func dropAnchors(e *syntax.Regexp, first, last bool, found *bool) bool {
+	drop := func(redundant bool) bool {
+		*found = true
+		e.Op, e.Flags = syntax.OpEmptyMatch, 0
+		return redundant
+	}
+	switch e.Op {
+	case syntax.OpBeginText, syntax.OpBeginLine:
+		return drop(first)
+	case syntax.OpEndText, syntax.OpEndLine:
+		return drop(last)
+	case syntax.OpConcat:
+		for from := 0; from < len(e.Sub) && first; from++ { // several at the beginning
+			if op := e.Sub[from].Op; op != syntax.OpBeginText && op != syntax.OpBeginLine {
+				break
+			}
+			dropAnchors(e.Sub[from], true, false, found)
+		}
+		for to := len(e.Sub) - 1; to >= 0 && last; to-- {
+			if op := e.Sub[to].Op; op != syntax.OpEndText && op != syntax.OpEndLine {
+				break
+			}
+			dropAnchors(e.Sub[to], false, true, found)
+		}
+		e.Sub = slices.DeleteFunc(e.Sub, func(e *syntax.Regexp) bool { return e.Op == syntax.OpEmptyMatch })
+		if len(e.Sub) == 0 {
+			e.Op = syntax.OpEmptyMatch
+		}
+		for i, sub := range e.Sub {
+			if !dropAnchors(sub, first && i == 0, last && i == len(e.Sub)-1, found) {
+				return false
+			}
+		}
+	case syntax.OpAlternate, syntax.OpCapture, syntax.OpQuest:
+		for _, sub := range e.Sub {
+			if !dropAnchors(sub, first, last, found) {
+				return false
+			}
+		}
+	default: // what repeats, and what has no parts
+		for _, sub := range e.Sub {
+			if !dropAnchors(sub, false, false, found) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func (s *scope) notRE2(field string, err error) *condition.Problem {
 	return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
 }

@@ -87,17 +87,15 @@ func (s *scope) grpcMethodMatch(m *config.Match, spec *gwv1.GRPCMethodMatch, fie
 	case method == "":
 		m.Path.Value = "/" + service
 	case service == "":
-		// A regular expression for the path would come before every match of a service alone.
-		v := &config.ValueMatch{Name: ":path", Value: "/[^/]+/" + method, RegularExpression: true}
-		m.Headers = append(m.Headers, v)
-		return s.expression(&v.Value, field+".method")
+		return s.grpcPathCondition(m, "/[^/]+/"+method, field+".method")
 	default:
 		m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_EXACT, Value: "/" + service + "/" + method}
 	}
 	return nil
 }
 
-// grpcExpression compiles regular expressions for the service and the method, each of which must match the whole of its part.
+// grpcExpression compiles regular expressions for the service and the method, each of which must match the whole of its
+// part. One for the method alone becomes a condition, as the name of a method does.
 func (s *scope) grpcExpression(m *config.Match, service, method, field string) *condition.Problem {
 	parts := [2]string{"[^/]+", "[^/]+"}
 	for i, e := range [2]string{service, method} {
@@ -106,6 +104,9 @@ func (s *scope) grpcExpression(m *config.Match, service, method, field string) *
 		}
 		// By itself too: with a parenthesis that it does not close, it would not mean what it says.
 		p := s.checkSyntax(e, field+[2]string{".service", ".method"}[i])
+		if p == nil {
+			e, p = s.withoutAnchors(e, field+[2]string{".service", ".method"}[i])
+		}
 		if p != nil {
 			if !s.spec.filtered() {
 				return p
@@ -115,6 +116,18 @@ func (s *scope) grpcExpression(m *config.Match, service, method, field string) *
 		}
 		parts[i] = "(?:" + e + ")"
 	}
-	m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: "/" + parts[0] + "/" + parts[1]}
+	path := "/" + parts[0] + "/" + parts[1]
+	if service == "" {
+		return s.grpcPathCondition(m, path, field+".method")
+	}
+	m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: path}
 	return s.expression(&m.Path.Value, field)
+}
+
+// grpcPathCondition adds a regular expression for the path in a form that comes after every match of a service, as a
+// match of a method alone must: as an expression of Path it would come before those of a service alone.
+func (s *scope) grpcPathCondition(m *config.Match, expression, field string) *condition.Problem {
+	v := &config.ValueMatch{Name: ":path", Value: expression, RegularExpression: true}
+	m.Headers = append(m.Headers, v)
+	return s.expression(&v.Value, field)
 }
