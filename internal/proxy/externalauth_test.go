@@ -825,6 +825,28 @@ func TestExternalAuthByDeadline(t *testing.T) {
 	}
 }
 
+// TestExternalAuthByStreamLimit: a limit on streams ends the wait for a body that the server is to have.
+func TestExternalAuthByStreamLimit(t *testing.T) {
+	t.Parallel()
+	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
+	c := &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100}
+	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}}, Filters: rulesOf(t, guardedBy(t, c)),
+		Traffic: &config.RuleTraffic{StreamIdleTimeoutNanos: int64(100 * time.Millisecond)},
+	})})
+	if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"); !strings.HasSuffix(got, "moongate: 504 stream_idle\n") {
+		t.Errorf("by HTTP/1.1: %q", got)
+	}
+	r := g.rawHTTP2()
+	r.head(1, false, request2("POST", "/", [2]string{"content-length", "10"})...)
+	r.fr.WriteData(1, false, []byte("abc"))
+	if got := r.outcome(1); !strings.HasPrefix(got, "504 ") {
+		t.Errorf("by HTTP/2: %s", got)
+	}
+}
+
 // TestExternalAuthDeniedAtLength: a denial that is long is no answer, so that no server has much held for clients that read slowly.
 func TestExternalAuthDeniedAtLength(t *testing.T) {
 	t.Parallel()

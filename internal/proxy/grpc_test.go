@@ -172,3 +172,38 @@ func TestGRPC(t *testing.T) {
 		t.Errorf("logged %s, want %s", got, want)
 	}
 }
+
+// TestGRPCSilentClient: a client may wait for messages without sending any for as long as it wants.
+func TestGRPCSilentClient(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	const idle = 100 * time.Millisecond
+	g := startGateway(t, Timeouts{BodyIdle: idle})
+	conn := g.grpcPair()
+	for name, answers := range map[string]bool{"Chat": true, "Sleep": false} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Echo/"+name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m wrapperspb.BytesValue
+			for range 2 {
+				if err := s.SendMsg(&wrapperspb.BytesValue{Value: []byte("a")}); err != nil {
+					t.Fatal(err)
+				}
+				if answers {
+					if err := s.RecvMsg(&m); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(4 * idle)
+			}
+			cancel()
+			if err := s.RecvMsg(&m); status.Code(err) != codes.Canceled {
+				t.Errorf("before it was cancelled, the call ended with %v", err)
+			}
+		})
+	}
+}

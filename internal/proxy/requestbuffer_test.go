@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -313,4 +315,92 @@ func TestRequestBufferEndsByHTTP2(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRequestBufferClientLeavesByHTTP2: whoever ends a stream whose body is awaited, the connection and the gateway go on.
+func TestRequestBufferClientLeavesByHTTP2(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reason string
+		end    func(*gateway, *rawHTTP2)
+		goesOn bool
+	}{
+		"RST_STREAM": {"client_closed", func(_ *gateway, r *rawHTTP2) { r.fr.WriteRSTStream(1, http2.ErrCodeCancel) }, true},
+		"close":      {"client_closed", func(_ *gateway, r *rawHTTP2) { r.c.Close() }, false},
+		"shutdown": {"shutting_down", func(g *gateway, _ *rawHTTP2) {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			defer cancel()
+			g.Shutdown(ctx)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			g := startGateway(t, Timeouts{})
+			g.serve(refusedAddr(t), withBuffer(100))
+			r := g.rawHTTP2()
+			r.head(1, false, request2("POST", "/")...)
+			r.fr.WriteData(1, false, []byte("abc"))
+			testkit.Eventually(t, "the body is waited for", func() bool { return strings.Contains(fmt.Sprint(stacksOf(t)), "exchange.(*Exchange).bufferRequest") })
+			c.end(g, r)
+			if got := g.reasonsLogged(1); got[0] != c.reason {
+				t.Errorf("logged %q, want %s", got, c.reason)
+			}
+			if c.goesOn {
+				r.head(3, true, request2("GET", "/")...)
+				if got := r.outcome(3); got != "502 end" {
+					t.Errorf("the next stream: %s", got)
+				}
+			}
+		})
+	}
+}
+
+// TestRequestBufferMirrors: a mirror is sent what a backend is sent, and as late.
+func TestRequestBufferMirrors(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	const limit = 600 << 10 // more than waits for a mirror
+	lengths := make(chan int64, 10)
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(mirrorKey, httpBackend(t, func(_ http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil || n != r.ContentLength {
+			t.Errorf("the mirror was sent %d bytes of %d: %v", n, r.ContentLength, err)
+		}
+		lengths <- n
+	})))
+	g.serve(echo(t), func(r *config.Rule) {
+		withBuffer(limit)(r)
+		mirrorTo(t, mirrorKey)(r)
+	})
+	send := func(length string, body io.Reader) string {
+		t.Helper()
+		c := g.dial()
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\n%s\r\n\r\n", length)
+		io.Copy(c, body) //nolint:errcheck // the gateway may have answered
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		io.Copy(io.Discard, resp.Body)
+		return resp.Status[:3]
+	}
+	long := strings.Repeat("a", limit)
+	if got := send(fmt.Sprint("Content-Length: ", limit+1), strings.NewReader("a")); got != "413" {
+		t.Errorf("a body that is too long: %s", got)
+	}
+	if got := send("Transfer-Encoding: chunked", strings.NewReader(fmt.Sprintf("%x\r\n%sa\r\n", limit+1, long))); got != "413" {
+		t.Errorf("chunks that are too long: %s", got)
+	}
+	for _, n := range []int{5, limit} {
+		if got := send("Transfer-Encoding: chunked", strings.NewReader(fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", n, long[:n]))); got != "200" {
+			t.Errorf("%d bytes: %s", n, got)
+		}
+		if got := <-lengths; got != int64(n) {
+			t.Errorf("the mirror was sent %d bytes, want %d", got, n)
+		}
+	}
+	g.eventually("the copies are given back", func() bool { return g.engine.Kept() == 0 })
 }

@@ -324,17 +324,24 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 	return 0, observe.ReasonClientClosed
 }
 
-// await waits until a part of the body has arrived. It returns io.EOF if there is no more.
+// await waits until a part of the body has arrived. It returns io.EOF if there is no more. A client that is being
+// answered, or that makes a gRPC call, may be silent for as long as it wants; PING shows whether it is still there.
 func (d *stream) await() error {
-	d.s.SetReadDeadline(time.Now().Add(d.c.timeouts.BodyIdle))
-	if d.stopped.Load() {
-		return http2.ErrClosed
+	for {
+		d.s.SetReadDeadline(time.Now().Add(d.c.timeouts.BodyIdle))
+		if d.stopped.Load() {
+			return http2.ErrClosed
+		}
+		err := d.s.Wait()
+		switch {
+		case !errors.Is(err, os.ErrDeadlineExceeded) || d.stopped.Load():
+			return err
+		case d.s.Withheld():
+			return exchange.ErrHeldBack
+		case !d.ex.IsGRPC() && !d.s.Answered():
+			return err
+		}
 	}
-	err := d.s.Wait()
-	if errors.Is(err, os.ErrDeadlineExceeded) && d.s.Withheld() {
-		return exchange.ErrHeldBack
-	}
-	return err
 }
 
 // read fills buf with what has arrived of the body. It returns io.EOF together with the last bytes.
@@ -381,10 +388,11 @@ func (d *stream) Next(buf exchange.Buffer, wait bool) (data []byte, last bool, e
 // Trailer implements exchange.Body.
 func (d *stream) Trailer() *message.Fields { return d.s.Trailers() }
 
-// Stop implements exchange.Body.
+// Stop implements exchange.Body. It takes no lock: it is also called when the client has reset the stream, by the
+// goroutine that holds the connection's lock.
 func (d *stream) Stop() {
 	d.stopped.Store(true)
-	d.s.SetReadDeadline(longAgo)
+	d.s.InterruptReads()
 }
 
 // Interim implements exchange.Response.

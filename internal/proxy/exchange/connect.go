@@ -64,7 +64,7 @@ func hasPort(host []byte) bool {
 
 // wantsTunnel reports whether the request is a CONNECT, extended or not, so that any 2xx means to its client that the
 // tunnel is open (RFC 9110 section 9.3.6, RFC 8441 section 5).
-func (x *Exchange) wantsTunnel() bool { return x.Extended || string(x.Method) == http.MethodConnect }
+func (x *Exchange) wantsTunnel() bool { return x.Extended || x.isConnect() }
 
 // opensTunnel reports whether the response head is followed by a tunnel instead of HTTP.
 func (x *Exchange) opensTunnel() bool {

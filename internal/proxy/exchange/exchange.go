@@ -9,6 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/admission"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -155,6 +156,9 @@ func New() *Exchange {
 // Begin records that the first byte of a request has arrived.
 func (x *Exchange) Begin() { x.start = time.Now() }
 
+// IsGRPC reports whether the request is a gRPC call. It may be called from any goroutine after Run has begun.
+func (x *Exchange) IsGRPC() bool { return x.grpc }
+
 // Run carries out the request.
 func (x *Exchange) Run() Outcome {
 	if x.start.IsZero() { // the head arrived together with the previous request
@@ -238,24 +242,46 @@ func (x *Exchange) note() {
 }
 
 // handle takes the request from its head to its response. It reports whether the request was read completely.
+//
+// The phases follow each other in this order, and each may answer the request: the listener is found and its filters
+// run, a rule is chosen, the rule's time limits, filters and limits apply, and a backend is chosen. Where the request is
+// counted (x.rec.Stats) becomes more specific with each of them.
 func (x *Exchange) handle() (read bool) {
-	connect := string(x.Method) == http.MethodConnect
-	if connect {
+	if answered, read := x.enterListener(); answered {
+		return read
+	}
+	m, answered, read := x.chooseRule()
+	if answered {
+		return read
+	}
+	if answered, read := x.applyRule(m); answered {
+		return read
+	}
+	b, answered, read := x.chooseBackend()
+	if answered {
+		return read
+	}
+	return x.forward(b)
+}
+
+// enterListener finds the listener, completes the head and runs the listener's filters.
+func (x *Exchange) enterListener() (answered, read bool) {
+	if x.isConnect() {
 		x.Path = rootPath // for matches and filters; a CONNECT has no path
 	}
 	if reason := x.findListener(); reason != observe.ReasonOK {
-		return x.fail(reason)
+		return true, x.fail(reason)
 	}
 	if x.Client.Engine.Refuses() {
-		return x.fail(observe.ReasonOverloaded)
+		return true, x.fail(observe.ReasonOverloaded)
 	}
 	x.setForwarded()
 	if x.exceedsBody(x.Length) {
-		return x.fail(observe.ReasonBodyTooLarge)
+		return true, x.fail(observe.ReasonBodyTooLarge)
 	}
 	x.setRequestID()
 	if !x.countPass() {
-		return x.fail(observe.ReasonLoopDetected)
+		return true, x.fail(observe.ReasonLoopDetected)
 	}
 	if x.listener.Tracer != nil {
 		x.beginSpan()
@@ -264,24 +290,29 @@ func (x *Exchange) handle() (read bool) {
 	x.fx.Scheme = x.Client.Mode.Scheme()
 	x.fx.ListenerPort = uint16(x.listener.Config.Port)
 	if f := x.listener.Failure; f != nil {
-		return x.failWith(f.Status, f.Reason)
+		return true, x.failWith(f.Status, f.Reason)
 	}
 	if answered, read := x.checkMaxForwards(); answered {
-		return read
+		return true, read
 	}
 	if reply := x.listener.Filters.RunRequest(&x.fx); reply != nil {
-		return x.answer(reply)
+		return true, x.answer(reply)
 	}
+	return false, false
+}
+
+// chooseRule finds the rule and what it says about the record of the request.
+func (x *Exchange) chooseRule() (m *match.Rule[*snapshot.Rule], answered, read bool) {
 	m, err := x.listener.Table.Lookup(&x.Request.Request)
 	if err != nil {
-		return x.fail(observe.ReasonMatchLimit)
+		return nil, true, x.fail(observe.ReasonMatchLimit)
 	}
 	if m == nil {
-		return x.fail(observe.ReasonRouteNotFound)
+		return nil, true, x.fail(observe.ReasonRouteNotFound)
 	}
-	if connect && m.Value.Failure == nil {
+	if x.isConnect() && m.Value.Failure == nil {
 		if reason := x.takeConnect(m.Value); reason != observe.ReasonOK {
-			return x.fail(reason)
+			return nil, true, x.fail(reason)
 		}
 	}
 	x.rule = m.Value
@@ -304,8 +335,13 @@ func (x *Exchange) handle() (read bool) {
 		x.keepTarget()
 	}
 	if f := x.rule.Failure; f != nil {
-		return x.failWith(f.Status, f.Reason)
+		return nil, true, x.failWith(f.Status, f.Reason)
 	}
+	return m, false, false
+}
+
+// applyRule begins the time limits of the rule, runs its filters, and checks its limits on requests.
+func (x *Exchange) applyRule(m *match.Rule[*snapshot.Rule]) (answered, read bool) {
 	if x.rule.RequestTimeout > 0 {
 		x.deadline, x.deadlineReason = x.start.Add(x.rule.RequestTimeout), observe.ReasonRequestTimeout
 	}
@@ -317,54 +353,84 @@ func (x *Exchange) handle() (read bool) {
 	}
 	if f := x.rule.Fault; f != nil {
 		if answered, read := x.injectFault(f); answered {
-			return read
+			return true, read
 		}
+	}
+	if x.clientLeft() { // otherwise servers that filters call, mirrors and backends would work for nobody
+		return true, false
 	}
 	path, query := x.Path, x.Query
 	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
-		return x.answer(reply)
+		return true, x.answer(reply)
 	}
 	if m.Match.Preflight {
-		return x.answerPreflight()
+		return true, x.answerPreflight()
 	}
 	if x.rule.RateLimits != nil {
 		switch reason := x.checkRateLimits(path, query); reason {
 		case observe.ReasonOK:
 		case observe.ReasonClientClosed:
 			x.rec.Reason = reason
-			return false
+			return true, false
 		default:
-			return x.fail(reason)
+			return true, x.fail(reason)
 		}
 	}
 	if c := x.rule.Admission; c != nil && !x.admitted(c) {
-		return x.fail(observe.ReasonAdmissionRejected)
+		return true, x.fail(observe.ReasonAdmissionRejected)
 	}
+	return false, false
+}
+
+// chooseBackend chooses a backend, runs its filters, and begins the copies of the request.
+func (x *Exchange) chooseBackend() (b *snapshot.BackendRef, answered, read bool) {
 	ref, reason := x.rule.Choose(&x.fx.Seed)
 	if reason != observe.ReasonOK {
-		return x.fail(reason)
+		return nil, true, x.fail(reason)
 	}
 	x.rec.Backend = int32(ref + 1)
-	b := &x.rule.Backends[ref]
+	b = &x.rule.Backends[ref]
 	x.ref = b
 	if b.Failure != nil {
-		return x.failWith(b.Failure.Status, b.Failure.Reason)
+		return nil, true, x.failWith(b.Failure.Status, b.Failure.Reason)
+	}
+	if x.clientLeft() { // while a filter made a call
+		return nil, true, false
 	}
 	copied := &x.Request.Request // copied by the rule's mirrors, after the rule's filters
-	if mirrors := x.rule.Filters.Mirrors; len(mirrors) > 0 && b.Filters.Authorizes {
-		head := cloneHead(copied) // the mirrors wait until the request is authorized
-		copied = &head
-	} else {
+	mirrors := x.rule.Filters.Mirrors
+	wait := b.Filters.Authorizes || x.rule.RequestBuffer > 0 // until the request is authorized, and its body not too large
+	switch {
+	case !wait:
 		x.startMirrors(mirrors, copied)
+	case len(mirrors) > 0:
+		head := cloneHead(copied)
+		copied = &head
 	}
 	if reply := b.Filters.RunRequest(&x.fx); reply != nil {
-		return x.answer(reply)
+		return nil, true, x.answer(reply)
 	}
-	if b.Filters.Authorizes {
-		x.startMirrors(x.rule.Filters.Mirrors, copied)
+	if limit := x.rule.RequestBuffer; limit > 0 {
+		if ok, read := x.bufferRequest(limit); !ok {
+			return nil, true, read
+		}
+	}
+	if wait {
+		x.startMirrors(mirrors, copied)
 	}
 	x.startMirrors(b.Filters.Mirrors, &x.Request.Request)
-	return x.forward(b)
+	return b, false, false
+}
+
+func (x *Exchange) isConnect() bool { return string(x.Method) == http.MethodConnect }
+
+// clientLeft reports whether the client is known to have left, and records that.
+func (x *Exchange) clientLeft() bool {
+	if !x.Client.Watch.goneNow() {
+		return false
+	}
+	x.rec.Reason = observe.ReasonClientClosed
+	return true
 }
 
 // answerPreflight lets the CORS filter of a backendRef answer a preflight request that the rule matched only because of

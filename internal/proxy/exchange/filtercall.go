@@ -164,19 +164,16 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 	if !x.Streamed {
 		return x.Whole, nil
 	}
-	x.continueBody()
-	stopAt := x.stopBodyAtDeadline()
-	err := x.body.fill(limit)
-	stopAt()
-	switch err {
+	switch err, _ := x.fillBody(limit); err {
 	case nil:
 		return x.body.joined(), nil
 	case ErrHeldBack:
 		return nil, filter.ErrOverloaded
 	case os.ErrInvalid:
 		return nil, filter.ErrBodyTooLarge
+	default:
+		return nil, err
 	}
-	return nil, err
 }
 
 // continueBody sends a 100 to a client that waits for it before it sends its body. The backend's own 100 would come too

@@ -35,11 +35,6 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if x.Extended && !leaves {
 		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 requires for an unknown protocol
 	}
-	if limit := x.rule.RequestBuffer; limit > 0 {
-		if ok, read := x.bufferRequest(limit); !ok {
-			return read
-		}
-	}
 	if x.Streamed && x.body.begin() != nil { // before anything is sent to a backend
 		return x.bodyFailed()
 	}
@@ -62,6 +57,10 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	x.beginBalancing()
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
+		if x.Client.Watch.goneNow() { // otherwise an idle connection would be closed for nothing
+			f = failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+			break
+		}
 		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // filters or the wait for the body took that long
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break

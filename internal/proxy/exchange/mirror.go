@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -90,6 +91,7 @@ type mirrored struct {
 	info      *upstream.PickInfo // nil if the load balancer needs nothing
 	req       Request
 	body      *mirroredBody // nil if req has the whole body
+	counted   int64         // bytes of it that count towards Engine.MaxKept
 	// broken means that the copy is incomplete and must not look complete.
 	broken atomic.Bool
 	// late means that it is broken because the mirror is slower than the client.
@@ -180,8 +182,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body follows without a 100, and no tunnel is opened
 		m.from = x.connectionFor()
 		m.req.Request = cloneHead(head)
-		m.req.Whole = bytes.Clone(x.Whole)
-		if x.Streamed {
+		if !m.takeWhole(x) {
 			m.body = &mirroredBody{more: make(chan struct{}, 1)}
 			rare := x.ensureRare()
 			rare.copies = append(rare.copies, m)
@@ -189,6 +190,26 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 		}
 		go m.run()
 	}
+}
+
+// takeWhole copies a body of which all is at hand. It returns false if the body is to be copied in parts instead.
+func (m *mirrored) takeWhole(x *Exchange) bool {
+	if !x.Streamed {
+		m.req.Whole = bytes.Clone(x.Whole)
+		return true
+	}
+	if x.Framing != http1.Length || !x.body.allAtHand() || m.engine.keptScarce() {
+		return false
+	}
+	if t := x.body.trailer(); t != nil && t.Len() > 0 {
+		return false
+	}
+	m.req.Whole, m.req.Streamed = bytes.Clone(x.body.joined()), false
+	if n := int64(len(m.req.Whole)); n > uncounted {
+		m.counted = n
+		m.engine.keptBodies.bytes.Add(n)
+	}
+	return true
 }
 
 // cloneHead copies the parts of a head that are sent, into new memory.
@@ -258,6 +279,7 @@ func (m *mirrored) run() {
 			m.broken.Store(true)
 			m.backend.MirrorDropped(upstream.MirrorFailed)
 		}
+		m.engine.keptBodies.bytes.Add(-m.counted)
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
 	var ep *upstream.Endpoint

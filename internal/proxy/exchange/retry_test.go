@@ -8,6 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -311,5 +312,21 @@ func TestPause(t *testing.T) {
 	}
 	if x.pause(time.Hour) {
 		t.Error("an exchange whose client has left pauses")
+	}
+}
+
+// TestClientHasLeft: for a request that its client has given up, neither filters nor backends do anything.
+func TestClientHasLeft(t *testing.T) {
+	x := failing(t, 1, &snapshot.Retry{Attempts: 3})
+	x.listener = &snapshot.Listener{}
+	x.Client.Watch.Leave()
+	for name, phase := range map[string]func() (answered, read bool){
+		"the rule": func() (answered, read bool) { return x.applyRule(&match.Rule[*snapshot.Rule]{Value: x.rule}) },
+		"attempts": func() (answered, read bool) { return true, x.forward(&snapshot.BackendRef{Backend: x.backend}) },
+	} {
+		x.rec.Reason = observe.ReasonOK
+		if answered, read := phase(); !answered || read || x.rec.Reason != observe.ReasonClientClosed || x.rec.Attempts != 0 {
+			t.Errorf("%s: answered %v, read %v, %v, %d attempts", name, answered, read, x.rec.Reason, x.rec.Attempts)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type Stream struct {
 
 	header, trailer head.Section
 
-	interrupted uint32    // 1 after Interrupt; accessed atomically
+	interrupted uint32    // interruptedReads, interruptedWrites or both; accessed atomically
 	suspended   Suspended // the rest of the handler; nil while it runs. Belongs to the handler's goroutine.
 
 	// The fields below are guarded by c.mu.
@@ -151,7 +151,7 @@ func (s *Stream) await() error {
 		switch {
 		case s.err != nil:
 			return s.err
-		case s.isInterrupted():
+		case s.isInterrupted(interruptedReads):
 			return os.ErrDeadlineExceeded
 		case s.body.len() > 0:
 			return nil
@@ -174,6 +174,13 @@ func (s *Stream) Buffered() (n int, last bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.body.len(), s.remoteEnded && s.err == nil
+}
+
+// Answered reports whether a final response has begun.
+func (s *Stream) Answered() bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.headSet
 }
 
 // Withheld reports whether the client can send no more of the body because memory is scarce.
@@ -250,15 +257,26 @@ func (s *Stream) SetWriteTimeout(d time.Duration) {
 	s.writeTimeout = d
 }
 
+const (
+	interruptedReads = 1 << iota
+	interruptedWrites
+)
+
 // Interrupt makes current and later calls that read or wait to write fail with os.ErrDeadlineExceeded. It takes no
 // lock, so the function passed to OnGone may call it. It must not be called after the handler has returned.
 func (s *Stream) Interrupt() {
-	atomic.StoreUint32(&s.interrupted, 1)
+	atomic.OrUint32(&s.interrupted, interruptedReads|interruptedWrites)
 	s.readable.send()
 	s.writable.send()
 }
 
-func (s *Stream) isInterrupted() bool { return atomic.LoadUint32(&s.interrupted) != 0 }
+// InterruptReads is like Interrupt, but calls that write are not affected.
+func (s *Stream) InterruptReads() {
+	atomic.OrUint32(&s.interrupted, interruptedReads)
+	s.readable.send()
+}
+
+func (s *Stream) isInterrupted(what uint32) bool { return atomic.LoadUint32(&s.interrupted)&what != 0 }
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any goroutine
 // until the handler returns, and never waits for the client.
@@ -271,8 +289,8 @@ func (s *Stream) Reset(code Code) {
 }
 
 // OnGone arranges that f is called once, with the cause, when the stream is reset by either side or the connection
-// ends; at once if that has already happened. f must not block nor call anything of this package. It is not called any
-// more after OnGone(nil) or the handler has returned.
+// ends; at once if that has already happened. f must not block nor call anything of this package but Interrupt and
+// InterruptReads. It is not called any more after OnGone(nil) or the handler has returned.
 func (s *Stream) OnGone(f func(cause error)) {
 	s.c.mu.Lock()
 	defer s.c.unlock()

@@ -86,7 +86,7 @@ func (s *Stream) send(p []byte) error {
 	if s.err != nil {
 		return s.err
 	}
-	if s.isInterrupted() {
+	if s.isInterrupted(interruptedWrites) {
 		return os.ErrDeadlineExceeded
 	}
 	s.data, s.pending, s.answered = p, true, s.headSet
@@ -141,7 +141,7 @@ func (s *Stream) unwritable() error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.isInterrupted():
+	case s.isInterrupted(interruptedWrites):
 		return os.ErrDeadlineExceeded
 	}
 	return s.stopped
