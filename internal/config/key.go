@@ -1,6 +1,6 @@
-// Package config is the contract between control plane and data plane: plain
-// data, immutable once published. The messages are in the .proto files; this
-// package adds their keys, their grouping into updates and a printed form.
+// Package config is the contract between control plane and data plane: plain data, immutable once published. The messages are in
+// the .proto files; this package adds their keys, the check for fields that a build does not know, and the tables and syntax that
+// both sides share: protocols of backends, operators of response bodies, attributes of traces, names of fields.
 //
 // It imports nothing of Kubernetes and no other package of this module, so that both sides can depend on it.
 package config

@@ -48,9 +48,6 @@ func (c *Controller) change(ch kube.Change) {
 				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 			}
 			for _, o := range ch.Upserts {
-				if u, ok := o.(*kind.Undecoded); ok {
-					o = (*kind.Undecoded)(u)
-				}
 				t.Upsert(o)
 			}
 		})
@@ -74,7 +71,7 @@ func (c *Controller) sweep() {
 // desired status is not known. The writer itself keeps entries for unknown parents.
 func unwanted(ids []kind.ObjectKey, t translation) (keys []kind.ObjectKey) {
 	for _, id := range ids {
-		if key := id; !t.HasStatus(key) && !t.Failing(key) {
+		if !t.HasStatus(id) && !t.Failing(id) {
 			keys = append(keys, id)
 		}
 	}

@@ -61,10 +61,11 @@ type Options struct {
 	// LeaderElection is false if this is the only controller.
 	LeaderElection bool
 	Version        string
-	// Translated is called with the cost of each translation; may be nil. RateLimits is translate.Options.RateLimits.
+	// RateLimits is translate.Options.RateLimits.
 	RateLimits *config.RateLimitService
 	// Panicked is translate.Options.Panicked.
-	Panicked   func(function, key string, v any)
+	Panicked func(function, key string, v any)
+	// Translated is called with the cost of each translation; may be nil.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
 }
@@ -93,11 +94,10 @@ type Controller struct {
 	// read is closed once everything except Secrets was read and translated for the first time, full once reading each Secret was
 	// attempted as well, or after secretsLimit.
 	read, full chan struct{}
-	// leading is for health and metrics.
-	mu        sync.Mutex
-	leading   bool
-	said      map[[2]string][]string // see inherit
-	saidUntil time.Time
+	mu         sync.Mutex             // guards the fields below
+	leading    bool                   // for health and metrics
+	said       map[[2]string][]string // see inherit
+	saidUntil  time.Time
 	// authority is set once the API server has answered; nil before.
 	authority *auth.Authority
 }
@@ -305,7 +305,7 @@ func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {
 	if !ok {
 		return deliver.Caller{}, status.Errorf(codes.PermissionDenied, "ServiceAccount %s/%s is of no Gateway of this controller", id.Namespace, id.ServiceAccount)
 	}
-	return deliver.Caller{Gateway: id.Namespace + "/" + name, Pod: id.Pod, PodUID: id.PodUID}, nil
+	return deliver.Caller{Gateway: config.GatewayKey(id.Namespace, name), Pod: id.Pod, PodUID: id.PodUID}, nil
 }
 
 // Ready returns nil once everything that a leader needs was read, else an error that names what is missing.

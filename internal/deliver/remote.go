@@ -191,7 +191,7 @@ func (r *Remote) SetReady(gateway string, pods []string) {
 func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.gateway(namespace + "/" + name)
+	g := r.gateway(config.GatewayKey(namespace, name))
 	g.uids = maps.Clone(uids)
 	for name, p := range g.pods {
 		if p.stream != nil && !g.exists(name, p.stream.uid) {
@@ -206,7 +206,7 @@ func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 func (r *Remote) SetZones(namespace, name string, zones map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.gateway(namespace + "/" + name)
+	g := r.gateway(config.GatewayKey(namespace, name))
 	g.zones = maps.Clone(zones)
 	for pod, p := range g.pods {
 		if p.stream != nil && g.zones[pod] != "" && p.stream.zone != g.zones[pod] {

@@ -155,9 +155,6 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 // Registerer is for collectors of other packages; names must begin with moongate_.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
-// Unattributed returns the handle for requests that belong to no listener. It must not be released.
-func (m *Metrics) Unattributed() *RuleStats { return m.unattributed }
-
 // UpstreamStats is the state of the connection pool of one backend.
 type UpstreamStats struct {
 	Backend           string // config.Backend.key

@@ -194,7 +194,7 @@ func TestSeriesGoAfterTheGrace(t *testing.T) {
 	}
 	next.Release()
 	c.t = c.t.Add(time.Minute)
-	if gather(t, m); len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of Unattributed
+	if gather(t, m); len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of unattributed
 		t.Errorf("%d rules and %d routes are left", len(m.rules.entries), len(m.routes))
 	}
 	if got := series(t, m, "moongate_request_duration_seconds"); len(got) != 0 {
@@ -425,7 +425,7 @@ func TestRulesAppearWithUse(t *testing.T) {
 	idle, released := m.Rule(exampleLabels), m.Rule(exampleLabels)
 	idle.Release()
 	released.Release()
-	if len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of Unattributed
+	if len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of unattributed
 		t.Errorf("%d rules and %d routes without a request", len(m.rules.entries), len(m.routes))
 	}
 	finish(m, &Record{Stats: released, Backend: 1, Status: 200}) // was in flight
@@ -464,7 +464,7 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 	handles[1].Release()
 	for key, e := range m.rules.entries {
 		if key.route == "" {
-			continue // Unattributed
+			continue // unattributed
 		}
 		if of := e.value.backends.entries["Service/shop/cart/8080"]; e.refs != 0 || of.refs != 0 {
 			t.Errorf("%d handles of the rule and %d of its backend are left", e.refs, of.refs)

@@ -31,7 +31,7 @@ type Record struct {
 	BytesSent     int64 // response body, without chunk framing
 
 	// Stats is the handle of the rule that matched; if there is none, that of the listener (ListenerStats.Unrouted) or of the socket
-	// (SocketStats.Unrouted); nil means Metrics.Unattributed. It also provides gateway, listener, route and rule for the log.
+	// (SocketStats.Unrouted); nil means that it belongs to no listener. It also provides gateway, listener, route and rule for the log.
 	Stats *RuleStats
 	// Backend is the 1-based position in RuleLabels.Backends; 0 if none was selected.
 	Backend int32

@@ -163,7 +163,7 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 	now := time.Now()
 	change := deliver.Change{Config: &result.Config, Gateways: map[string]bool{}, Withheld: c.withheld(), Complete: complete}
 	for _, ch := range result.ProxySpecs {
-		name := ch.Namespace + "/" + ch.Name
+		name := config.GatewayKey(ch.Namespace, ch.Name)
 		c.gateway(name).spec = ch.Spec
 		change.Gateways[name] = ch.Spec != nil
 	}
@@ -212,7 +212,7 @@ func (c *Cluster) answered(gateway string) {
 
 // SetInfrastructure sets what runs for a Gateway, nil if nothing does, and which of its pods are ready according to the cluster.
 func (c *Cluster) SetInfrastructure(namespace, name string, i *translate.Infrastructure, readyPods []string) {
-	gateway := namespace + "/" + name
+	gateway := config.GatewayKey(namespace, name)
 	c.translating.Lock()
 	defer c.translating.Unlock()
 	c.mu.Lock()

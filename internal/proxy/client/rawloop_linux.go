@@ -281,7 +281,6 @@ func (c *Conn) fed(b []byte) { c.loop.records.feed(b) }
 
 // writingApart makes TLS write outside of steps from now on, and returns the connection to use. It is for HTTP/2 and
 // tunnels, where other goroutines than the reading one write.
-// write there.
 func (c *Conn) writingApart() net.Conn {
 	c.loop.apart = true
 	return c.nc

@@ -17,11 +17,8 @@ var contentTypes = [...]string{
 	"text/css", "text/html", "text/plain",
 }
 
-// ContentTypes returns the media types of responses that are compressed.
-func ContentTypes() []string { return contentTypes[:] }
-
 // Fit reports whether a response may be compressed, whatever its length: its status is that of a response with a whole
-// representation, its type is one of ContentTypes, it is not encoded yet, and no field forbids to transform it.
+// representation, its type is one of contentTypes, it is not encoded yet, and no field forbids to transform it.
 func Fit(resp *message.Response) bool {
 	switch s := resp.Status; {
 	case s < 200, s == http.StatusNoContent, s == http.StatusResetContent, s == http.StatusPartialContent, s == http.StatusNotModified:

@@ -49,7 +49,7 @@ func TestFit(t *testing.T) {
 			t.Errorf("%d %q: got %v", tc.status, tc.header, got)
 		}
 	}
-	for _, c := range ContentTypes() {
+	for _, c := range contentTypes {
 		if !Fit(&message.Response{Status: 200, Header: *fields("Content-Type: " + c)}) {
 			t.Errorf("%s is not fit", c)
 		}

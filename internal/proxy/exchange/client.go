@@ -60,7 +60,6 @@ type Body interface {
 	// wait, what has arrived already, perhaps nothing. last means that the body ends with this part. The error is an
 	// *http1.Error if the body is malformed, os.ErrDeadlineExceeded if the client was too slow, ErrHeldBack if it was
 	// kept from sending, and any other error if the client has left.
-	// that was kept from sending, and any other error a client that left.
 	Next(buf Buffer, wait bool) (data []byte, last bool, err error)
 	// Trailer returns the trailer section of a body that has ended, without hop-by-hop fields. nil and empty mean the
 	// same.

@@ -178,7 +178,7 @@ func (x *L4) Finish(reason observe.Reason, end tunnel.End) {
 	x.engine.Observer.Finish(&x.rec)
 }
 
-// routedL4 is where a layer-4 connection is to go. If reason is not ReasonOK, the other fields are not set.
+// routedL4 is where a layer-4 connection is to go. If reason is not ReasonOK, at most rule is set of the others.
 type routedL4 struct {
 	reason   observe.Reason
 	listener *snapshot.Listener

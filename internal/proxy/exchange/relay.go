@@ -143,7 +143,7 @@ func (x *Exchange) sent(p Part, err error) error {
 func (x *Exchange) brokeOff(err error) {
 	x.rec.OverriddenStatus = 0
 	if !x.deadline.IsZero() || x.limits() != nil {
-		x.Client.Limiter.WriteBy(time.Time{}) // as in forwardFailed
+		x.Client.Limiter.WriteBy(time.Time{}) // as in endTry
 	}
 	switch {
 	case x.Client.Watch.goneNow():

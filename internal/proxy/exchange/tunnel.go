@@ -124,7 +124,7 @@ func (x *Exchange) keepRecorded() {
 		{&r.UserAgent, accesslog.MaxUserAgent}, {&r.RequestID, accesslog.MaxRequestID},
 	} {
 		v := *f.value
-		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one byte more than is shown, as in note
+		*f.value = bytes.Clone(v[:min(len(v), f.limit+1)]) // one byte more than is shown, so that the log can show that it was cut
 	}
 	if x.rare != nil {
 		x.rare.span.Detach()

@@ -172,7 +172,6 @@ func (c *Conn) ignored(id uint32) bool {
 
 // LingerBytes is the least number of bytes that are read and discarded when a connection ends. More are read until the
 // client has acknowledged the last response, but for no longer than Timeouts.Linger.
-// no longer than Timeouts.Linger.
 const LingerBytes = 1 << 20
 
 // linger discards what the client still sends: closing with unread bytes would reset the connection, and GOAWAY and

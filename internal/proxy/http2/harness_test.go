@@ -107,7 +107,7 @@ type raw struct {
 	buf bytes.Buffer
 }
 
-// rawClient connects and greets; what the server greets with is left to be read.
+// raw connects and greets; what the server greets with is left to be read.
 func (s *server) raw(t testing.TB) *raw {
 	t.Helper()
 	r := s.rawSilent(t)

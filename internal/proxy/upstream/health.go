@@ -192,7 +192,7 @@ func (f Failure) status() int {
 }
 
 // Responded must be called with the status of each final response; for a gRPC call it is derived from its grpc-status,
-// see GRPCStatus.
+// see exchange.HTTPStatusOf.
 func (e *Endpoint) Responded(status int) {
 	h := e.health
 	if status < 500 && h.marks.Load() == 0 && h.backend.comparison.Load() == nil && e.suspect.Load() != onTrial {

@@ -137,7 +137,7 @@ type Set struct {
 
 	watching sync.Mutex // held while watches of hosts begin or end; locked before the Resolver's own lock and never together with mu
 
-	mu         sync.Mutex // guards backends, closed, and every Backend's changes of known and list
+	mu         sync.Mutex // guards backends, closed, and every Backend's changes of unread, hasEndpoints, host and list
 	backends   map[string]*Backend
 	removed    []removedBackend
 	identities map[identityKey]*Identity

@@ -1,5 +1,5 @@
-// Package certificate reads Secrets with TLS key pairs, and derives the secrets for session tickets. It is separate from translate
-// because it is pure functions of one object.
+// Package certificate reads Secrets with TLS key pairs, and the certificates and revocation lists of authorities, within limits on
+// their size, and derives the secrets for session tickets. It is separate from translate because it is pure functions of one object.
 //
 // It must never import translate, nor anything that translate must not.
 package certificate

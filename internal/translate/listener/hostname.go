@@ -20,9 +20,6 @@ func covers(general, specific string) bool {
 	return wildcard && strings.HasSuffix(specific, suffix) && len(specific) > len(suffix)
 }
 
-// overlaps reports whether both have a host in common.
-func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
-
 // A route's hostname and a listener's have hosts in common if one covers the other: if one of the route's MatchingHostnameKeys is
 // among the listener's HostnameKeys. These are strings for an index, so that a route need not be compared with each of thousands of
 // listeners.

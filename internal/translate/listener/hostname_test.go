@@ -7,6 +7,9 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
+// overlaps reports whether both have a host in common.
+func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
+
 // TestHostnameKeys: a route finds exactly the listeners that have hosts in common with it.
 func TestHostnameKeys(t *testing.T) {
 	hostnames := []string{"", "test", "*.test", "a.test", "b.test", "*.a.test", "x.a.test", "xa.test", "*.b.a.test", "y.b.a.test", "*.y.b.a.test", "org", "*.org"}

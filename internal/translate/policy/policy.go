@@ -9,8 +9,6 @@ import (
 	"cmp"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
@@ -63,28 +61,6 @@ func ObjectTargets(namespace string, refs []gwv1.LocalPolicyTargetReference) []T
 	return out
 }
 
-// Selector selects, in addition to targetRefs, objects of a kind in the policy's own namespace by their labels.
-type Selector struct {
-	Group, Kind, Namespace string
-	Labels                 labels.Selector
-}
-
-// NewSelector reads a selector of targets. As everywhere in Kubernetes, an empty selector selects all objects and an absent one
-// none; it returns an error if the selector is malformed, and then selects none.
-func NewSelector(namespace, group, kind string, selector *metav1.LabelSelector) (Selector, error) {
-	s := Selector{Group: group, Kind: kind, Namespace: namespace, Labels: labels.Nothing()}
-	parsed, err := metav1.LabelSelectorAsSelector(selector)
-	if err == nil {
-		s.Labels = parsed
-	}
-	return s, err
-}
-
-// Selects reports whether the object with those labels is a target. Selectors do not select sections.
-func (s *Selector) Selects(t Target, set map[string]string) bool {
-	return t.Section == "" && t.Group == s.Group && t.Kind == s.Kind && t.Namespace == s.Namespace && s.Labels.Matches(labels.Set(set))
-}
-
 // Policy is a policy with what determines its precedence, and with the result of its spec.
 type Policy[S any] struct {
 	Name    types.NamespacedName
@@ -119,28 +95,4 @@ func Winner[S any](attached []Policy[S]) (winner Policy[S], ok bool) {
 		return winner, false
 	}
 	return slices.MinFunc(attached, Policy[S].Compare), true
-}
-
-// Merge merges the specs of policies at two levels.
-type Merge[S any] func(specific, general S) S
-
-// InForce returns the spec in force if policies of one kind are attached at several levels, the most specific first: a port before
-// its Service, a rule before its route, and the route before its Gateway. At each level only the winner counts. If merge is nil, the
-// most specific winner is returned; else each winner is merged with the more general ones.
-func InForce[S any](levels [][]Policy[S], merge Merge[S]) (spec S, ok bool) {
-	for _, attached := range levels {
-		winner, exists := Winner(attached)
-		switch {
-		case !exists:
-			continue
-		case !ok:
-			spec, ok = winner.Spec, true
-		default:
-			spec = merge(spec, winner.Spec)
-		}
-		if merge == nil {
-			break
-		}
-	}
-	return spec, ok
 }

@@ -37,36 +37,6 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestSelector(t *testing.T) {
-	web := Target{"", "Service", "ns", "a", ""}
-	for name, test := range map[string]struct {
-		selector *metav1.LabelSelector
-		target   Target
-		labels   map[string]string
-		want     bool
-	}{
-		"labels match":        {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, web, map[string]string{"app": "web", "x": "y"}, true},
-		"labels differ":       {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, web, map[string]string{"app": "api"}, false},
-		"empty selects all":   {&metav1.LabelSelector{}, web, nil, true},
-		"absent selects none": {nil, web, nil, false},
-		"another namespace":   {&metav1.LabelSelector{}, Target{"", "Service", "other", "a", ""}, nil, false},
-		"another kind":        {&metav1.LabelSelector{}, Target{"", "Pod", "ns", "a", ""}, nil, false},
-		"another group":       {&metav1.LabelSelector{}, Target{"g", "Service", "ns", "a", ""}, nil, false},
-		"a section":           {&metav1.LabelSelector{}, Target{"", "Service", "ns", "a", "https"}, nil, false},
-		"an expression": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
-			web, map[string]string{"app": ""}, true},
-	} {
-		s, err := NewSelector("ns", "", "Service", test.selector)
-		if err != nil || s.Selects(test.target, test.labels) != test.want {
-			t.Errorf("%s: selects %v, error %v", name, !test.want, err)
-		}
-	}
-	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
-	if s, err := NewSelector("ns", "", "Service", wrong); err == nil || s.Selects(web, nil) {
-		t.Errorf("a malformed selector: error %v", err)
-	}
-}
-
 func TestWinner(t *testing.T) {
 	if _, ok := Winner[string](nil); ok {
 		t.Error("there is a winner of none")
@@ -87,27 +57,6 @@ func TestWinner(t *testing.T) {
 				t.Errorf("%s: %s, want %s", name, got.Name, test.want)
 			}
 			slices.Reverse(test.list)
-		}
-	}
-}
-
-func TestInForce(t *testing.T) {
-	join := func(specific, general string) string { return specific + "+" + general }
-	port, service, gateway := []Policy[string]{of("ns/p", 9, "port")}, []Policy[string]{of("ns/s", 5, "service")}, []Policy[string]{of("ns/h", 2, "loser"), of("ns/g", 1, "gateway")}
-	for name, test := range map[string]struct {
-		levels [][]Policy[string]
-		merge  Merge[string]
-		want   string
-	}{
-		"nothing": {[][]Policy[string]{nil, nil}, nil, ""},
-		"the more specific, though it is younger": {[][]Policy[string]{port, service, gateway}, nil, "port"},
-		"the next where there is none":            {[][]Policy[string]{nil, service, gateway}, nil, "service"},
-		"merged":                                  {[][]Policy[string]{port, service, gateway}, join, "port+service+gateway"},
-		"merged over a gap":                       {[][]Policy[string]{port, nil, gateway}, join, "port+gateway"},
-		"merged alone":                            {[][]Policy[string]{nil, nil, gateway}, join, "gateway"},
-	} {
-		if got, ok := InForce(test.levels, test.merge); got != test.want || ok != (test.want != "") {
-			t.Errorf("%s: %q, %v, want %q", name, got, ok, test.want)
 		}
 	}
 }

@@ -45,7 +45,6 @@ const (
 	indexed           = 0x80
 	// literal begins a never-indexed field, which no hop may store in a table. An intermediary must not change that for
 	// a field that it received as such (RFC 7541 section 6.2.3), and which fields those were is not known here.
-	// ones those were is not known here.
 	literal      = 0x10
 	maxKnownName = 27 // bytes of the longest of staticNames
 )
