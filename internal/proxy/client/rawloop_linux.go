@@ -3,7 +3,6 @@ package client
 import (
 	"io"
 	"net"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +51,7 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	if u.step == nil {
 		u.step = func(fd uintptr) bool {
 			u.n, u.err = c.readUpload(fd, u.into.Take())
-			if u.n == 0 && u.err == errNothingYet {
+			if u.n == 0 && u.err == socket.ErrNothingYet {
 				u.into.Give()
 				return false
 			}
@@ -68,7 +67,7 @@ func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
 	return u.n, u.err
 }
 
-// readUpload reads what has already arrived, or returns errNothingYet.
+// readUpload reads what has already arrived, or returns socket.ErrNothingYet.
 func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
 	if c.nc == net.Conn(c.tcp) {
 		return receive(fd, into)
@@ -193,7 +192,7 @@ func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 			c.loop.records.took()
 		}
 		return n, 0
-	case err == errNothingYet:
+	case err == socket.ErrNothingYet:
 		c.loop.records.drained()
 		return 0, unix.EAGAIN
 	}
@@ -210,14 +209,6 @@ type wire struct {
 // Demand implements tls.Demander.
 func (w *wire) Demand(clients *tls.Clients) { w.demanded = clients }
 
-// nothingYet is a temporary error, so that crypto/tls keeps the part of a record that it has and can be called again.
-type nothingYet struct{ error }
-
-func (nothingYet) Timeout() bool   { return true }
-func (nothingYet) Temporary() bool { return true }
-
-var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
-
 func (w *wire) Read(b []byte) (int, error) {
 	l := &w.c.loop
 	switch {
@@ -231,13 +222,13 @@ func (w *wire) Read(b []byte) (int, error) {
 		return n, err
 	}
 	if l.drained {
-		return 0, errNothingYet
+		return 0, socket.ErrNothingYet
 	}
 	n, errno := socket.Receive(l.fd, b)
 	switch {
 	case errno == unix.EAGAIN:
 		l.drained, l.short = true, false
-		return 0, errNothingYet
+		return 0, socket.ErrNothingYet
 	case errno != 0:
 		return 0, errno
 	case n == 0:
@@ -259,11 +250,11 @@ func (w *wire) look(b []byte) (int, error) {
 	return n, err
 }
 
-// receive reads what has already arrived, or returns errNothingYet.
+// receive reads what has already arrived, or returns socket.ErrNothingYet.
 func receive(fd uintptr, into []byte) (int, error) {
 	switch n, errno := socket.Receive(fd, into); {
 	case errno == unix.EAGAIN:
-		return 0, errNothingYet
+		return 0, socket.ErrNothingYet
 	case errno != 0:
 		return 0, errno
 	case n == 0:

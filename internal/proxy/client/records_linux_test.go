@@ -8,6 +8,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -27,7 +28,7 @@ func (s *script) Read(b []byte) (n int, err error) {
 	case !s.scripted:
 		n, err = s.Conn.Read(b)
 	case len(s.next) == 0:
-		return 0, errNothingYet
+		return 0, socket.ErrNothingYet
 	default:
 		n = len(s.next)
 		if s.most > 0 {
@@ -71,7 +72,7 @@ func (s *script) readStep(server *stdtls.Conn, into []byte) (n int, ok bool, err
 			s.records.took()
 		}
 		return n, true, nil
-	case err == errNothingYet:
+	case err == socket.ErrNothingYet:
 		s.records.drained()
 		return 0, false, nil
 	}

@@ -8,7 +8,17 @@ package socket
 import (
 	"net"
 	"net/netip"
+	"os"
 )
+
+// ErrNothingYet is returned by connections below crypto/tls that read without waiting, if nothing has arrived. It is a
+// temporary error, so that crypto/tls keeps the part of a record that it has and can be called again.
+var ErrNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
+
+type nothingYet struct{ error }
+
+func (nothingYet) Timeout() bool   { return true }
+func (nothingYet) Temporary() bool { return true }
 
 // AddrPortOf returns an address of TCP in the form of Conn.Peer and Conn.Local, in which addresses can be compared. It
 // returns the zero value for any other address.

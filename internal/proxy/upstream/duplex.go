@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	peer "github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // This file makes a connection the end of a tunnel. It must not be released afterwards.
@@ -17,7 +18,7 @@ func (c *Conn) ReadIdle(b Buffer) (int, error) {
 	}
 	for { // what arrives may be part of a record, or a record without data
 		n, err := c.secure.readNow(b.Take())
-		if n > 0 || err != errNothingYet {
+		if n > 0 || err != socket.ErrNothingYet {
 			return n, err
 		}
 		b.Give()

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // roundTrip sends a request and waits for its response within one RawConn.Read: the poller is armed before the request
@@ -157,7 +159,7 @@ func (c *Conn) ReadMore(into []byte) int {
 // readsNow reports that readNow works on this system.
 const readsNow = true
 
-// readNow reads what has already arrived at the socket. It returns errNothingYet if nothing has.
+// readNow reads what has already arrived at the socket. It returns socket.ErrNothingYet if nothing has.
 func (c *Conn) readNow(into []byte) (int, error) {
 	t := &c.roundTrip
 	if t.look == nil {
@@ -170,7 +172,7 @@ func (c *Conn) readNow(into []byte) (int, error) {
 	case err != nil:
 		return 0, err
 	case t.errno == unix.EAGAIN:
-		return 0, errNothingYet
+		return 0, socket.ErrNothingYet
 	}
 	return t.result()
 }

@@ -2,6 +2,8 @@
 
 package upstream
 
+import "github.com/moongate-dev/moongate/internal/proxy/socket"
+
 // roundTrip has no state on this system.
 type roundTrip struct{}
 
@@ -21,8 +23,8 @@ func (c *Conn) ReadInto(b Buffer) (int, error) { return c.Conn.Read(b.Take()) }
 // readsNow reports that readNow works on this system.
 const readsNow = false
 
-// readNow always returns errNothingYet.
-func (c *Conn) readNow([]byte) (int, error) { return 0, errNothingYet }
+// readNow always returns socket.ErrNothingYet.
+func (c *Conn) readNow([]byte) (int, error) { return 0, socket.ErrNothingYet }
 
 // writeNow writes nothing, because there are no writes without waiting.
 func (c *Conn) writeNow([]byte) int { return 0 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/socket"
 )
 
 // secure is the additional state of a TLS connection.
@@ -61,14 +63,6 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, os.ErrDeadlineExceeded
 }
 
-// nothingYet is a temporary error, so that crypto/tls keeps the part of a record that it has and can be called again.
-type nothingYet struct{ error }
-
-func (nothingYet) Timeout() bool   { return true }
-func (nothingYet) Temporary() bool { return true }
-
-var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
-
 // quiet reports, without ever waiting, whether no data has arrived. It processes and answers what concerns only TLS,
 // such as a session ticket (RFC 8446 section 4.6.1).
 func (s *secure) quiet() bool {
@@ -76,7 +70,7 @@ func (s *secure) quiet() bool {
 	w.idle, w.untaken = true, false
 	n, err := s.readNow(s.look[:])
 	w.idle = false
-	return n == 0 && !w.untaken && errors.Is(err, errNothingYet)
+	return n == 0 && !w.untaken && errors.Is(err, socket.ErrNothingYet)
 }
 
 // close ends the connection without waiting for the peer or for other goroutines that use it. It sends close_notify if
@@ -89,7 +83,7 @@ func (s *secure) close() error {
 // longAgo is a deadline that interrupts a blocked write.
 var longAgo = time.Unix(1, 0)
 
-// readNow reads what has already arrived. It returns errNothingYet if no data has.
+// readNow reads what has already arrived. It returns socket.ErrNothingYet if no data has.
 func (s *secure) readNow(into []byte) (int, error) {
 	s.wire.looking = true
 	n, err := s.tls.Read(into)

@@ -1,5 +1,7 @@
 package upstream
 
+import "github.com/moongate-dev/moongate/internal/proxy/socket"
+
 // secureTrip is roundTrip over TLS: the poller is armed before the request is sent, so that no read is needed only to
 // learn that nothing has arrived yet, and no buffer is held during the wait.
 type secureTrip struct {
@@ -29,7 +31,7 @@ func newSecureTrip(c *Conn, s *secure) *secureTrip {
 			// On a new connection the backend may have sent data before the poller was armed.
 		}
 		t.n, t.err = s.readNow(t.buffer.Take())
-		if t.n == 0 && t.err == errNothingYet {
+		if t.n == 0 && t.err == socket.ErrNothingYet {
 			t.buffer.Give()
 			return false
 		}
