@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"bytes"
-	"context"
 	"net/http"
 	"time"
 
@@ -79,13 +78,9 @@ func (x *Exchange) needsOwn(ep *upstream.Endpoint) bool {
 
 // connectOwn makes a connection of its own for the attempt, and begins the request on it.
 func (x *Exchange) connectOwn(ep *upstream.Endpoint, a *attempt) failure {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x.Client.Watch.begin(interrupterFunc(cancel))
-	a.waits()
-	u, err := ep.ConnectOwn(ctx, a.deadline, x.connectsPatiently())
-	a.waited()
-	x.Client.Watch.end()
+	w := x.beginWait()
+	u, err := ep.ConnectOwn(w.ctx, a.deadline, x.connectsPatiently())
+	w.end()
 	if err != nil {
 		return x.dialFailure(err)
 	}

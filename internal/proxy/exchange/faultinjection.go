@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -46,20 +45,14 @@ func (x *Exchange) await(d time.Duration) observe.Reason {
 			d, atDeadline = left, true
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	w := x.Client.Watch
-	w.begin(interrupterFunc(cancel))
-	w.waits(x.Client.Engine.Now()) // so that the sweeper checks whether the client has left
+	w := x.beginWait()
 	select {
 	case <-timer.C:
-	case <-ctx.Done():
+	case <-w.ctx.Done():
 	}
-	w.waited()
-	w.forget()
-	if w.end() {
+	if w.endNotForBackend() {
 		return observe.ReasonClientClosed
 	}
 	if reason, lapsed := x.lapsed(); lapsed {

@@ -43,22 +43,14 @@ func (x *Exchange) Call(c *filter.Call) error {
 	if !x.deadline.IsZero() && x.deadline.Before(deadline) {
 		deadline = x.deadline
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	if copied := int64(len(c.Body)); copied > uncounted { // in addition to the request's own body
 		kept := &x.Client.Engine.keptBodies.bytes
 		kept.Add(copied)
 		defer kept.Add(-copied)
 	}
-	w := x.Client.Watch
-	w.begin(interrupterFunc(cancel))
-	w.waits(x.Client.Engine.Now())
-	defer func() {
-		w.waited()
-		w.forget()
-		w.end()
-	}()
-	return x.Client.Engine.carryOut(ctx, x.listener.Identity, &x.fx.Seed, deadline, c)
+	w := x.beginWait()
+	defer w.endNotForBackend()
+	return x.Client.Engine.carryOut(w.ctx, x.listener.Identity, &x.fx.Seed, deadline, c)
 }
 
 // Send makes a call without an exchange, for listeners with the identity.

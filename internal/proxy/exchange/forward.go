@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -61,11 +60,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			f = failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
 			break
 		}
-		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // filters or the wait for the body took that long
-			f = failure{kind: failedFinally, reason: x.deadlineReason}
-			break
-		}
-		if reason, lapsed := x.lapsed(); lapsed {
+		if reason, expired := x.expired(); expired { // filters or the wait for the body took that long
 			f = failure{kind: failedFinally, reason: reason}
 			break
 		}
@@ -433,21 +428,12 @@ func (x *Exchange) open(a *attempt) error {
 
 // dial waits for a connection, or until the client leaves.
 func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *upstream.Shared, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x.Client.Watch.begin(interrupterFunc(cancel))
-	a.waits()
-	var u *upstream.Conn
-	var place *upstream.Shared
-	var err error
+	w := x.beginWait()
+	defer w.end()
 	if x.connectsPatiently() {
-		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable() && x.mayReplay())
-	} else {
-		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable() && x.mayReplay())
+		return ep.ConnectPatiently(w.ctx, a.deadline, x.repeatable() && x.mayReplay())
 	}
-	a.waited()
-	x.Client.Watch.end()
-	return u, place, err
+	return ep.Connect(w.ctx, a.deadline, x.repeatable() && x.mayReplay())
 }
 
 // connectsPatiently reports whether a slow connect is continued rather than given up for another endpoint, because the
@@ -514,10 +500,7 @@ func (x *Exchange) idempotent() bool {
 
 // timeoutReason returns the reason of the timeout that has expired.
 func (x *Exchange) timeoutReason() observe.Reason {
-	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
-		return x.deadlineReason
-	}
-	if reason, lapsed := x.lapsed(); lapsed {
+	if reason, expired := x.expired(); expired {
 		return reason
 	}
 	return observe.ReasonBackendTimeout
@@ -537,7 +520,7 @@ func (x *Exchange) bodyFailed() (read bool) {
 // The status is unused if the client has left.
 func (x *Exchange) bodyFault() (status int, reason observe.Reason) {
 	var malformed *http1.Error
-	lapse, lapsed := x.lapsed()
+	limit, expired := x.expired()
 	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
 		return malformed.Status, observe.ReasonBadRequestBody
@@ -547,10 +530,8 @@ func (x *Exchange) bodyFault() (status int, reason observe.Reason) {
 		reason = observe.ReasonBodyTooLarge
 	case errors.Is(err, errPanicked):
 		reason = observe.ReasonInternal
-	case !x.deadline.IsZero() && !time.Now().Before(x.deadline): // the gateway itself may have stopped reading, whatever the error is
-		reason = x.deadlineReason
-	case lapsed:
-		reason = lapse
+	case expired: // the gateway itself may have stopped reading, whatever the error is
+		reason = limit
 	case isTimeout(err):
 		reason = observe.ReasonClientTimeout
 	default:

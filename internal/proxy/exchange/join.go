@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"context"
 	"net/netip"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -147,15 +146,10 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 
 // dialTunnel waits for a connection of its own, or until the client leaves.
 func (x *Exchange) dialTunnel(ep *upstream.Endpoint, path *tunnelPath) (*upstream.Conn, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x.Client.Watch.begin(interrupterFunc(cancel))
+	w := x.beginWait()
+	defer w.end()
 	if ep.DiffersByClient() {
 		ep = ep.At(x.connectionFor())
 	}
-	x.attempt.waits()
-	u, err := ep.ConnectTunnel(ctx, path.connected)
-	x.attempt.waited()
-	x.Client.Watch.end()
-	return u, err
+	return ep.ConnectTunnel(w.ctx, path.connected)
 }

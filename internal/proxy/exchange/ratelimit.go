@@ -1,9 +1,7 @@
 package exchange
 
 import (
-	"context"
 	"strconv"
-	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
@@ -41,23 +39,14 @@ func (x *Exchange) checkRateLimits(path, query []byte) observe.Reason {
 // askRedis checks limits for which Redis may have to be asked. It returns ReasonOK, or why the request has ended
 // meanwhile.
 func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) observe.Reason {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	req.Until, req.Done = x.deadline, ctx.Done()
-	w := x.Client.Watch
-	w.begin(interrupterFunc(cancel))
-	w.waits(x.Client.Engine.Now()) // so that the sweeper checks whether the client has left
+	w := x.beginWait()
+	req.Until, req.Done = x.deadline, w.ctx.Done()
 	x.rule.RateLimits.Check(req, x.listener.Redis, d)
-	w.waited()
-	w.forget()
-	if w.end() {
+	if w.endNotForBackend() {
 		return observe.ReasonClientClosed
 	}
-	if reason, lapsed := x.lapsed(); lapsed {
+	if reason, expired := x.expired(); expired {
 		return reason
-	}
-	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
-		return x.deadlineReason
 	}
 	return observe.ReasonOK
 }

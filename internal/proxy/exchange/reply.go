@@ -102,10 +102,8 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 	case x.Client.Watch.goneNow():
 		x.rec.Reason = observe.ReasonClientClosed
 		return false
-	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
-		reason = x.deadlineReason
 	default:
-		if why, lapsed := x.lapsed(); lapsed {
+		if why, expired := x.expired(); expired {
 			reason = why
 		}
 	}
@@ -202,7 +200,7 @@ func (x *Exchange) writeFailed(err error) observe.Reason {
 	if !isTimeout(err) {
 		return observe.ReasonClientClosed
 	}
-	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
+	if x.pastDeadline() {
 		return x.deadlineReason
 	}
 	if l := x.limits(); l != nil && l.idle > 0 && l.left() <= 0 {

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"time"
 
@@ -303,18 +302,14 @@ func (x *Exchange) jitteredBackoff(p *snapshot.Retry) time.Duration {
 
 // pause waits. It returns false if the client has left.
 func (x *Exchange) pause(d time.Duration) bool {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	x.Client.Watch.begin(interrupterFunc(cancel))
-	x.attempt.waits()
+	w := x.beginWait()
 	select {
 	case <-timer.C:
-	case <-ctx.Done():
+	case <-w.ctx.Done():
 	}
-	x.attempt.waited()
-	return !x.Client.Watch.end()
+	return !w.end()
 }
 
 // failureOf returns the failure for an error in place of a final response head. lost is the result of Watch.endTry.

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"context"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -87,24 +86,19 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 // awaitHost waits for the first DNS answer about the backend's host, which was missing when no endpoint was found,
 // until the client leaves or x.deadline passes. It reports whether there may be endpoints now.
 func (x *Exchange) awaitHost(backend *upstream.Backend) bool {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	x.Client.Watch.begin(interrupterFunc(cancel))
-	x.attempt.waits()
-	answered := backend.AwaitHost(ctx, x.deadline)
-	x.attempt.waited()
-	x.Client.Watch.end()
-	return answered
+	w := x.beginWait()
+	defer w.end()
+	return backend.AwaitHost(w.ctx, x.deadline)
 }
 
 // unpicked returns the failure for an attempt for which there is no endpoint, or none in time. f is the failure of the
 // previous attempt.
 func (x *Exchange) unpicked(f failure) failure {
-	switch {
-	case x.Client.Watch.goneNow():
+	if x.Client.Watch.goneNow() {
 		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
-	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
-		return failure{kind: failedFinally, reason: x.deadlineReason}
+	}
+	if reason, expired := x.expired(); expired {
+		return failure{kind: failedFinally, reason: reason}
 	}
 	return f
 }

@@ -140,6 +140,17 @@ func (x *Exchange) lapsed() (observe.Reason, bool) {
 	return reason, reason != 0
 }
 
+// pastDeadline reports whether the deadline of the exchange has passed.
+func (x *Exchange) pastDeadline() bool { return !x.deadline.IsZero() && !time.Now().Before(x.deadline) }
+
+// expired returns the reason of the deadline or the limit that has expired, and false if none has.
+func (x *Exchange) expired() (observe.Reason, bool) {
+	if x.pastDeadline() {
+		return x.deadlineReason, true
+	}
+	return x.lapsed()
+}
+
 // limitWrite makes a write to the client fail that takes longer than the idle limit.
 func (x *Exchange) limitWrite() {
 	l := x.limits()
