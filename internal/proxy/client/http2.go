@@ -49,7 +49,7 @@ func (c *Conn) serveHTTP2() {
 		MaxFields:       c.set.engine.Limits.MaxFields,
 		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
 		ExtendedConnect: true,
-		Rest:            c.set.rest,
+		ParkAfter:       c.set.rest,
 		Scarce:          &c.set.engine.Overloaded,
 		Unacknowledged:  func() int { return listen.Unsent(c.raw) },
 		Refused:         c.refusedHTTP2,
@@ -62,11 +62,11 @@ func (c *Conn) serveHTTP2() {
 // runHTTP2 runs a new HTTP/2 connection, or one that was parked, until it ends or is parked.
 func (c *Conn) runHTTP2(prior []byte) {
 	h := c.http2.Load()
-	for h.Serve(prior) == http2.ErrRests { // another error is a protocol error of the client that concerns no request
+	for h.Serve(prior) == http2.ErrParked { // another error is a protocol error of the client that concerns no request
 		if c.retireHTTP2(h) {
 			return
 		}
-		h.StayAwake() // otherwise Serve would return ErrRests each second
+		h.NeverPark() // otherwise Serve would return ErrParked each second
 		prior = nil
 	}
 	c.end()

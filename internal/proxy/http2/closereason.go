@@ -13,7 +13,7 @@ const (
 )
 
 // The number of closed streams that are remembered: as many as may run, because all of them may be closed at the same
-// time while the peer still sends. For a resting connection, few are enough.
+// time while the peer still sends. For a parked connection, few are enough.
 const (
 	rememberedStreams = 2 * defaultMaxStreams
 	fewStreams        = rememberedStreams / 4

@@ -29,7 +29,7 @@ type Conn struct {
 	asides        sync.WaitGroup // goroutines of writeAside
 	aside         func()
 
-	in readBuffer // belongs to the reader; without memory before Serve and while the connection rests
+	in readBuffer // belongs to the reader; without memory before Serve and while the connection is parked
 
 	mu sync.Mutex
 	// The fields below are guarded by mu.
@@ -66,7 +66,7 @@ type Conn struct {
 	gathering *[batchSize]byte
 	filled    int64 // bytes put into batches
 	wrote     int64 // how many of them nc has taken
-	rest      rest
+	unwritten unwritten
 	broken    bool                // a write has failed
 	starving  map[uint32]starving // state of EndStarved
 	ended     bool                // all streams have ended
@@ -98,10 +98,10 @@ func newConn(nc net.Conn, o Options) *Conn {
 
 // Serve runs the connection to its end, when all handlers have returned and nc is closed. prior is what was already
 // read from nc, beginning with the Preface. The error is nil if the connection was idle or drained, or if the client
-// closed it while no stream was open; a *ConnError if one was sent to the client; ErrRests; or a network error.
+// closed it while no stream was open; a *ConnError if one was sent to the client; ErrParked; or a network error.
 func (c *Conn) Serve(prior []byte) error {
 	err := c.serve(prior)
-	if err != ErrRests {
+	if err != ErrParked {
 		c.handlers.Wait()
 	}
 	return err
@@ -109,7 +109,7 @@ func (c *Conn) Serve(prior []byte) error {
 
 func (c *Conn) serve(prior []byte) error {
 	err := c.readSafely(prior)
-	if err == ErrRests {
+	if err == ErrParked {
 		return err
 	}
 	var connErr *ConnError

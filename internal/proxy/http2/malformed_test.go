@@ -331,7 +331,7 @@ func TestManyAnsweredEarly(t *testing.T) {
 	})
 }
 
-// TestClosedStreams: so many are remembered, the last ones of a connection that rests, and no others.
+// TestClosedStreams: so many are remembered, the last ones of a parked connection, and no others.
 func TestClosedStreams(t *testing.T) {
 	var c closedStreams
 	reasons := []closeReason{closedByEnd, closedByPeer, closedByUs}
@@ -350,7 +350,7 @@ func TestClosedStreams(t *testing.T) {
 	c.shrink()
 	const last = 3 * rememberedStreams
 	if c.reason(last) != reasons[(last-1)%3] || c.reason(last-fewStreams+1) == closedLongAgo || c.reason(last-fewStreams) != closedLongAgo || cap(c.streams) != fewStreams {
-		t.Errorf("of a connection that rests: %v", c.streams)
+		t.Errorf("of a parked connection: %v", c.streams)
 	}
 	for id := uint32(last + 1); id <= 2*last; id++ {
 		c.add(id, closedByUs)

@@ -26,9 +26,9 @@ type Options struct {
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 	Timeouts        Timeouts
-	// Rest is how long a client's connection must have had neither streams nor frames for Serve to return ErrRests; 0
+	// ParkAfter is how long a client's connection must have had neither streams nor frames for Serve to return ErrParked; 0
 	// means never.
-	Rest time.Duration
+	ParkAfter time.Duration
 	// Scarce means that memory is scarce. While it is true, bodies that are read do not credit the windows of their
 	// streams. Conn.Resume must be called when it has become false. May be nil.
 	Scarce *atomic.Bool

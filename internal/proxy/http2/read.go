@@ -40,7 +40,7 @@ type watch struct {
 	pinged    bool  // a PING waits for its answer, or for anything else
 	pingAt    int64
 	suspendAt int64 // when expireSuspend is due; 0 means never
-	restFrom  int64 // when Serve was called, or when the connection could not rest
+	parkFrom  int64 // when Serve was called, or when the connection could not rest
 	pings     int   // number of PINGs sent since the peer last began a message or part of one
 	beginAt   int64 // since when the current frame or block is incomplete
 	beginOf   int64 // which frame or block that is, by input.frames
@@ -65,7 +65,7 @@ func (c *Conn) read(prior []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.clock()
-	c.restFrom = c.now
+	c.parkFrom = c.now
 	if c.in.small == nil {
 		c.in = newReadBuffer(littleBuffers.Get().(*[littleBuffer]byte)[:])
 	}
@@ -182,8 +182,8 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := c.suspendDue(); at != 0 && at < due {
 		due, expire = at, (*Conn).expireSuspend
 	}
-	if at := c.restDue(); at != 0 && at < due {
-		due, expire = at, (*Conn).expireRest
+	if at := c.parkDue(); at != 0 && at < due {
+		due, expire = at, (*Conn).expirePark
 	}
 	if !c.writing && !c.ended && !c.writeLimit.IsZero() {
 		if at := c.writeLimit.Sub(c.start).Milliseconds() - t.Write.Milliseconds()/10; at < due { // before the write deadline passes

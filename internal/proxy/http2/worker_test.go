@@ -98,8 +98,8 @@ func TestWorkersEndWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestTrimRests: a stream that lasts has the reader look for workers to stop less and less often, until there are some again.
-func TestTrimRests(t *testing.T) {
+// TestTrimPauses: a stream that lasts has the reader look for workers to stop less and less often, until there are some again.
+func TestTrimPauses(t *testing.T) {
 	var p workerPool
 	now, times := int64(0), 0
 	for ; now < 600_000; times++ {

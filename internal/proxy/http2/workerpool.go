@@ -4,11 +4,11 @@ import "sync"
 
 // worker is a goroutine that runs the handlers of streams, one after the other.
 type worker struct {
-	pool *workerPool
-	s    *Stream
-	next chan *Stream // nil ends the worker
-	run  func()       // work, bound once, so that starting it allocates nothing
-	rest *worker      // next in workerPool.idle
+	pool  *workerPool
+	s     *Stream
+	next  chan *Stream // nil ends the worker
+	run   func()       // work, bound once, so that starting it allocates nothing
+	below *worker      // next in workerPool.idle
 }
 
 // endedWorkers are workers of any connection that have ended.
@@ -39,7 +39,7 @@ const (
 // start makes a worker run the handler of s.
 func (p *workerPool) start(s *Stream) {
 	if w := p.idle; w != nil {
-		p.idle, w.rest = w.rest, nil
+		p.idle, w.below = w.below, nil
 		p.n--
 		p.least = min(p.least, p.n)
 		w.next <- s
@@ -74,7 +74,7 @@ func (w *worker) work() {
 
 // put makes the worker wait for another stream.
 func (p *workerPool) put(w *worker) {
-	p.idle, w.rest = w, p.idle
+	p.idle, w.below = w, p.idle
 	p.n++
 }
 
@@ -82,7 +82,7 @@ func (p *workerPool) put(w *worker) {
 func (p *workerPool) stop(n int) {
 	for ; n > 0; n-- {
 		w := p.idle
-		p.idle, w.rest = w.rest, nil
+		p.idle, w.below = w.below, nil
 		p.n--
 		w.next <- nil
 	}

@@ -187,8 +187,8 @@ func (c *Conn) writeAside() {
 	}()
 	c.mu.Lock()
 	defer c.unlock()
-	if c.rest.memory != nil {
-		c.writeRest()
+	if c.unwritten.memory != nil {
+		c.writeUnwritten()
 	}
 	c.write(nil, math.MaxInt)
 }
@@ -264,10 +264,10 @@ func (c *Conn) gather() {
 	}
 }
 
-// rest is what a direct write has left of a batch.
-type rest struct {
+// unwritten is what a direct write has left of a batch.
+type unwritten struct {
 	b      []byte
-	memory *[batchSize]byte // the array of the batch; nil if there is no rest
+	memory *[batchSize]byte // the array of the batch; nil if nothing is left
 }
 
 // directWrites is how many writes a goroutine makes that must not wait.
@@ -291,7 +291,7 @@ func (c *Conn) writeDirect() {
 		n, err := c.directUnlocked(batch)
 		if err == nil && n < len(batch) {
 			c.wrote += int64(n)
-			c.rest = rest{batch[n:], memory}
+			c.unwritten = unwritten{batch[n:], memory}
 			c.asides.Add(1)
 			go c.aside()
 			written = true
@@ -304,11 +304,11 @@ func (c *Conn) writeDirect() {
 	c.idle.Broadcast()
 }
 
-func (c *Conn) writeRest() {
+func (c *Conn) writeUnwritten() {
 	written := false
 	defer c.endWriting(&written)
-	r := c.rest
-	c.rest = rest{}
+	r := c.unwritten
+	c.unwritten = unwritten{}
 	c.armWrite()
 	n, err := c.writeUnlocked(r.b)
 	batches.Put(r.memory)

@@ -27,17 +27,17 @@ func (l *limited) SetWriteDeadline(t time.Time) error {
 
 // TestWriteLimitEnds: where nothing is written no limit of an earlier write is left behind, by which crypto/tls would fail to answer a KeyUpdate while it reads.
 func TestWriteLimitEnds(t *testing.T) {
-	for name, rests := range map[string]time.Duration{"busy": 0, "resting": time.Millisecond} {
+	for name, parkAfter := range map[string]time.Duration{"busy": 0, "parked": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			plain, peer := pair(t)
 			nc := &limited{fragile: plain}
 			goOn := make(chan struct{})
 			var asked atomic.Bool
-			c := New(nc, Options{Rest: rests, Timeouts: Timeouts{Write: 500 * time.Millisecond}}, func(s *Stream) {
+			c := New(nc, Options{ParkAfter: parkAfter, Timeouts: Timeouts{Write: 500 * time.Millisecond}}, func(s *Stream) {
 				asked.Store(true)
 				s.WriteHead(200, nil, -1, false)
 				s.Flush()
-				if rests == 0 {
+				if parkAfter == 0 {
 					<-goOn
 				}
 				s.Write([]byte("more"), true)
@@ -45,7 +45,7 @@ func TestWriteLimitEnds(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				err := c.Serve(nil)
-				for err == ErrRests && !asked.Load() { // the request took its time
+				for err == ErrParked && !asked.Load() { // the request took its time
 					err = c.Serve(nil)
 				}
 				done <- err
@@ -54,8 +54,8 @@ func TestWriteLimitEnds(t *testing.T) {
 			r.headers(1, true, get("/")...)
 			r.until("the head", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
 			testkit.Eventually(t, "no limit is left", func() bool { return !nc.limit.Load() })
-			if rests > 0 {
-				if err := <-done; err != ErrRests {
+			if parkAfter > 0 {
+				if err := <-done; err != ErrParked {
 					t.Fatal(err)
 				}
 				return

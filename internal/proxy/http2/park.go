@@ -7,24 +7,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
-// ErrRests means that Serve has returned because the connection rests, see Options.Rest. The connection continues when
+// ErrParked means that Serve has returned because the connection is parked, see Options.ParkAfter. The connection continues when
 // Serve is called again, without prior bytes, and does nothing until then. Serve must be called when the client has
 // sent something or closed the connection, when IdleLeft has passed, or when Woken returns true.
-var ErrRests = errors.New("http2: the connection rests")
+var ErrParked = errors.New("http2: the connection is parked")
 
-// restDue returns when to call expireRest; 0 if the connection cannot rest now.
-func (c *Conn) restDue() int64 {
-	if c.o.Rest <= 0 || c.client != nil || len(c.streams) > 0 || c.draining != drainNot || !c.answered || c.unfinished() {
+// parkDue returns when to call expirePark; 0 if the connection cannot rest now.
+func (c *Conn) parkDue() int64 {
+	if c.o.ParkAfter <= 0 || c.client != nil || len(c.streams) > 0 || c.draining != drainNot || !c.answered || c.unfinished() {
 		return 0
 	}
-	return max(c.readAt, c.idleAt, c.restFrom) + c.o.Rest.Milliseconds()
+	return max(c.readAt, c.idleAt, c.parkFrom) + c.o.ParkAfter.Milliseconds()
 }
 
-// expireRest ends Serve, and keeps only the memory that is needed to continue. The last read has found nothing, so no
+// expirePark ends Serve, and keeps only the memory that is needed to continue. The last read has found nothing, so no
 // data waits within nc.
-func (c *Conn) expireRest() (bool, error) {
-	if c.writing || c.broken || c.hasOutput() || c.rest.memory != nil {
-		c.restFrom = c.now
+func (c *Conn) expirePark() (bool, error) {
+	if c.writing || c.broken || c.hasOutput() || c.unwritten.memory != nil {
+		c.parkFrom = c.now
 		return false, nil
 	}
 	c.workers.stop(c.workers.n)
@@ -37,7 +37,7 @@ func (c *Conn) expireRest() (bool, error) {
 	c.closed.shrink()
 	c.disarmWrite()
 	c.streams, c.out, c.block.section, c.block.part = nil, nil, head.Section{}, nil
-	return true, ErrRests
+	return true, ErrParked
 }
 
 // begunField is the beginning of a field.
@@ -51,14 +51,14 @@ func (c *Conn) releaseInput() {
 	c.decoder.Close()           //nolint:errcheck // begins the next block
 }
 
-// StayAwake prevents the connection from resting again, because only Serve can wait for what the client sends.
-func (c *Conn) StayAwake() {
+// NeverPark prevents the connection from being parked again, because only Serve can wait for what the client sends.
+func (c *Conn) NeverPark() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.o.Rest = 0
+	c.o.ParkAfter = 0
 }
 
-// Woken reports whether a resting connection has something to do: it was asked to end. It may be called from any
+// Woken reports whether a parked connection has something to do: it was asked to end. It may be called from any
 // goroutine.
 func (c *Conn) Woken() bool {
 	c.mu.Lock()
@@ -66,7 +66,7 @@ func (c *Conn) Woken() bool {
 	return c.woken
 }
 
-// IdleLeft returns how much of Timeouts.Idle is left for a resting connection; 0 if nothing.
+// IdleLeft returns how much of Timeouts.Idle is left for a parked connection; 0 if nothing.
 func (c *Conn) IdleLeft() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 )
 
-// resting serves one connection, whose Serve is called again for each value of again, and tells what it returned.
-func resting(t *testing.T, o Options) (r *raw, c *Conn, again chan<- bool, returned <-chan error) {
+// parking serves one connection, whose Serve is called again for each value of again, and tells what it returned.
+func parking(t *testing.T, o Options) (r *raw, c *Conn, again chan<- bool, returned <-chan error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,8 +48,8 @@ func wantRest(t *testing.T, returned <-chan error) {
 	t.Helper()
 	select {
 	case err := <-returned:
-		if err != ErrRests {
-			t.Fatalf("Serve returned %v, want ErrRests", err)
+		if err != ErrParked {
+			t.Fatalf("Serve returned %v, want ErrParked", err)
 		}
 	case <-time.After(patience):
 		t.Fatal("the connection does not rest")
@@ -64,18 +64,18 @@ func (r *raw) response(stream uint32) {
 	})
 }
 
-// TestRest: a connection that rests holds neither a goroutine nor what it had for streams, and goes on with the state that the client has: of header
+// TestPark: a parked connection holds neither a goroutine nor what it had for streams, and goes on with the state that the client has: of header
 // compression, streams and windows.
-func TestRest(t *testing.T) {
-	r, c, again, returned := resting(t, Options{Rest: 50 * time.Millisecond})
+func TestPark(t *testing.T) {
+	r, c, again, returned := parking(t, Options{ParkAfter: 50 * time.Millisecond})
 	r.headers(1, true, get("/", "a-field", "that is in the table from now on")...)
 	r.response(1)
 	wantRest(t, returned)
 	if c.streams != nil || c.out != nil || c.gathering != nil || c.workers.n != 0 || c.in.in != nil || c.block.section.Cap() != 0 {
-		t.Error("a connection that rests holds memory")
+		t.Error("a parked connection holds memory")
 	}
 	if c.Woken() {
-		t.Error("a connection that rests is woken by nobody")
+		t.Error("a parked connection is woken by nobody")
 	}
 	for id := uint32(3); id < 9; id += 2 {
 		r.headers(id, true, get("/", "a-field", "that is in the table from now on")...)
@@ -108,7 +108,7 @@ func TestRestAfterLongField(t *testing.T) {
 	const n, length = 8, 30 << 10
 	var all []*Conn
 	for range n {
-		r, c, _, returned := resting(t, Options{Rest: 50 * time.Millisecond})
+		r, c, _, returned := parking(t, Options{ParkAfter: 50 * time.Millisecond})
 		block := r.block(get("/", "a", strings.Repeat("~", length))...) // which Huffman's code makes no shorter
 		r.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:length/2], EndStream: true})
 		r.WriteContinuation(1, true, block[length/2:])
@@ -134,8 +134,8 @@ func TestRestAfterLongField(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// TestNoRest: what is unfinished keeps a connection from resting.
-func TestNoRest(t *testing.T) {
+// TestNoPark: what is unfinished keeps a connection from being parked.
+func TestNoPark(t *testing.T) {
 	const rest = 20 * time.Millisecond
 	for name, leave := range map[string]func(*raw){
 		"no SETTINGS": func(*raw) {},
@@ -160,7 +160,7 @@ func TestNoRest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{}, 1)
-			s := serve(t, Options{Rest: rest, Timeouts: Timeouts{Head: 10 * rest, SettingsAck: 10 * rest, Idle: time.Minute}}, func(s *Stream) {
+			s := serve(t, Options{ParkAfter: rest, Timeouts: Timeouts{Head: 10 * rest, SettingsAck: 10 * rest, Idle: time.Minute}}, func(s *Stream) {
 				begun <- struct{}{}
 				io.Copy(io.Discard, s)
 			})
@@ -175,21 +175,21 @@ func TestNoRest(t *testing.T) {
 				s.mu.Unlock()
 				c.Close()
 			}
-			if err := s.ended(t); err == ErrRests {
-				t.Error("it rests")
+			if err := s.ended(t); err == ErrParked {
+				t.Error("it is parked")
 			}
 		})
 	}
 }
 
-// TestRestEnds: a connection that rests is told to end, and does when it goes on; its idle time ends it, too.
-func TestRestEnds(t *testing.T) {
+// TestParkEnds: a parked connection is told to end, and does when it goes on; its idle time ends it, too.
+func TestParkEnds(t *testing.T) {
 	for name, end := range map[string]func(*Conn){
 		"Drain":     (*Conn).Drain,
 		"EndIfIdle": func(c *Conn) { c.EndIfIdle(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, c, again, returned := resting(t, Options{Rest: 20 * time.Millisecond, Timeouts: Timeouts{Drain: time.Millisecond}})
+			r, c, again, returned := parking(t, Options{ParkAfter: 20 * time.Millisecond, Timeouts: Timeouts{Drain: time.Millisecond}})
 			r.headers(1, true, get("/")...)
 			r.response(1)
 			wantRest(t, returned)
@@ -206,7 +206,7 @@ func TestRestEnds(t *testing.T) {
 	}
 	t.Run("idle", func(t *testing.T) {
 		const idle = 300 * time.Millisecond
-		r, c, again, returned := resting(t, Options{Rest: 20 * time.Millisecond, Timeouts: Timeouts{Idle: idle}})
+		r, c, again, returned := parking(t, Options{ParkAfter: 20 * time.Millisecond, Timeouts: Timeouts{Idle: idle}})
 		wantRest(t, returned)
 		if left := c.IdleLeft(); left > idle-20*time.Millisecond {
 			t.Errorf("%v of the idle time is left", left)
@@ -228,9 +228,9 @@ func TestRestEnds(t *testing.T) {
 // TestStayAwake: a connection that nobody else can wait for is served on by Serve alone.
 func TestStayAwake(t *testing.T) {
 	const rest = 20 * time.Millisecond
-	r, c, again, returned := resting(t, Options{Rest: rest})
+	r, c, again, returned := parking(t, Options{ParkAfter: rest})
 	wantRest(t, returned)
-	c.StayAwake()
+	c.NeverPark()
 	again <- true
 	for id := uint32(1); id < 7; id += 2 {
 		r.headers(id, true, get("/")...)
