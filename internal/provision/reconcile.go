@@ -83,7 +83,7 @@ func userText(errs []error, before string) string {
 // reconcile applies the ProxySpec of one Gateway. again is when to call it again, 0 if only after a change.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	p.mu.Lock()
-	spec, specified, unknown := p.specs[g], p.specified, p.unknown[g.namespace]
+	spec, specified, unknown := p.peek(g).spec, p.specified, p.unknown[g.namespace]
 	p.mu.Unlock()
 	switch {
 	case !specified:
@@ -182,15 +182,11 @@ func servicesOf(objects map[objectName]Object) []*corev1.Service {
 func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.specs[g] != spec {
+	if p.peek(g).spec != spec {
 		return
 	}
-	now := p.problems[g].after(came)
-	if now == (problem{}) {
-		delete(p.problems, g)
-	} else {
-		p.problems[g] = now
-	}
+	s := p.state(g)
+	s.problem = s.problem.after(came)
 	p.reports.Add(g)
 }
 
@@ -198,13 +194,11 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 // show the problem earlier.
 func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
-	before := p.refused[g]
+	s := p.peek(g)
+	before, current := s.refused, s.spec == spec
 	now := userText(slices.Concat(came.failed, came.minor, came.unassigned), before)
-	current := p.specs[g] == spec
-	if current && now != "" {
-		p.refused[g] = now
-	} else if current {
-		delete(p.refused, g)
+	if current {
+		p.state(g).refused = now
 	}
 	p.mu.Unlock()
 	if p.o.Problem != nil && current && now != before {
@@ -227,8 +221,8 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		return 0, err
 	}
 	h := p.history(g, n)
-	// handOver is set if the number of replicas is not, or no longer, owned by this controller.
-	handOver := scaledElsewhere(spec)
+	// leaveReplicas is set if the number of replicas is not, or no longer, owned by this controller.
+	leaveReplicas := scaledElsewhere(spec)
 	var kept error // why the number of replicas is not applied
 	if live != nil {
 		if !controlledBy(live, spec) {
@@ -263,7 +257,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				if len(differs) == 0 {
 					return scaledPoll, kept // this controller is not notified when the autoscaler is deleted
 				}
-				later, handOver = scaledPoll, true
+				later, leaveReplicas = scaledPoll, true
 			}
 		}
 		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted, annotationApplied) {
@@ -279,7 +273,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 			}
 			defer end()
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && handOver {
+		if d, ok := live.(*appsv1.Deployment); ok && leaveReplicas {
 			if err := p.client.leaveReplicas(ctx, d); err != nil {
 				return 0, apiError(n, g.namespace, err)
 			}
@@ -337,7 +331,7 @@ func (p *Provisioner) readyBeforeMerge(g gatewayName, spec *translate.ProxySpec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gateways := int32(0)
-	for _, other := range p.specs {
+	for _, other := range p.specs() {
 		if other.Class == spec.Class && !isMerged(other) {
 			gateways++
 		}
@@ -447,13 +441,14 @@ func appliedHash(tree map[string]any, annotation string) string {
 func (p *Provisioner) history(g gatewayName, n objectName) *history {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.objects[g] == nil {
-		p.objects[g] = map[objectName]*history{}
+	s := p.state(g)
+	if s.history == nil {
+		s.history = map[objectName]*history{}
 	}
-	if p.objects[g][n] == nil {
-		p.objects[g][n] = &history{}
+	if s.history[n] == nil {
+		s.history[n] = &history{}
 	}
-	return p.objects[g][n]
+	return s.history[n]
 }
 
 // wait returns how long to wait before a field is set again that another writer has changed. The time grows with each call, until
@@ -540,7 +535,7 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 		}
 	}
 	if len(keep) == 0 {
-		p.endHandOver(g)
+		p.endReplacement(g)
 	}
 	for _, object := range wanted {
 		n := nameOf(object)
@@ -655,11 +650,11 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r
 	return true, nil
 }
 
-// nextRoom restarts the hand-over, so that the next proxy of another class stays until the node that was freed last has a new
+// nextRoom restarts the replacement, so that the next proxy of another class stays until the node that was freed last has a new
 // proxy.
 func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
 	if !it.ofClass {
-		p.endHandOver(g)
+		p.endReplacement(g)
 	}
 }
 
@@ -668,7 +663,7 @@ func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
 func (p *Provisioner) superseded(g gatewayName, spec *translate.ProxySpec) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.specs[g] != spec
+	return p.peek(g).spec != spec
 }
 
 func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) error {
@@ -687,17 +682,19 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// mergeHandOver is the maximum time for which the proxies of a Gateway that becomes merged, or of Gateways that are no longer merged
-// or are merged elsewhere, wait for all proxies that replace them; handOverLook is the interval of checks.
-const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
+// mergeTimeout is the maximum time for which the proxies of a Gateway that becomes merged, or of Gateways that are no longer merged
+// or are merged elsewhere, wait for all proxies that replace them, and those of a former class for addresses of the new Services;
+// mergePoll is the interval of checks for the former.
+const mergeTimeout, mergePoll = 5 * time.Minute, time.Second
 
-// handsOver reports whether other proxies are to take the place of those of g, and not all of them are available and can be reached yet. held says that there is no end to
-// that yet: none of them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
-func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
+// awaitsMerge reports whether the proxies of g, which becomes merged or is no longer merged, wait for those of another ProxySpec that
+// are to take their place: not all of these are available and can be reached yet. held says that there is no end to that yet: none of
+// them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
+func (p *Provisioner) awaitsMerge(g gatewayName) (awaits, held bool) {
 	class, merged := config.MergedClass(g.name)
 	p.mu.Lock()
 	var by []*translate.ProxySpec
-	for _, spec := range p.specs {
+	for _, spec := range p.specs() {
 		if merged && spec.Class == class || !merged && mergedIn(spec, g) != nil {
 			by = append(by, spec)
 		}
@@ -707,11 +704,11 @@ func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	for _, spec := range by {
 		running := p.store.of(gatewayName{spec.Namespace, spec.Name})
 		i, _ := observe(running, spec.Class, problem{}).infrastructure()
-		is = is || i == nil || !i.Ready || i.Waiting != "" || !takenOver(spec, running, former)
+		awaits = awaits || i == nil || !i.Ready || i.Waiting != "" || !takenOver(spec, running, former)
 		paused, ready = paused && spec.Paused, ready || i != nil && i.Ready
 	}
-	if !is || paused || ready {
-		return is, is && paused
+	if !awaits || paused || ready {
+		return awaits, awaits && paused
 	}
 	own, _ := observe(former, "", problem{}).infrastructure()
 	return true, own != nil && own.Ready
@@ -736,38 +733,38 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	})
 	unread := len(running) > 0 && p.o.Unread != nil && p.o.Unread(g.namespace, g.name)
 	p.mu.Lock()
+	s := p.state(g)
 	if len(running) == 0 || unread {
-		delete(p.absent, g)
-		delete(p.handed, g)
-		log := unread && !p.unread[g]
-		if unread {
-			again, p.unread[g] = unreadRetry, true
-		} else {
-			delete(p.unread, g)
-		}
+		log := unread && !s.unreadLogged
+		s.absent, s.mergeAwaited, s.unreadLogged = time.Time{}, time.Time{}, unread
+		p.tidy(g)
 		p.mu.Unlock()
+		if unread {
+			again = unreadRetry
+		}
 		if log {
 			p.o.Logger.Warn("the objects of a Gateway are kept, because the Gateway or its GatewayClass cannot be read, or translation fails on it; correct it, or delete it", "gateway", g.String())
 		}
 		return again, nil
 	}
-	delete(p.unread, g)
-	if p.absent[g].IsZero() {
-		p.absent[g] = time.Now()
+	s.unreadLogged = false
+	if s.absent.IsZero() {
+		s.absent = time.Now()
 	}
-	since := p.absent[g]
+	since := s.absent
 	p.mu.Unlock()
-	if handsOver, held := p.handsOver(g); handsOver && (held || time.Since(since) < p.mergeHandOver) {
+	if awaits, held := p.awaitsMerge(g); awaits && (held || time.Since(since) < p.mergeTimeout) {
 		p.mu.Lock()
-		p.handed[g] = time.Now()
+		s := p.state(g)
+		s.mergeAwaited = time.Now()
 		if held { // the time begins once a replacement was started
-			p.absent[g] = p.handed[g]
+			s.absent = s.mergeAwaited
 		}
 		p.mu.Unlock()
-		return handOverLook, nil
+		return mergePoll, nil
 	}
 	p.mu.Lock()
-	if last := p.handed[g]; last.After(since) {
+	if last := p.peek(g).mergeAwaited; last.After(since) {
 		since = last
 	}
 	rest := time.Until(since.Add(p.grace))
