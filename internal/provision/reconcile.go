@@ -206,6 +206,22 @@ func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came
 	}
 }
 
+// application is one object that is applied.
+type application struct {
+	g       gatewayName
+	spec    *translate.ProxySpec
+	object  Object
+	n       objectName
+	wanted  map[string]any // object in the form in which it is applied
+	live    Object         // what is there; nil for nothing
+	history *history
+	// leaveReplicas is set if the number of replicas is not, or no longer, owned by this controller.
+	leaveReplicas bool
+	keptReplicas  error         // why the number of replicas is not applied
+	later         time.Duration // when to try again; 0 if only after a change
+	endRollout    func()        // of beginRollout; does nothing if none was begun
+}
+
 // apply applies one object unless it is up to date. later is when to try again if another writer keeps changing it.
 func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.ProxySpec, object Object) (later time.Duration, err error) {
 	n := nameOf(object)
@@ -220,94 +236,136 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	if wanted, err = p.allowUnplaced(g, object, wanted, live); err != nil {
 		return 0, err
 	}
-	h := p.history(g, n)
-	// leaveReplicas is set if the number of replicas is not, or no longer, owned by this controller.
-	leaveReplicas := scaledElsewhere(spec)
-	var kept error // why the number of replicas is not applied
+	a := &application{
+		g: g, spec: spec, object: object, n: n, wanted: wanted, live: live, history: p.history(g, n),
+		leaveReplicas: scaledElsewhere(spec), endRollout: func() {},
+	}
+	defer func() { a.endRollout() }()
+	var proceed bool
 	if live != nil {
-		if !controlledBy(live, spec) {
-			return 0, refusal{fmt.Errorf("%s %s/%s exists and does not belong to %s; rename the %s, or delete the %s", n.kind, g.namespace, n.name, thisOne(spec), ownerOf(spec).Kind, n.kind)}
-		}
-		if live.GetDeletionTimestamp() != nil {
-			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
-		}
-		differs, err := differsFrom(wanted, live)
-		if err != nil {
-			return 0, err
-		}
-		maps.DeleteFunc(differs, func(path, how string) bool { return h.settled[path] == how })
-		if len(differs) == 0 {
-			return 0, nil
-		}
-		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && !scaledElsewhere(spec) {
-			scaled, err := p.scaledByOthers(ctx, spec, d)
-			switch _, replicas := differs["spec.replicas"]; {
-			case apierrors.IsForbidden(err):
-				// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
-				scaled = true
-				if replicas {
-					kept = replicasError{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
-				}
-			case err != nil:
-				return 0, err
-			}
-			if scaled {
-				delete(wanted["spec"].(map[string]any), "replicas")
-				delete(differs, "spec.replicas")
-				if len(differs) == 0 {
-					return scaledPoll, kept // this controller is not notified when the autoscaler is deleted
-				}
-				later, leaveReplicas = scaledPoll, true
-			}
-		}
-		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted, annotationApplied) {
-			if wait := h.wait(time.Now()); wait > 0 {
-				return wait, nil
-			}
-			p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", g.String(), "object", n.String(), "field", describe(differs))
-		}
-		if w, ok := workloadOf(live); ok && restarts(w, appliedHash(wanted, annotationTemplate), differs) {
-			end, ok := p.beginRollout(g)
-			if !ok {
-				return rolloutRetry, nil
-			}
-			defer end()
-		}
-		if d, ok := live.(*appsv1.Deployment); ok && leaveReplicas {
-			if err := p.client.leaveReplicas(ctx, d); err != nil {
-				return 0, apiError(n, g.namespace, err)
-			}
-		}
-	} else if _, ok := workloadOf(object); ok {
-		ready := mostReady(p.store.of(g), n)
-		if ready > 0 {
-			// It takes the place of proxies that serve, as a change of their template would.
-			end, ok := p.beginRollout(g)
-			if !ok {
-				return rolloutRetry, nil
-			}
-			defer end()
-		}
-		if _, ok := object.(*appsv1.Deployment); ok && scaledElsewhere(spec) {
-			// An autoscaler begins with what there is: with one replica all requests would come to that one.
-			if ready = max(ready, p.readyBeforeMerge(g, spec)); ready > 0 {
-				wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, spec)
-			}
-		}
+		proceed, err = p.prepareUpdate(ctx, a)
+	} else {
+		proceed = p.prepareCreate(a)
 	}
-	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
+	if err != nil || !proceed {
+		return a.later, err
+	}
+	return a.later, p.write(ctx, a)
+}
+
+// prepareUpdate reports whether an object that exists is to be applied now. It must belong to the Gateway and differ, another writer
+// must not have changed it too recently, and a rollout must be allowed to begin. The number of replicas is left to its owner.
+func (p *Provisioner) prepareUpdate(ctx context.Context, a *application) (proceed bool, err error) {
+	if !controlledBy(a.live, a.spec) {
+		return false, refusal{fmt.Errorf("%s %s/%s exists and does not belong to %s; rename the %s, or delete the %s", a.n.kind, a.g.namespace, a.n.name, thisOne(a.spec), ownerOf(a.spec).Kind, a.n.kind)}
+	}
+	if a.live.GetDeletionTimestamp() != nil {
+		return false, fmt.Errorf("%s %s/%s is being deleted", a.n.kind, a.g.namespace, a.n.name)
+	}
+	differs, err := differsFrom(a.wanted, a.live)
 	if err != nil {
-		if held := p.nodePortHeld(ctx, g, object, err); held != nil {
-			return 0, refusal{held}
+		return false, err
+	}
+	maps.DeleteFunc(differs, func(path, how string) bool { return a.history.settled[path] == how })
+	if len(differs) == 0 {
+		return false, nil
+	}
+	if err := p.excludeReplicas(ctx, a, differs); err != nil {
+		return false, err
+	}
+	if len(differs) == 0 {
+		return false, a.keptReplicas
+	}
+	if a.live.GetAnnotations()[annotationApplied] == appliedHash(a.wanted, annotationApplied) {
+		if wait := a.history.wait(time.Now()); wait > 0 {
+			a.later = wait
+			return false, nil
 		}
-		return 0, apiError(n, g.namespace, err)
+		p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", a.g.String(), "object", a.n.String(), "field", describe(differs))
 	}
-	h.settled, err = differsFrom(wanted, after)
-	if len(h.settled) > 0 {
-		p.o.Logger.Warn("the API server stores a field with another value than was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
+	if w, ok := workloadOf(a.live); ok && restarts(w, appliedHash(a.wanted, annotationTemplate), differs) && !p.admit(a) {
+		return false, nil
 	}
-	p.store.written(n.kind, after)
-	return later, cmp.Or(err, kept)
+	if d, ok := a.live.(*appsv1.Deployment); ok && a.leaveReplicas {
+		if err := p.client.leaveReplicas(ctx, d); err != nil {
+			return false, apiError(a.n, a.g.namespace, err)
+		}
+	}
+	return true, nil
+}
+
+// excludeReplicas removes the number of replicas of a Deployment from what is applied, and from differs, if an autoscaler of another
+// writer sets it, or may do so.
+func (p *Provisioner) excludeReplicas(ctx context.Context, a *application, differs map[string]string) error {
+	d, ok := a.live.(*appsv1.Deployment)
+	if !ok || d.Spec.Replicas == nil || scaledElsewhere(a.spec) {
+		return nil
+	}
+	scaled, err := p.scaledByOthers(ctx, a.spec, d)
+	switch _, replicas := differs["spec.replicas"]; {
+	case apierrors.IsForbidden(err):
+		// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
+		scaled = true
+		if replicas {
+			a.keptReplicas = replicasError{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", a.n.kind, a.g.namespace, a.n.name, message(err))}}
+		}
+	case err != nil:
+		return err
+	}
+	if scaled {
+		delete(a.wanted["spec"].(map[string]any), "replicas")
+		delete(differs, "spec.replicas")
+		a.later, a.leaveReplicas = scaledPoll, true // this controller is not notified when the autoscaler is deleted
+	}
+	return nil
+}
+
+// prepareCreate reports whether an object that does not exist is to be created now: a workload only if a rollout may begin. With an
+// autoscaler it sets the number of replicas to begin with.
+func (p *Provisioner) prepareCreate(a *application) (proceed bool) {
+	if _, ok := workloadOf(a.object); !ok {
+		return true
+	}
+	ready := mostReady(p.store.of(a.g), a.n)
+	// It takes the place of proxies that serve, as a change of their template would.
+	if ready > 0 && !p.admit(a) {
+		return false
+	}
+	if _, ok := a.object.(*appsv1.Deployment); ok && scaledElsewhere(a.spec) {
+		// An autoscaler begins with what there is: with one replica all requests would come to that one.
+		if ready = max(ready, p.readyBeforeMerge(a.g, a.spec)); ready > 0 {
+			a.wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, a.spec)
+		}
+	}
+	return true
+}
+
+// admit reports whether the rollout that an application causes may begin now, and sets when it ends, or when to try again.
+func (p *Provisioner) admit(a *application) bool {
+	end, ok := p.beginRollout(a.g)
+	if !ok {
+		a.later = rolloutRetry
+		return false
+	}
+	a.endRollout = end
+	return true
+}
+
+// write applies an object, and remembers which fields the API server stores with another value.
+func (p *Provisioner) write(ctx context.Context, a *application) error {
+	after, err := p.client.apply(ctx, a.n.kind, a.g.namespace, a.n.name, a.wanted)
+	if err != nil {
+		if held := p.nodePortHeld(ctx, a.g, a.object, err); held != nil {
+			return refusal{held}
+		}
+		return apiError(a.n, a.g.namespace, err)
+	}
+	a.history.settled, err = differsFrom(a.wanted, after)
+	if len(a.history.settled) > 0 {
+		p.o.Logger.Warn("the API server stores a field with another value than was applied", "gateway", a.g.String(), "object", a.n.String(), "field", describe(a.history.settled))
+	}
+	p.store.written(a.n.kind, after)
+	return cmp.Or(err, a.keptReplicas)
 }
 
 // thisOne names the owner of a spec's objects for a message.
