@@ -95,7 +95,7 @@ func daemonSet(spec *translate.ProxySpec, s Settings) (*appsv1.DaemonSet, error)
 			Template:             template(spec, s, classOnly),
 		},
 	}
-	surge, unavailable := replacement(classOnly)
+	surge, unavailable := rollingUpdate(classOnly)
 	d.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &surge, MaxUnavailable: &unavailable},
@@ -139,16 +139,16 @@ func restore(spec *translate.ProxySpec, object *metav1.ObjectMeta, template *cor
 
 // strategy starts new proxies before old ones end, as far as there is room.
 func strategy(classOnly *v1alpha1.ClassOnly) appsv1.DeploymentStrategy {
-	surge, unavailable := replacement(classOnly)
+	surge, unavailable := rollingUpdate(classOnly)
 	return appsv1.DeploymentStrategy{
 		Type:          appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &unavailable},
 	}
 }
 
-// replacement returns how many new proxies start before old ones end, and how many old ones may end before that. With hostNetwork a
+// rollingUpdate returns how many new proxies start before old ones end, and how many old ones may end before that. With hostNetwork a
 // node has no room for two, so there one ends first.
-func replacement(classOnly *v1alpha1.ClassOnly) (surge, unavailable intstr.IntOrString) {
+func rollingUpdate(classOnly *v1alpha1.ClassOnly) (surge, unavailable intstr.IntOrString) {
 	if classOnly.HostNetwork {
 		return intstr.FromInt32(0), intstr.FromInt32(1)
 	}

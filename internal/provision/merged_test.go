@@ -148,8 +148,8 @@ func TestMergedAccounts(t *testing.T) {
 	believed("of another namespace", "shop", "moongate-gateways", "")
 }
 
-// TestHandOver: what runs stays while not as much has taken its place, when a Gateway is merged with others and when it is no more; but not for ever.
-func TestHandOver(t *testing.T) {
+// TestAwaitsMerge: what runs stays while not as much has taken its place, when a Gateway is merged with others and when it is no more; but not for ever.
+func TestAwaitsMerge(t *testing.T) {
 	elsewhere := gatewayName{"infra2", together.name}
 	moved := mergedSpec(func(p *translate.ProxySpec) { p.Namespace = elsewhere.namespace }).Spec
 	alone := specOf(web, func(p *translate.ProxySpec) {
@@ -188,13 +188,13 @@ func TestHandOver(t *testing.T) {
 				r.caughtUp(t, s)
 				return again
 			}
-			if again := look(); !left() || again != handOverLook {
+			if again := look(); !left() || again != mergePoll {
 				t.Fatalf("it is gone before anything took its place: %v; next look after %s", !left(), again)
 			}
 			s.set("pods/"+c.to.namespace+"/new", readyPod(c.to))
 			s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 2.0 })
 			s.availableOf(strings.TrimPrefix(deployment, "deployments/"), 1)
-			if again := look(); !left() || again != handOverLook {
+			if again := look(); !left() || again != mergePoll {
 				t.Fatalf("it is gone before all proxies are in its place: %v; next look after %s", !left(), again)
 			}
 			s.availableOf(strings.TrimPrefix(deployment, "deployments/"), 2)
@@ -217,7 +217,7 @@ func TestHandOver(t *testing.T) {
 				if !paused {
 					s.set("pods/"+c.from.namespace+"/old", readyPod(c.from))
 				}
-				r.grace, r.mergeHandOver = 0, 0
+				r.grace, r.mergeTimeout = 0, 0
 				r.ends(c.from)
 				next := *c.toS.Spec
 				next.Paused = paused
@@ -240,7 +240,7 @@ func TestHandOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.set("pods/"+c.from.namespace+"/old", readyPod(c.from))
-			r.grace, r.mergeHandOver = 0, 0
+			r.grace, r.mergeTimeout = 0, 0
 			r.ends(c.from)
 			if err := r.settle(t, s, c.toS); err != nil {
 				t.Fatal(err)
@@ -260,7 +260,7 @@ func TestHandOver(t *testing.T) {
 			if err := r.settle(t, s, c.fromS); err != nil {
 				t.Fatal(err)
 			}
-			r.grace, r.mergeHandOver = 0, 0
+			r.grace, r.mergeTimeout = 0, 0
 			r.ends(c.from)
 			if err := r.settle(t, s, c.toS); err != nil {
 				t.Fatal(err)
@@ -297,7 +297,7 @@ func TestMergedKeepTheNumber(t *testing.T) {
 	if got := s.at("deployments/"+merged, "spec", "replicas"); got != 7.0 {
 		t.Errorf("merged, they begin with %v proxies, want 7", got)
 	}
-	r.grace, r.mergeHandOver = 0, 0
+	r.grace, r.mergeTimeout = 0, 0
 	for _, g := range []gatewayName{web, other} {
 		for _, kind := range []string{"deployments/", "horizontalpodautoscalers/"} {
 			s.set(kind+g.namespace+"/"+g.name+"-moongate", nil)

@@ -90,8 +90,8 @@ type Provisioner struct {
 	deadline time.Duration
 	// settleTime is the constant, or shorter in tests.
 	settleTime time.Duration
-	// mergeHandOver is the constant, or shorter in tests.
-	mergeHandOver time.Duration
+	// mergeTimeout is the constant, or shorter in tests.
+	mergeTimeout time.Duration
 
 	nodePorts nodePorts
 
@@ -109,20 +109,10 @@ type Provisioner struct {
 	work workqueue.TypedRateLimitingInterface[gatewayName]
 	// specified is set once the first ProxySpecs of this leader were set.
 	specified bool
-	specs     map[gatewayName]*translate.ProxySpec
-	problems  map[gatewayName]problem
-	refused   map[gatewayName]string    // the last argument of Options.Problem
-	failures  map[gatewayName]string    // why the last attempt failed, as logged
-	errors    uint64                    // failed attempts since New
-	absent    map[gatewayName]time.Time // since when there is no spec
-	handed    map[gatewayName]time.Time // when the proxies that replace them were last seen not to be ready
-	unread    map[gatewayName]bool      // Gateways that were logged as unreadable
-	objects   map[gatewayName]map[objectName]*history
-
-	handOvers map[gatewayName]handOver // hand-overs to a workload of another kind
-	rooms     map[gatewayName]room     // made for workloads of which no proxy was available yet
-
-	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
+	// gateways is what this leader remembers; use state, peek, specs and tidy.
+	gateways map[gatewayName]*gatewayState
+	errors   uint64               // failed attempts since New
+	waiting  map[gatewayName]bool // for their turn to replace proxies
 
 	// rollouts is locked before mu and the store's lock.
 	rollouts sync.Mutex
@@ -148,7 +138,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, mergeHandOver: mergeHandOver, skip: skip, deadline: progressDeadline, settleTime: settleTime, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
+		o: o, client: c, grace: grace, mergeTimeout: mergeTimeout, skip: skip, deadline: progressDeadline, settleTime: settleTime, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -175,12 +165,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 // forget drops the state that only a leader needs.
 func (p *Provisioner) forget() {
 	p.work, p.specified = nil, false
-	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
-	p.failures, p.refused = map[gatewayName]string{}, map[gatewayName]string{}
-	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
-	p.handOvers, p.rooms = map[gatewayName]handOver{}, map[gatewayName]room{}
-	p.handed = map[gatewayName]time.Time{}
-	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
+	p.gateways, p.waiting = map[gatewayName]*gatewayState{}, map[gatewayName]bool{}
 }
 
 // changed is called by the store.
@@ -318,7 +303,7 @@ func (p *Provisioner) again() {
 	for _, g := range running {
 		p.work.Add(g)
 	}
-	for g := range p.specs {
+	for g := range p.specs() {
 		p.work.Add(g)
 	}
 }
@@ -332,16 +317,10 @@ func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 	for _, change := range changes {
 		g := gatewayName{change.Namespace, change.Name}
 		if change.Spec == nil {
-			delete(p.specs, g)
-			delete(p.problems, g)
-			delete(p.refused, g)
-			delete(p.objects, g)
-			delete(p.handOvers, g)
-			delete(p.rooms, g)
+			p.state(g).dropSpec()
+			p.tidy(g)
 		} else {
-			p.specs[g] = change.Spec
-			delete(p.absent, g)
-			delete(p.handed, g)
+			p.state(g).setSpec(change.Spec)
 		}
 		p.reports.Add(g) // the class that counts may have changed
 		if p.work != nil {
@@ -377,13 +356,13 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 	if owner == nil {
 		return "", false
 	}
-	if spec := p.specs[g]; spec != nil {
+	if spec := p.peek(g).spec; spec != nil {
 		if owner.UID != spec.UID {
 			return "", false
 		}
 		return spec.Name, true
 	}
-	for _, spec := range p.specs { // it was merged with others, and its own proxies have not ended yet
+	for _, spec := range p.specs() { // it was merged with others, and its own proxies have not ended yet
 		if m := mergedIn(spec, g); m != nil && owner.UID == m.UID {
 			return m.Name, true
 		}
@@ -539,15 +518,15 @@ func (p *Provisioner) reportNamespace(namespace string) {
 // pods: objects that could not be listed would look as if they were gone.
 func (p *Provisioner) report(g gatewayName) {
 	p.mu.Lock()
-	class, problem, incomplete := "", p.problems[g], p.incomplete(g.namespace)
-	if spec := p.specs[g]; spec != nil {
-		class = spec.Class
+	class, s, incomplete := "", p.peek(g), p.incomplete(g.namespace)
+	if s.spec != nil {
+		class = s.spec.Class
 	}
 	p.mu.Unlock()
 	var now report
 	objects := p.store.of(g)
 	if !incomplete {
-		now.infrastructure, now.ready = infrastructureOf(objects, class, problem)
+		now.infrastructure, now.ready = infrastructureOf(objects, class, s.problem)
 	}
 	now.pods, now.zones = podUIDs(objects), p.nodes.podZones(objects)
 	before := p.reported[g]
@@ -641,12 +620,13 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	defer p.mu.Unlock()
 	switch {
 	case err == nil:
-		delete(p.failures, g)
+		p.state(g).failure = ""
+		p.tidy(g)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
 	default:
 		p.errors++
-		if p.failures[g] != err.Error() {
-			p.failures[g] = err.Error()
+		if s := p.state(g); s.failure != err.Error() {
+			s.failure = err.Error()
 			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
 		}
 	}
@@ -657,9 +637,8 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 func (p *Provisioner) Failures() (errors uint64, failing int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	failing = len(p.failures)
-	for g, problem := range p.problems {
-		if _, counted := p.failures[g]; !counted && problem.failed != "" {
+	for _, s := range p.gateways {
+		if s.failure != "" || s.problem.failed != "" {
 			failing++
 		}
 	}

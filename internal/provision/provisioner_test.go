@@ -462,7 +462,7 @@ func TestClassChange(t *testing.T) {
 		{"one is no longer ready", 1, "10.0.0.2", 0, 0, true},
 		{"all are ready", 2, "10.0.0.2", 0, time.Hour, false},
 	} {
-		r.grace, r.mergeHandOver = step.grace, step.limit
+		r.grace, r.mergeTimeout = step.grace, step.limit
 		s.availableOf("shop/web-other", step.available)
 		s.set("services/shop/web-other", func(o tree) {
 			delete(o, "status")
@@ -503,7 +503,7 @@ func TestClassChangeIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)
-			r.mergeHandOver = 0
+			r.mergeTimeout = 0
 			two := func(class string) translate.ProxySpecChange {
 				return specOf(web, func(p *translate.ProxySpec) { p.Class, p.Parameters.Replicas = class, pointer[int32](2) })
 			}
@@ -809,17 +809,17 @@ func TestAddressComesBackDuringRemoval(t *testing.T) {
 	}
 }
 
-// TestAutoscaling hands the number of replicas over without changing it.
+// TestAutoscaling leaves the number of replicas to the autoscaler without changing it.
 func TestAutoscaling(t *testing.T) {
 	for name, parameters := range map[string]v1alpha1.GatewayParametersSpec{
 		"its own autoscaler":    {Autoscaling: &v1alpha1.Autoscaling{MaxReplicas: 9}},
 		"that of somebody else": {ExternalAutoscaler: true},
 	} {
-		t.Run(name, func(t *testing.T) { testHandOver(t, parameters) })
+		t.Run(name, func(t *testing.T) { testAutoscaling(t, parameters) })
 	}
 }
 
-func testHandOver(t *testing.T, parameters v1alpha1.GatewayParametersSpec) {
+func testAutoscaling(t *testing.T, parameters v1alpha1.GatewayParametersSpec) {
 	const deployment = "deployments/shop/web-moongate"
 	s := newServer(t)
 	r := startReplica(t, s)

@@ -83,7 +83,7 @@ func userText(errs []error, before string) string {
 // reconcile applies the ProxySpec of one Gateway. again is when to call it again, 0 if only after a change.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	p.mu.Lock()
-	spec, specified, unknown := p.specs[g], p.specified, p.unknown[g.namespace]
+	spec, specified, unknown := p.peek(g).spec, p.specified, p.unknown[g.namespace]
 	p.mu.Unlock()
 	switch {
 	case !specified:
@@ -182,15 +182,11 @@ func servicesOf(objects map[objectName]Object) []*corev1.Service {
 func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.specs[g] != spec {
+	if p.peek(g).spec != spec {
 		return
 	}
-	now := p.problems[g].after(came)
-	if now == (problem{}) {
-		delete(p.problems, g)
-	} else {
-		p.problems[g] = now
-	}
+	s := p.state(g)
+	s.problem = s.problem.after(came)
 	p.reports.Add(g)
 }
 
@@ -198,18 +194,32 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 // show the problem earlier.
 func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
-	before := p.refused[g]
+	s := p.peek(g)
+	before, current := s.refused, s.spec == spec
 	now := userText(slices.Concat(came.failed, came.minor, came.unassigned), before)
-	current := p.specs[g] == spec
-	if current && now != "" {
-		p.refused[g] = now
-	} else if current {
-		delete(p.refused, g)
+	if current {
+		p.state(g).refused = now
 	}
 	p.mu.Unlock()
 	if p.o.Problem != nil && current && now != before {
 		p.o.Problem(g.namespace, g.name, now)
 	}
+}
+
+// application is one object that is applied.
+type application struct {
+	g       gatewayName
+	spec    *translate.ProxySpec
+	object  Object
+	n       objectName
+	wanted  map[string]any // object in the form in which it is applied
+	live    Object         // what is there; nil for nothing
+	history *history
+	// leaveReplicas is set if the number of replicas is not, or no longer, owned by this controller.
+	leaveReplicas bool
+	keptReplicas  error         // why the number of replicas is not applied
+	later         time.Duration // when to try again; 0 if only after a change
+	endRollout    func()        // of beginRollout; does nothing if none was begun
 }
 
 // apply applies one object unless it is up to date. later is when to try again if another writer keeps changing it.
@@ -226,94 +236,136 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	if wanted, err = p.allowUnplaced(g, object, wanted, live); err != nil {
 		return 0, err
 	}
-	h := p.history(g, n)
-	// handOver is set if the number of replicas is not, or no longer, owned by this controller.
-	handOver := scaledElsewhere(spec)
-	var kept error // why the number of replicas is not applied
+	a := &application{
+		g: g, spec: spec, object: object, n: n, wanted: wanted, live: live, history: p.history(g, n),
+		leaveReplicas: scaledElsewhere(spec), endRollout: func() {},
+	}
+	defer func() { a.endRollout() }()
+	var proceed bool
 	if live != nil {
-		if !controlledBy(live, spec) {
-			return 0, refusal{fmt.Errorf("%s %s/%s exists and does not belong to %s; rename the %s, or delete the %s", n.kind, g.namespace, n.name, thisOne(spec), ownerOf(spec).Kind, n.kind)}
-		}
-		if live.GetDeletionTimestamp() != nil {
-			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
-		}
-		differs, err := differsFrom(wanted, live)
-		if err != nil {
-			return 0, err
-		}
-		maps.DeleteFunc(differs, func(path, how string) bool { return h.settled[path] == how })
-		if len(differs) == 0 {
-			return 0, nil
-		}
-		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && !scaledElsewhere(spec) {
-			scaled, err := p.scaledByOthers(ctx, spec, d)
-			switch _, replicas := differs["spec.replicas"]; {
-			case apierrors.IsForbidden(err):
-				// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
-				scaled = true
-				if replicas {
-					kept = replicasError{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
-				}
-			case err != nil:
-				return 0, err
-			}
-			if scaled {
-				delete(wanted["spec"].(map[string]any), "replicas")
-				delete(differs, "spec.replicas")
-				if len(differs) == 0 {
-					return scaledPoll, kept // this controller is not notified when the autoscaler is deleted
-				}
-				later, handOver = scaledPoll, true
-			}
-		}
-		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted, annotationApplied) {
-			if wait := h.wait(time.Now()); wait > 0 {
-				return wait, nil
-			}
-			p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", g.String(), "object", n.String(), "field", describe(differs))
-		}
-		if w, ok := workloadOf(live); ok && restarts(w, appliedHash(wanted, annotationTemplate), differs) {
-			end, ok := p.beginRollout(g)
-			if !ok {
-				return rolloutRetry, nil
-			}
-			defer end()
-		}
-		if d, ok := live.(*appsv1.Deployment); ok && handOver {
-			if err := p.client.leaveReplicas(ctx, d); err != nil {
-				return 0, apiError(n, g.namespace, err)
-			}
-		}
-	} else if _, ok := workloadOf(object); ok {
-		ready := mostReady(p.store.of(g), n)
-		if ready > 0 {
-			// It takes the place of proxies that serve, as a change of their template would.
-			end, ok := p.beginRollout(g)
-			if !ok {
-				return rolloutRetry, nil
-			}
-			defer end()
-		}
-		if _, ok := object.(*appsv1.Deployment); ok && scaledElsewhere(spec) {
-			// An autoscaler begins with what there is: with one replica all requests would come to that one.
-			if ready = max(ready, p.readyBeforeMerge(g, spec)); ready > 0 {
-				wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, spec)
-			}
-		}
+		proceed, err = p.prepareUpdate(ctx, a)
+	} else {
+		proceed = p.prepareCreate(a)
 	}
-	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
+	if err != nil || !proceed {
+		return a.later, err
+	}
+	return a.later, p.write(ctx, a)
+}
+
+// prepareUpdate reports whether an object that exists is to be applied now. It must belong to the Gateway and differ, another writer
+// must not have changed it too recently, and a rollout must be allowed to begin. The number of replicas is left to its owner.
+func (p *Provisioner) prepareUpdate(ctx context.Context, a *application) (proceed bool, err error) {
+	if !controlledBy(a.live, a.spec) {
+		return false, refusal{fmt.Errorf("%s %s/%s exists and does not belong to %s; rename the %s, or delete the %s", a.n.kind, a.g.namespace, a.n.name, thisOne(a.spec), ownerOf(a.spec).Kind, a.n.kind)}
+	}
+	if a.live.GetDeletionTimestamp() != nil {
+		return false, fmt.Errorf("%s %s/%s is being deleted", a.n.kind, a.g.namespace, a.n.name)
+	}
+	differs, err := differsFrom(a.wanted, a.live)
 	if err != nil {
-		if held := p.nodePortHeld(ctx, g, object, err); held != nil {
-			return 0, refusal{held}
+		return false, err
+	}
+	maps.DeleteFunc(differs, func(path, how string) bool { return a.history.settled[path] == how })
+	if len(differs) == 0 {
+		return false, nil
+	}
+	if err := p.excludeReplicas(ctx, a, differs); err != nil {
+		return false, err
+	}
+	if len(differs) == 0 {
+		return false, a.keptReplicas
+	}
+	if a.live.GetAnnotations()[annotationApplied] == appliedHash(a.wanted, annotationApplied) {
+		if wait := a.history.wait(time.Now()); wait > 0 {
+			a.later = wait
+			return false, nil
 		}
-		return 0, apiError(n, g.namespace, err)
+		p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", a.g.String(), "object", a.n.String(), "field", describe(differs))
 	}
-	h.settled, err = differsFrom(wanted, after)
-	if len(h.settled) > 0 {
-		p.o.Logger.Warn("the API server stores a field with another value than was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
+	if w, ok := workloadOf(a.live); ok && restarts(w, appliedHash(a.wanted, annotationTemplate), differs) && !p.admit(a) {
+		return false, nil
 	}
-	p.store.written(n.kind, after)
-	return later, cmp.Or(err, kept)
+	if d, ok := a.live.(*appsv1.Deployment); ok && a.leaveReplicas {
+		if err := p.client.leaveReplicas(ctx, d); err != nil {
+			return false, apiError(a.n, a.g.namespace, err)
+		}
+	}
+	return true, nil
+}
+
+// excludeReplicas removes the number of replicas of a Deployment from what is applied, and from differs, if an autoscaler of another
+// writer sets it, or may do so.
+func (p *Provisioner) excludeReplicas(ctx context.Context, a *application, differs map[string]string) error {
+	d, ok := a.live.(*appsv1.Deployment)
+	if !ok || d.Spec.Replicas == nil || scaledElsewhere(a.spec) {
+		return nil
+	}
+	scaled, err := p.scaledByOthers(ctx, a.spec, d)
+	switch _, replicas := differs["spec.replicas"]; {
+	case apierrors.IsForbidden(err):
+		// It is unknown whether there is an autoscaler: everything except the number of replicas is applied.
+		scaled = true
+		if replicas {
+			a.keptReplicas = replicasError{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", a.n.kind, a.g.namespace, a.n.name, message(err))}}
+		}
+	case err != nil:
+		return err
+	}
+	if scaled {
+		delete(a.wanted["spec"].(map[string]any), "replicas")
+		delete(differs, "spec.replicas")
+		a.later, a.leaveReplicas = scaledPoll, true // this controller is not notified when the autoscaler is deleted
+	}
+	return nil
+}
+
+// prepareCreate reports whether an object that does not exist is to be created now: a workload only if a rollout may begin. With an
+// autoscaler it sets the number of replicas to begin with.
+func (p *Provisioner) prepareCreate(a *application) (proceed bool) {
+	if _, ok := workloadOf(a.object); !ok {
+		return true
+	}
+	ready := mostReady(p.store.of(a.g), a.n)
+	// It takes the place of proxies that serve, as a change of their template would.
+	if ready > 0 && !p.admit(a) {
+		return false
+	}
+	if _, ok := a.object.(*appsv1.Deployment); ok && scaledElsewhere(a.spec) {
+		// An autoscaler begins with what there is: with one replica all requests would come to that one.
+		if ready = max(ready, p.readyBeforeMerge(a.g, a.spec)); ready > 0 {
+			a.wanted["spec"].(map[string]any)["replicas"] = replicasFor(ready, a.spec)
+		}
+	}
+	return true
+}
+
+// admit reports whether the rollout that an application causes may begin now, and sets when it ends, or when to try again.
+func (p *Provisioner) admit(a *application) bool {
+	end, ok := p.beginRollout(a.g)
+	if !ok {
+		a.later = rolloutRetry
+		return false
+	}
+	a.endRollout = end
+	return true
+}
+
+// write applies an object, and remembers which fields the API server stores with another value.
+func (p *Provisioner) write(ctx context.Context, a *application) error {
+	after, err := p.client.apply(ctx, a.n.kind, a.g.namespace, a.n.name, a.wanted)
+	if err != nil {
+		if held := p.nodePortHeld(ctx, a.g, a.object, err); held != nil {
+			return refusal{held}
+		}
+		return apiError(a.n, a.g.namespace, err)
+	}
+	a.history.settled, err = differsFrom(a.wanted, after)
+	if len(a.history.settled) > 0 {
+		p.o.Logger.Warn("the API server stores a field with another value than was applied", "gateway", a.g.String(), "object", a.n.String(), "field", describe(a.history.settled))
+	}
+	p.store.written(a.n.kind, after)
+	return cmp.Or(err, a.keptReplicas)
 }
 
 // thisOne names the owner of a spec's objects for a message.
@@ -337,7 +389,7 @@ func (p *Provisioner) readyBeforeMerge(g gatewayName, spec *translate.ProxySpec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gateways := int32(0)
-	for _, other := range p.specs {
+	for _, other := range p.specs() {
 		if other.Class == spec.Class && !isMerged(other) {
 			gateways++
 		}
@@ -447,13 +499,14 @@ func appliedHash(tree map[string]any, annotation string) string {
 func (p *Provisioner) history(g gatewayName, n objectName) *history {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.objects[g] == nil {
-		p.objects[g] = map[objectName]*history{}
+	s := p.state(g)
+	if s.history == nil {
+		s.history = map[objectName]*history{}
 	}
-	if p.objects[g][n] == nil {
-		p.objects[g][n] = &history{}
+	if s.history[n] == nil {
+		s.history[n] = &history{}
 	}
-	return p.objects[g][n]
+	return s.history[n]
 }
 
 // wait returns how long to wait before a field is set again that another writer has changed. The time grows with each call, until
@@ -540,7 +593,7 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 		}
 	}
 	if len(keep) == 0 {
-		p.endHandOver(g)
+		p.endReplacement(g)
 	}
 	for _, object := range wanted {
 		n := nameOf(object)
@@ -655,11 +708,11 @@ func (p *Provisioner) makeRoom(ctx context.Context, spec *translate.ProxySpec, r
 	return true, nil
 }
 
-// nextRoom restarts the hand-over, so that the next proxy of another class stays until the node that was freed last has a new
+// nextRoom restarts the replacement, so that the next proxy of another class stays until the node that was freed last has a new
 // proxy.
 func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
 	if !it.ofClass {
-		p.endHandOver(g)
+		p.endReplacement(g)
 	}
 }
 
@@ -668,7 +721,7 @@ func (p *Provisioner) nextRoom(g gatewayName, it formerWorkload) {
 func (p *Provisioner) superseded(g gatewayName, spec *translate.ProxySpec) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.specs[g] != spec
+	return p.peek(g).spec != spec
 }
 
 func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) error {
@@ -687,17 +740,19 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// mergeHandOver is the maximum time for which the proxies of a Gateway that becomes merged, or of Gateways that are no longer merged
-// or are merged elsewhere, wait for all proxies that replace them; handOverLook is the interval of checks.
-const mergeHandOver, handOverLook = 5 * time.Minute, time.Second
+// mergeTimeout is the maximum time for which the proxies of a Gateway that becomes merged, or of Gateways that are no longer merged
+// or are merged elsewhere, wait for all proxies that replace them, and those of a former class for addresses of the new Services;
+// mergePoll is the interval of checks for the former.
+const mergeTimeout, mergePoll = 5 * time.Minute, time.Second
 
-// handsOver reports whether other proxies are to take the place of those of g, and not all of them are available and can be reached yet. held says that there is no end to
-// that yet: none of them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
-func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
+// awaitsMerge reports whether the proxies of g, which becomes merged or is no longer merged, wait for those of another ProxySpec that
+// are to take their place: not all of these are available and can be reached yet. held says that there is no end to that yet: none of
+// them may be begun, because the parameters of the class cannot be told, or none is ready while those of g are.
+func (p *Provisioner) awaitsMerge(g gatewayName) (awaits, held bool) {
 	class, merged := config.MergedClass(g.name)
 	p.mu.Lock()
 	var by []*translate.ProxySpec
-	for _, spec := range p.specs {
+	for _, spec := range p.specs() {
 		if merged && spec.Class == class || !merged && mergedIn(spec, g) != nil {
 			by = append(by, spec)
 		}
@@ -707,11 +762,11 @@ func (p *Provisioner) handsOver(g gatewayName) (is, held bool) {
 	for _, spec := range by {
 		running := p.store.of(gatewayName{spec.Namespace, spec.Name})
 		i, _ := observe(running, spec.Class, problem{}).infrastructure()
-		is = is || i == nil || !i.Ready || i.Waiting != "" || !takenOver(spec, running, former)
+		awaits = awaits || i == nil || !i.Ready || i.Waiting != "" || !takenOver(spec, running, former)
 		paused, ready = paused && spec.Paused, ready || i != nil && i.Ready
 	}
-	if !is || paused || ready {
-		return is, is && paused
+	if !awaits || paused || ready {
+		return awaits, awaits && paused
 	}
 	own, _ := observe(former, "", problem{}).infrastructure()
 	return true, own != nil && own.Ready
@@ -736,38 +791,38 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	})
 	unread := len(running) > 0 && p.o.Unread != nil && p.o.Unread(g.namespace, g.name)
 	p.mu.Lock()
+	s := p.state(g)
 	if len(running) == 0 || unread {
-		delete(p.absent, g)
-		delete(p.handed, g)
-		log := unread && !p.unread[g]
-		if unread {
-			again, p.unread[g] = unreadRetry, true
-		} else {
-			delete(p.unread, g)
-		}
+		log := unread && !s.unreadLogged
+		s.absent, s.mergeAwaited, s.unreadLogged = time.Time{}, time.Time{}, unread
+		p.tidy(g)
 		p.mu.Unlock()
+		if unread {
+			again = unreadRetry
+		}
 		if log {
 			p.o.Logger.Warn("the objects of a Gateway are kept, because the Gateway or its GatewayClass cannot be read, or translation fails on it; correct it, or delete it", "gateway", g.String())
 		}
 		return again, nil
 	}
-	delete(p.unread, g)
-	if p.absent[g].IsZero() {
-		p.absent[g] = time.Now()
+	s.unreadLogged = false
+	if s.absent.IsZero() {
+		s.absent = time.Now()
 	}
-	since := p.absent[g]
+	since := s.absent
 	p.mu.Unlock()
-	if handsOver, held := p.handsOver(g); handsOver && (held || time.Since(since) < p.mergeHandOver) {
+	if awaits, held := p.awaitsMerge(g); awaits && (held || time.Since(since) < p.mergeTimeout) {
 		p.mu.Lock()
-		p.handed[g] = time.Now()
+		s := p.state(g)
+		s.mergeAwaited = time.Now()
 		if held { // the time begins once a replacement was started
-			p.absent[g] = p.handed[g]
+			s.absent = s.mergeAwaited
 		}
 		p.mu.Unlock()
-		return handOverLook, nil
+		return mergePoll, nil
 	}
 	p.mu.Lock()
-	if last := p.handed[g]; last.After(since) {
+	if last := p.peek(g).mergeAwaited; last.After(since) {
 		since = last
 	}
 	rest := time.Until(since.Add(p.grace))

@@ -163,8 +163,8 @@ func TestAShortLeadershipIsForgotten(t *testing.T) {
 	if err := p.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if p.specified || len(p.specs) > 0 {
-		t.Errorf("it still has %v", p.specs)
+	if p.specified || len(p.gateways) > 0 {
+		t.Errorf("it still has %v", p.gateways)
 	}
 }
 

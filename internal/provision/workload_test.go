@@ -198,9 +198,9 @@ func TestDaemonSetOnHosts(t *testing.T) {
 	}
 }
 
-// TestHandOverIsBounded has a node that never is ready keep a DaemonSet from being ready everywhere: the Deployment goes nevertheless, once the DaemonSet has not come forward for
+// TestReplacementIsBounded has a node that never is ready keep a DaemonSet from being ready everywhere: the Deployment goes nevertheless, once the DaemonSet has not come forward for
 // long and has as many proxies as the Deployment.
-func TestHandOverIsBounded(t *testing.T) {
+func TestReplacementIsBounded(t *testing.T) {
 	const deployment, daemonSet = "deployments/shop/web-moongate", "daemonsets/shop/web-moongate"
 	for name, c := range map[string]struct {
 		ready    float64
@@ -243,9 +243,9 @@ func TestHandOverIsBounded(t *testing.T) {
 	}
 }
 
-// TestHandOverSettles has proxies of a DaemonSet that are ready, all for long enough, not for long enough, or one of them ending: what sends connections may know of none of those yet, or
+// TestReplacementSettles has proxies of a DaemonSet that are ready, all for long enough, not for long enough, or one of them ending: what sends connections may know of none of those yet, or
 // of none of the new ones.
-func TestHandOverSettles(t *testing.T) {
+func TestReplacementSettles(t *testing.T) {
 	const deployment, daemonSet = "deployments/shop/web-moongate", "daemonsets/shop/web-moongate"
 	for name, c := range map[string]struct {
 		settle time.Duration

@@ -9,8 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// handOver records how far a workload has replaced the former ones of its Gateway.
-type handOver struct {
+// replacement records how far a workload has replaced the former ones of its Gateway.
+type replacement struct {
 	by        objectName
 	available int32
 	since     time.Time
@@ -27,44 +27,42 @@ const settleTime = 10 * time.Second
 func (p *Provisioner) settled(g gatewayName, by workload, replaces bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.handOverTo(g, by)
+	r := p.replacementBy(g, by)
 	switch {
 	case !replaces:
-		h.replaces = time.Time{}
-	case h.replaces.IsZero():
-		h.replaces = time.Now()
+		r.replaces = time.Time{}
+	case r.replaces.IsZero():
+		r.replaces = time.Now()
 	}
-	p.handOvers[g] = h
-	return replaces && time.Since(h.replaces) >= p.settleTime
+	return replaces && time.Since(r.replaces) >= p.settleTime
 }
 
 // addressesSettled reports whether the addresses that replace those of the Gateway's former class were assigned at least
-// the grace period ago, so that clients could learn them, or were waited for as long as mergeHandOver, because there may
+// the grace period ago, so that clients could learn them, or were waited for as long as mergeTimeout, because there may
 // be no load balancer that assigns any. settled must be called first.
 func (p *Provisioner) addressesSettled(g gatewayName, by workload, addressed bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.handOverTo(g, by)
+	r := p.replacementBy(g, by)
 	switch {
-	case !addressed || h.replaces.IsZero():
-		h.addressed = time.Time{}
-	case h.addressed.IsZero():
-		h.addressed = time.Now()
+	case !addressed || r.replaces.IsZero():
+		r.addressed = time.Time{}
+	case r.addressed.IsZero():
+		r.addressed = time.Now()
 	}
-	p.handOvers[g] = h
-	return !h.addressed.IsZero() && time.Since(h.addressed) >= p.grace || !h.replaces.IsZero() && time.Since(h.replaces) >= p.mergeHandOver
+	return !r.addressed.IsZero() && time.Since(r.addressed) >= p.grace || !r.replaces.IsZero() && time.Since(r.replaces) >= p.mergeTimeout
 }
 
-// handOverTo is how far by has come; p.mu is held.
-func (p *Provisioner) handOverTo(g gatewayName, by workload) handOver {
-	h := p.handOvers[g]
-	if h.by != by.name {
-		h = handOver{by: by.name}
+// replacementBy returns how far by has come. The caller must hold p.mu.
+func (p *Provisioner) replacementBy(g gatewayName, by workload) *replacement {
+	r := &p.state(g).replacement
+	if r.by != by.name {
+		*r = replacement{by: by.name}
 	}
-	if h.since.IsZero() || h.available != by.available {
-		h.available, h.since = by.available, time.Now()
+	if r.since.IsZero() || r.available != by.available {
+		r.available, r.since = by.available, time.Now()
 	}
-	return h
+	return r
 }
 
 // overdue reports whether a workload has made no progress within the progress deadline, and serves as well as the one that it
@@ -73,15 +71,16 @@ func (p *Provisioner) handOverTo(g gatewayName, by workload) handOver {
 func (p *Provisioner) overdue(g gatewayName, by, it workload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.handOverTo(g, by)
-	p.handOvers[g] = h
-	return by.available > 0 && (by.available >= it.ready || shareNodes(by, it)) && time.Since(h.since) >= p.deadline
+	r := p.replacementBy(g, by)
+	return by.available > 0 && (by.available >= it.ready || shareNodes(by, it)) && time.Since(r.since) >= p.deadline
 }
 
-func (p *Provisioner) endHandOver(g gatewayName) {
+// endReplacement drops how far a workload has come; another replacement may begin.
+func (p *Provisioner) endReplacement(g gatewayName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.handOvers, g)
+	p.state(g).replacement = replacement{}
+	p.tidy(g)
 }
 
 // formerWorkload is a workload that is to be replaced.
@@ -100,7 +99,7 @@ type workloads struct {
 	former   map[objectName]formerWorkload
 	serving  int  // number of former ones with a ready proxy
 	shares   bool // one of these shares nodes with by
-	replaces bool // by can replace them now. There is one result for all of them, as there is one handOver.
+	replaces bool // by can replace them now. There is one result for all of them, as there is one replacement.
 	madeRoom bool // one of them has made room in this pass
 }
 
@@ -155,7 +154,7 @@ func (r workloads) unproven(it formerWorkload, spec *translate.ProxySpec) bool {
 	return !it.ofClass && it.shares && r.by.available <= 0 && r.by.wants(spec) != 0
 }
 
-// room records that room was made for a workload that had no available proxy.
+// room records that room was made for a workload that had no available proxy; zero if none was.
 type room struct {
 	by    objectName
 	whole objectName // the workload that is removed for it; zero if only one of its proxies was ended
@@ -166,20 +165,21 @@ type room struct {
 func (p *Provisioner) roomMade(g gatewayName, by, it objectName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	made, ok := p.rooms[g]
-	return ok && made.by == by && made.whole != it
+	made := p.peek(g).room
+	return made.by == by && made.whole != it
 }
 
 func (p *Provisioner) setRoom(g gatewayName, made room) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rooms[g] = made
+	p.state(g).room = made
 }
 
 func (p *Provisioner) endRoom(g gatewayName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.rooms, g)
+	p.state(g).room = room{}
+	p.tidy(g)
 }
 
 // takenOver reports whether the workload of spec has replaced the workloads among former, the objects of another ProxySpec.
