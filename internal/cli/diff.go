@@ -33,8 +33,8 @@ With --kube manifests are treated as if they were applied to the cluster; all ot
 that of the cluster as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay
 if the manifest does not set them. With --from the manifests are compared with other manifests. Paths may also be given with -f.
 
-Exit code 0: no difference. 1: there are differences. 2: the input cannot be read, or a kind of the cluster cannot be listed; what
-can be compared is shown nevertheless.`,
+Exit code 0: no difference. 1: there are differences. 2: the manifests cannot be read or contain no object, or a kind of the
+cluster cannot be listed; what can be compared is shown nevertheless.`,
 		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git worktree add /tmp/old HEAD && moongate diff -f manifests --from /tmp/old/manifests",
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,6 +87,9 @@ can be compared is shown nevertheless.`,
 // sides returns the objects before and after, and the kinds that neither contains because they could not be listed.
 func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
 	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()})
+	if err == nil {
+		err = applied.empty(cmd)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

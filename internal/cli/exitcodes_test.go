@@ -55,6 +55,11 @@ stringData: {tls.crt: %q, tls.key: %q}
 		t.Fatal(err)
 	}
 	write("others/values.yaml", "replicas: 3\n")
+	overlay := filepath.Join(dir, "overlay")
+	if err := os.Mkdir(overlay, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("overlay/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\n")
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
@@ -81,6 +86,7 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"check " + base + " " + overlapping, exitOK},
 		{"check " + base + " " + empty, exitOK},
 		{"check " + base + " " + others, exitOK},
+		{"check " + base + " " + overlay, exitOK},
 		{"check " + others, exitUsage},
 		{"diff -f " + base + " --from " + base, exitOK},
 		{"diff " + base + " --from " + base, exitOK},
@@ -124,6 +130,14 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"check " + t.TempDir(), exitUsage},
 		{"check https://example.com/a.yaml", exitUsage},
 		{"check --kube", exitUsage},
+		{"check " + overlay, exitUsage},
+		{"check --class other " + empty, exitUsage},
+		{"check --kube " + good + " " + empty, exitUsage},
+		{"check --kube " + good + " " + others, exitUsage},
+		{"check --kube " + good + " " + garbage, exitUsage},
+		{"diff -f " + empty + " --from " + base, exitUsage},
+		{"diff -f " + overlay + " --from " + base, exitUsage},
+		{"diff --kube " + good + " -f " + empty, exitUsage},
 		{"diff -f " + base, exitUsage},
 		{"diff -f " + base + " --from " + filepath.Join(dir, "none.yaml"), exitUsage},
 		{"diff --kube " + forbidden + " -f " + right, exitUsage},

@@ -143,6 +143,28 @@ func readManifests(paths []string, options files.Options) (*objects, error) {
 	return &objects{Snapshot: snapshot, source: source}, nil
 }
 
+// empty returns an error if the manifests contain no object, and nothing that could be meant as one, such as the output of a template
+// that failed: it would be reported as correct. Objects of a cluster have no position.
+func (o *objects) empty(cmd *cobra.Command) error {
+	if slices.ContainsFunc(o.Objects, func(object files.Object) bool { return object.Position != (files.Position{}) }) {
+		return nil
+	}
+	kustomize := false
+	for _, p := range o.Problems {
+		switch {
+		case p.Position == (files.Position{}), p.Ignored && p.Object == (kind.ObjectKey{}): // of the cluster, or of another program
+		case p.Ignored && p.Object.Group == "kustomize.config.k8s.io":
+			kustomize = true
+		default:
+			return nil
+		}
+	}
+	if kustomize {
+		return usage("there is no object in the input, only a Kustomization; to read what it makes: kubectl kustomize FOLDER | %s -", cmd.CommandPath())
+	}
+	return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into %s -", cmd.CommandPath())
+}
+
 // readCluster reads all objects of a cluster that Moongate uses.
 func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	config, err := f.config()

@@ -29,6 +29,7 @@ type offline struct {
 	positions map[kind.ObjectKey]files.Position
 	source    *files.Source
 	count     int             // number of objects to report on
+	empty     error           // set if the manifests contain nothing to report on; see objects.empty
 	about     map[string]bool // objects whose statuses are reported, by show.Object.String; nil means all
 	refused   map[string]bool // objects without a valid definition, by show.Object.String
 	suggest   *suggestions
@@ -45,6 +46,9 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 		return nil, err
 	}
 	off := in.translated(o)
+	if len(in.paths) > 0 {
+		off.empty = o.empty(cmd)
+	}
 	if len(in.paths) > 0 && in.cluster.use {
 		off.about = map[string]bool{}
 		for id := range off.positions {
@@ -82,8 +86,8 @@ func (in *input) translated(all *objects) *offline {
 	store.publish(result.Statuses)
 	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
 		accepted: all.accepted}
-	if len(positions) == 0 {
-		off.count = len(all.Objects) // those of the cluster too
+	if len(in.paths) == 0 {
+		off.count = len(all.Objects) // those of the cluster
 	}
 	off.status.Problems = append(off.status.Problems, dangling(all.source, all.Objects, all.Problems, cluster)...)
 	off.refused = map[string]bool{}
