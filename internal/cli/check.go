@@ -66,7 +66,7 @@ Exit code 0: no problems. 1: there are problems. 2: the input cannot be read.`,
 
 // printCheck prints the result; its error carries the exit code.
 func printCheck(w io.Writer, format string, off *offline, strict bool) error {
-	objects, err := show.Objects(off.status.Items, controllerName)
+	objects, err := show.Objects(off.status.Items, off.controller)
 	if err != nil {
 		return err
 	}

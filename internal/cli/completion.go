@@ -139,7 +139,7 @@ func shownObjects(status *admin.Status) []*show.Object {
 	if status == nil {
 		return nil
 	}
-	objects, err := show.Objects(status.Items, controllerName)
+	objects, err := show.Objects(status.Items, cmp.Or(status.ControllerName, controllerName))
 	if err != nil {
 		return nil
 	}

@@ -105,7 +105,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 		return nil, nil, nil, err
 	}
 	if in.class != "" {
-		base.Objects, applied.Objects = takeClass(base.Objects, in.class), takeClass(applied.Objects, in.class)
+		base.Objects, applied.Objects = takeClass(base.Objects, in.class, in.cluster.manages()), takeClass(applied.Objects, in.class, in.cluster.manages())
 	}
 	before, after = in.translated(base), in.translated(applied)
 	return before, after, base.unlisted, nil
@@ -215,7 +215,7 @@ type complaint struct{ text, shown string }
 
 // complaintsOf returns the problems of statuses and of manifests, by object.
 func complaintsOf(off *offline) (map[string][]complaint, error) {
-	objects, err := show.Objects(off.status.Items, controllerName)
+	objects, err := show.Objects(off.status.Items, off.controller)
 	if err != nil {
 		return nil, err
 	}

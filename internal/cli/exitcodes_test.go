@@ -60,6 +60,25 @@ stringData: {tls.crt: %q, tls.key: %q}
 		t.Fatal(err)
 	}
 	write("overlay/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\n")
+	second := write("second.yaml", `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: second}
+spec: {controllerName: example.org/second}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: second}
+spec:
+  gatewayClassName: second
+  listeners: [{name: web, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: second}
+spec:
+  parentRefs: [{name: second}]
+  rules: [{backendRefs: [{name: missing, port: 80}]}]
+`)
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
@@ -94,6 +113,7 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"explain -f " + base + " -f " + right + " --expect 200" + url, exitOK},
 		{"explain -f " + base + " --expect 404" + url, exitOK},
 		{"status --kube " + good, exitOK},
+		{"check --kube " + good + " " + second, exitOK},
 
 		{"check " + base + " " + wrong, exitProblems},
 		{"check --strict " + base + " " + warned, exitProblems},
@@ -115,6 +135,7 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"diff --kube --context away " + good + " -f " + right, exitProblems},
 		{"status --kube --context stranger " + good, exitProblems},
 		{"status --kube " + forbidden, exitProblems},
+		{"check --kube --controller-name example.org/second " + good + " " + second, exitProblems},
 		{"status --kube " + good + " gateway/none", exitProblems},
 		{"run -f " + base + " --admin-address " + busy.Addr().String(), exitProblems},
 		{"run " + base + " --admin-address " + busy.Addr().String(), exitProblems},

@@ -46,6 +46,7 @@ func (in *input) flags(cmd *cobra.Command) {
 		return completeClasses(in.paths), cobra.ShellCompDirectiveNoFileComp
 	})
 	in.cluster.addConnection(cmd, "use the objects of the cluster of your kubeconfig; manifests are treated as if they were applied to it")
+	in.cluster.addController(cmd)
 }
 
 // adminFlag adds --admin, for verbs that can query a running gateway.
@@ -121,7 +122,7 @@ func (in *input) read(cmd *cobra.Command) (*objects, error) {
 		o = o.over(base)
 	}
 	if in.class != "" {
-		o.Objects = takeClass(o.Objects, in.class)
+		o.Objects = takeClass(o.Objects, in.class, in.cluster.manages())
 	}
 	return o, nil
 }
@@ -186,7 +187,7 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 			return nil, err
 		}
 	}
-	o.accepted = acceptedPolicies(items)
+	o.accepted = acceptedPolicies(items, f.manages())
 	for i := range o.Objects {
 		o.Objects[i].Position = files.Position{}
 	}
@@ -199,9 +200,9 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	return o, nil
 }
 
-// acceptedPolicies returns the BackendTrafficPolicies of a cluster that its controller has accepted in all entries of their status,
-// for their present generation.
-func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
+// acceptedPolicies returns the BackendTrafficPolicies of a cluster that a controller has accepted in all entries of their status, for
+// their present generation.
+func acceptedPolicies(items []map[string]any, controller string) map[kind.ObjectKey]bool {
 	all := map[kind.ObjectKey]bool{}
 	for _, item := range items {
 		if item["kind"] != kind.BackendTrafficPolicy.Name {
@@ -217,7 +218,7 @@ func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
 		if text, err := json.Marshal(item); err != nil || json.Unmarshal(text, &p) != nil {
 			continue
 		}
-		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return a.ControllerName != controllerName })
+		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return string(a.ControllerName) != controller })
 		refused := slices.ContainsFunc(ours, func(a gwv1.PolicyAncestorStatus) bool {
 			c := meta.FindStatusCondition(a.Conditions, string(gwv1.PolicyConditionAccepted))
 			return c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != p.Metadata.Generation

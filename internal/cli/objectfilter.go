@@ -99,12 +99,12 @@ func (f *objectFilter) selects(kindName, namespace, name string, found map[asked
 // apply removes what is not selected from a status, and returns the rest as objects. An error names the arguments that match
 // nothing.
 func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
-	objects, err := show.Objects(status.Items, controllerName)
+	off := ofStatus(status)
+	objects, err := show.Objects(status.Items, off.controller)
 	if err != nil {
 		return objects, err
 	}
-	off := ofStatus(status)
-	status.Others = nil // they were not asked for
+	status.Others, status.ControllerName = nil, "" // they were not asked for
 	show.Blame(objects, off.refused)
 	show.Suggest(objects, off.suggest.rewrite)
 	if f.all() {

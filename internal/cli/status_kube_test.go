@@ -101,6 +101,7 @@ func TestStatusOfACluster(t *testing.T) {
 		{"all", good, "", exitOK, []string{"GatewayClass moongate  ok", "managed by controller example.com/other", "Gateway shop/gw", "Programmed=False", "Pending: no proxy is ready"}},
 		{"a namespace", good, "-n shop", exitOK, []string{"Gateway shop/gw"}},
 		{"all namespaces", good, "-A", exitOK, []string{"Gateway shop/gw"}},
+		{"another controller", good, "--controller-name example.com/other", exitOK, []string{"managed by controller moongate.dev/gateway-controller"}},
 		{"a file", empty, "--kubeconfig " + good, exitOK, []string{"Gateway shop/gw"}},
 		{"JSON", good, "-o json", exitOK, []string{`"kind": "Gateway"`, `"apiVersion": "gateway.networking.k8s.io/v1"`}},
 		{"YAML", good, "-o yaml", exitOK, []string{"kind: Gateway\n"}},
@@ -132,7 +133,7 @@ func TestStatusOfACluster(t *testing.T) {
 }
 
 func TestClusterFlagsNeedKube(t *testing.T) {
-	for _, args := range []string{"--context good", "--kubeconfig x", "--kube --admin-address 127.0.0.1:1"} {
+	for _, args := range []string{"--context good", "--kubeconfig x", "--controller-name example.com/other", "--kube --admin-address 127.0.0.1:1"} {
 		if code, out := run(append([]string{"status"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(out, "kube") {
 			t.Errorf("%s: exit code %d\n%s", args, code, out)
 		}
