@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/controller"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 	"github.com/moongate-dev/moongate/internal/status/show"
@@ -126,8 +127,9 @@ func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
 			namespace, name = "", id
 		}
 		ofKind := !named && slices.ContainsFunc(f.asked, func(a askedObject) bool { return a.kind == p.Object }) // in a cluster: a kind that cannot be listed
+		leaderless := kindName == "Lease" && name == controller.LeaseName                                        // then no status can be trusted, see clusterStatus
 		// A problem that names no object may concern any.
-		if !named && len(f.asked) == 0 || ofKind || named && f.selects(kindName, namespace, name, found) {
+		if !named && len(f.asked) == 0 || ofKind || leaderless || named && f.selects(kindName, namespace, name, found) {
 			problems = append(problems, p)
 		}
 	}

@@ -107,6 +107,8 @@ func TestStatusOfACluster(t *testing.T) {
 		{"YAML", good, "-o yaml", exitOK, []string{"kind: Gateway\n"}},
 		{"HTTPRoutes forbidden", kubeconfig(t, clusterOf(t, "httproutes")), "", exitProblems, []string{"Gateway shop/gw", "problem: HTTPRoute: cannot be listed: no; name a namespace that you may read"}},
 		{"no controller", kubeconfig(t, clusterOf(t, "no leader")), "", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller has renewed it since 2026-01-02T03:04:05Z"}},
+		{"no controller, a namespace", kubeconfig(t, clusterOf(t, "no leader")), "-n shop", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
+		{"no controller, an object", kubeconfig(t, clusterOf(t, "no leader")), "-n shop gateway/gw", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
 		{"Leases forbidden", kubeconfig(t, clusterOf(t, "leases")), "", exitOK, []string{"Gateway shop/gw"}},
 		{"discovery forbidden", kubeconfig(t, clusterOf(t, "gateway.networking.k8s.io")), "", exitProblems, []string{"ask for the ClusterRole system:discovery"}},
 		{"a stranger", good, "--context stranger", exitProblems, []string{"does not know you", "log in again"}},
