@@ -140,6 +140,7 @@ func TestEveryValue(t *testing.T) {
 		t.Errorf("the GatewayParameters would go with the release: %v", parameters.Annotations)
 	}
 	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor edge")
+	relabeling := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.PodMetricsEndpoints[0].RelabelConfigs[0]
 	rule := get[*monitoring.PrometheusRule](t, r, "PrometheusRule edge")
 	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy edge").Spec
 	dashboard := get[*corev1.ConfigMap](t, r, "ConfigMap edge-dashboard")
@@ -207,6 +208,7 @@ func TestEveryValue(t *testing.T) {
 		{"grafanaDashboard.annotations", dashboard.Annotations["grafana_folder"], "Gateways"},
 		{"prometheusRule.labels", rule.Labels["release"], "prometheus"},
 		{"prometheusRule.enabled", rule.Spec.Groups[0].Name, "moongate"},
+		{"controllerName", fmt.Sprint(relabeling.Action, relabeling.SourceLabels, relabeling.Regex), `keep[__meta_kubernetes_pod_annotation_moongate_dev_controller]example\.org/second`},
 		{"podMonitor.labels", monitor.Labels["release"], "prometheus"},
 		{"podMonitor.interval", string(monitor.Spec.PodMetricsEndpoints[0].Interval), "15s"},
 	} {
