@@ -140,7 +140,14 @@ func TestEveryValue(t *testing.T) {
 		t.Errorf("the GatewayParameters would go with the release: %v", parameters.Annotations)
 	}
 	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor edge")
-	relabeling := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.PodMetricsEndpoints[0].RelabelConfigs[0]
+	proxies := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.PodMetricsEndpoints[0]
+	relabeling := proxies.RelabelConfigs[0]
+	for name, endpoint := range map[string]monitoring.PodMetricsEndpoint{"edge": monitor.Spec.PodMetricsEndpoints[0], "moongate-proxy": proxies} {
+		// Operators before 0.79 do not know portNumber, and refuse an endpoint without a port. Proxies have a port of that name too.
+		if endpoint.Port == nil || endpoint.PortNumber != nil || !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == *endpoint.Port && p.ContainerPort == 9902 }) {
+			t.Errorf("PodMonitor %s: port %v, portNumber %v", name, endpoint.Port, endpoint.PortNumber)
+		}
+	}
 	rule := get[*monitoring.PrometheusRule](t, r, "PrometheusRule edge")
 	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy edge").Spec
 	dashboard := get[*corev1.ConfigMap](t, r, "ConfigMap edge-dashboard")
