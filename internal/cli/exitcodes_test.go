@@ -55,6 +55,18 @@ stringData: {tls.crt: %q, tls.key: %q}
 		t.Fatal(err)
 	}
 	write("others/values.yaml", "replicas: 3\n")
+	mixed := filepath.Join(dir, "mixed")
+	if err := os.Mkdir(mixed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(mixed, "link.yaml")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	large := write("mixed/data.json", "")
+	if err := os.Truncate(large, 16<<20+1); err != nil {
+		t.Fatal(err)
+	}
 	overlay := filepath.Join(dir, "overlay")
 	if err := os.Mkdir(overlay, 0o755); err != nil {
 		t.Fatal(err)
@@ -112,6 +124,8 @@ spec:
 		{"explain -f " + base + " -f " + right + url, exitOK},
 		{"explain -f " + base + " -f " + right + " --expect 200" + url, exitOK},
 		{"explain -f " + base + " --expect 404" + url, exitOK},
+		{"explain -f " + base + " -f " + right + " -f " + mixed + " --expect 200" + url, exitOK},
+		{"diff -f " + base + " -f " + mixed + " --from " + base + " --from " + mixed, exitOK},
 		{"status --kube " + good, exitOK},
 		{"check --kube " + good + " " + second, exitOK},
 
@@ -121,6 +135,7 @@ spec:
 		{"check -o json " + base + " " + wrong, exitProblems},
 		{"check -o sarif --strict " + base + " " + warned, exitProblems},
 		{"check " + base + " " + garbage, exitProblems},
+		{"check " + base + " " + mixed, exitProblems},
 		{"diff -f " + right + " --from " + base, exitProblems},
 		{"explain -f " + base + " --expect 200" + url, exitProblems},
 		{"migrate " + ingress, exitProblems},
@@ -152,6 +167,9 @@ spec:
 		{"check https://example.com/a.yaml", exitUsage},
 		{"check --kube", exitUsage},
 		{"check " + overlay, exitUsage},
+		{"check " + mixed, exitUsage},
+		{"check " + base + " " + link, exitUsage},
+		{"check " + base + " " + large, exitUsage},
 		{"check --class other " + empty, exitUsage},
 		{"check --kube " + good + " " + empty, exitUsage},
 		{"check --kube " + good + " " + others, exitUsage},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,7 +138,9 @@ func readManifests(paths []string, options files.Options) (*objects, error) {
 	}
 	snapshot := source.Load()
 	for _, p := range snapshot.Problems {
-		if p.Reason == files.Unreadable {
+		// A folder may also contain what is no manifest, such as a link that leads nowhere or large data.
+		given := slices.ContainsFunc(paths, func(path string) bool { return filepath.Clean(path) == p.File })
+		if p.Reason == files.Unreadable && given {
 			return nil, usage("%s", p)
 		}
 	}
