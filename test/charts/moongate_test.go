@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	chartcommon "helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
@@ -240,6 +241,30 @@ func TestNotes(t *testing.T) {
 			if strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  kubectl ") && !strings.HasPrefix(line, "  {") && !strings.HasPrefix(line, "   spec:") && line != "  EOF\n" {
 				t.Errorf("%s: the notes have another command than kubectl: %s", values, line)
 			}
+		}
+	}
+}
+
+// TestNotesNameCRDs: the notes say how to install the CRDs that are missing, unless the release installs them.
+func TestNotesNameCRDs(t *testing.T) {
+	const command = "\n  kubectl apply --server-side -f charts/moongate-crds/charts/moongate/files\n"
+	if _, err := os.Stat(filepath.Join(root, "charts/moongate-crds/charts/moongate/files")); err != nil {
+		t.Error(err)
+	}
+	before := chartcommon.DefaultCapabilities
+	defer func() { chartcommon.DefaultCapabilities = before }()
+	for _, c := range []struct {
+		values    string
+		installed bool
+		want      bool
+	}{{"{}", false, true}, {"{}", true, false}, {"{crds: {enabled: true}}", false, false}} {
+		capabilities := before.Copy()
+		if c.installed {
+			capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "moongate.dev/v1alpha1")
+		}
+		chartcommon.DefaultCapabilities = capabilities
+		if notes := mustRender(t, "moongate", parse(t, c.values)).notes; strings.Contains(notes, command) != c.want {
+			t.Errorf("%s, CRDs installed: %v, want the command: %v\n%s", c.values, c.installed, c.want, notes)
 		}
 	}
 }
