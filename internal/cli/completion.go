@@ -194,7 +194,7 @@ func readForCompletion(paths []string) []files.Object {
 	if len(paths) == 0 || slices.Contains(paths, "-") {
 		return nil
 	}
-	o, err := readManifests(paths, files.Options{})
+	o, err := readManifests(paths, files.Options{}, "")
 	if err != nil {
 		return nil
 	}

@@ -86,7 +86,7 @@ cluster cannot be listed; what can be compared is shown nevertheless.`,
 
 // sides returns the objects before and after, and the kinds that neither contains because they could not be listed.
 func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
-	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()})
+	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" -f")
 	if err == nil {
 		err = applied.empty(cmd)
 	}
@@ -99,7 +99,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 			applied = applied.over(base)
 		}
 	} else {
-		base, err = readManifests(from, files.Options{Stdin: cmd.InOrStdin()})
+		base, err = readManifests(from, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" --from")
 	}
 	if err != nil {
 		return nil, nil, nil, err

@@ -111,7 +111,7 @@ func (in *input) read(cmd *cobra.Command) (*objects, error) {
 	o := &objects{}
 	if len(in.paths) > 0 {
 		var err error
-		if o, err = readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}); err != nil {
+		if o, err = readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" -f"); err != nil {
 			return nil, err
 		}
 	}
@@ -128,8 +128,9 @@ func (in *input) read(cmd *cobra.Command) (*objects, error) {
 	return o, nil
 }
 
-func readManifests(paths []string, options files.Options) (*objects, error) {
-	if err := checkPaths(paths); err != nil {
+// readManifests reads manifests. reader is as for checkPaths.
+func readManifests(paths []string, options files.Options, reader string) (*objects, error) {
+	if err := checkPaths(paths, reader); err != nil {
 		return nil, err
 	}
 	source, err := files.New(paths, options)
@@ -245,7 +246,7 @@ func readItems(items []map[string]any) (*objects, error) {
 		writePrintable(&text, document)
 		text.WriteByte('\n')
 	}
-	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())})
+	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())}, "")
 }
 
 // writePrintable writes JSON that is also valid YAML, in which some characters must be escaped (YAML 1.2, section 5.1). They occur
