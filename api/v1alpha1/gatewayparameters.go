@@ -365,7 +365,7 @@ type Service struct {
 	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] != self[1]",message="families must be unique"
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 	// NodePorts are the node ports for ports of listeners, for types LoadBalancer and NodePort. The cluster chooses node ports that are not listed
-	// here. Two Services cannot share a node port, so the list is for one Gateway: another Gateway with the same node port is not programmed, and its status names the Service that has the port. If
+	// here. Two Services cannot share a node port, so the list is for one Gateway: another Gateway with the same node port is not programmed, and its status names the Service that has the port if both are in the same namespace. If
 	// spec.addresses has several entries, the Service that has a node port keeps it; otherwise it is assigned to the first Service that is reachable from outside the cluster.
 	//
 	// +optional

@@ -41,6 +41,8 @@ type Status struct {
 	// Others are objects without a status to which Items may refer, such as Services, so that a client can suggest the name that was
 	// probably meant. The controller of a cluster provides none.
 	Others []Other `json:"others,omitempty"`
+	// ControllerName is that of the GatewayClasses that this process manages; "" if it is an older version.
+	ControllerName string `json:"controllerName,omitempty"`
 }
 
 // Other is the name of an object.

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +66,7 @@ Exit code 0: no problems. 1: there are problems. 2: the input cannot be read.`,
 
 // printCheck prints the result; its error carries the exit code.
 func printCheck(w io.Writer, format string, off *offline, strict bool) error {
-	objects, err := show.Objects(off.status.Items, controllerName)
+	objects, err := show.Objects(off.status.Items, off.controller)
 	if err != nil {
 		return err
 	}
@@ -84,10 +83,8 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		}
 		objects, off.status = shown, status
 	}
-	nothing := !slices.ContainsFunc(off.status.Problems, func(p admin.Problem) bool { return !ofOtherProgram(p) })
-	if off.count == 0 && len(off.status.Items) == 0 && nothing && off.source != nil {
-		// Empty input, such as the output of a template that failed, would otherwise be reported as correct.
-		return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into moongate check -")
+	if off.empty != nil {
+		return off.empty
 	}
 	complaints, mistakes, ignored, documents, warnings := 0, 0, 0, 0, 0
 	for _, o := range objects {

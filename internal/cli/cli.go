@@ -162,14 +162,15 @@ func needFiles(cmd *cobra.Command, paths []string) error {
 	if len(paths) == 0 {
 		return usage("no manifests: name a file or folder, as in %s -f ./manifests", cmd.CommandPath())
 	}
-	return checkPaths(paths)
+	return checkPaths(paths, cmd.CommandPath()+" -f")
 }
 
-// checkPaths rejects paths that are certainly wrong, such as URLs, and suggests similar file names.
-func checkPaths(paths []string) error {
+// checkPaths rejects paths that are certainly wrong, such as URLs, and suggests similar file names. reader is the command with the
+// flag that takes them.
+func checkPaths(paths []string, reader string) error {
 	for _, path := range paths {
 		if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {
-			return usage("%s is a URL; read it from standard input: curl -sSfL %s | moongate check -", path, path)
+			return usage("%s is a URL; read it from standard input: curl -sSfL %s | %s -", path, path, reader)
 		}
 		if _, err := os.Stat(path); path == "-" || !errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -177,7 +178,9 @@ func checkPaths(paths []string) error {
 		var names []string
 		entries, _ := os.ReadDir(filepath.Dir(path)) // an absent folder has no entries
 		for _, e := range entries {
-			names = append(names, e.Name())
+			if e.Name() != filepath.Base(path) { // it is a link that leads nowhere
+				names = append(names, e.Name())
+			}
 		}
 		if near := schema.Nearest(filepath.Base(path), names); near != "" {
 			return usage("%s: does not exist; did you mean %s?", path, filepath.Join(filepath.Dir(path), near))

@@ -139,7 +139,7 @@ func shownObjects(status *admin.Status) []*show.Object {
 	if status == nil {
 		return nil
 	}
-	objects, err := show.Objects(status.Items, controllerName)
+	objects, err := show.Objects(status.Items, cmp.Or(status.ControllerName, controllerName))
 	if err != nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func readForCompletion(paths []string) []files.Object {
 	if len(paths) == 0 || slices.Contains(paths, "-") {
 		return nil
 	}
-	o, err := readManifests(paths, files.Options{})
+	o, err := readManifests(paths, files.Options{}, "")
 	if err != nil {
 		return nil
 	}

@@ -31,7 +31,9 @@ func serveController(ctx context.Context, o ControllerOptions, c *controller.Con
 	}
 	inner, err := listenAdmin(admin.Options{
 		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready, Alive: c.Alive,
-		Status: func() admin.Status { return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}} },
+		Status: func() admin.Status {
+			return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}, ControllerName: o.ControllerName}
+		},
 		Config: func() (any, error) { return c.Deliveries(), nil },
 
 		Backends:       func() []admin.Backend { return backendsOf(allResources(c)) },

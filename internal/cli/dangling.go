@@ -17,14 +17,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// takeClass makes the GatewayClass with a name managed by Moongate, whatever its controller, and adds it if it is missing. It
-// returns the objects with that change.
-func takeClass(objects []files.Object, name string) []files.Object {
-	class := takenClass(name, files.Object{})
+// takeClass makes the GatewayClass with a name managed by Moongate, whose controllerName is controller, whatever its own, and adds it
+// if it is missing. It returns the objects with that change.
+func takeClass(objects []files.Object, name, controller string) []files.Object {
+	class := takenClass(name, controller, files.Object{})
 	var rest []files.Object
 	for _, o := range objects {
 		if c, ok := o.Object.(*gwv1.GatewayClass); ok && c.Name == name {
-			class = takenClass(name, o)
+			class = takenClass(name, controller, o)
 			continue
 		}
 		rest = append(rest, o)
@@ -34,14 +34,14 @@ func takeClass(objects []files.Object, name string) []files.Object {
 
 // takenClass returns a GatewayClass as managed by Moongate. found is the class with that name in the manifests, the zero value if
 // there is none.
-func takenClass(name string, found files.Object) files.Object {
+func takenClass(name, controller string, found files.Object) files.Object {
 	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
 	if c, ok := found.Object.(*gwv1.GatewayClass); ok {
 		ours = c.DeepCopy()
 		ours.Spec.ParametersRef = nil // of another controller
 	}
-	ours.Spec.ControllerName = controllerName
+	ours.Spec.ControllerName = gwv1.GatewayController(controller)
 	return files.Object{ID: kind.GatewayClass.Key("", name), Position: found.Position, Object: ours}
 }
 
@@ -60,12 +60,12 @@ func takeClassOf(c files.Change, name string) files.Change {
 	upserts := make([]files.Object, 0, len(c.Upserts)+1)
 	for _, o := range c.Upserts {
 		if o.ID == id {
-			o, missing = takenClass(name, o), false
+			o, missing = takenClass(name, controllerName, o), false
 		}
 		upserts = append(upserts, o)
 	}
 	if missing {
-		upserts = append(upserts, takenClass(name, files.Object{}))
+		upserts = append(upserts, takenClass(name, controllerName, files.Object{}))
 	}
 	c.Deletes, c.Upserts = deletes, upserts
 	return c

@@ -33,8 +33,8 @@ With --kube manifests are treated as if they were applied to the cluster; all ot
 that of the cluster as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay
 if the manifest does not set them. With --from the manifests are compared with other manifests. Paths may also be given with -f.
 
-Exit code 0: no difference. 1: there are differences. 2: the input cannot be read, or a kind of the cluster cannot be listed; what
-can be compared is shown nevertheless.`,
+Exit code 0: no difference. 1: there are differences. 2: the manifests cannot be read or contain no object, or a kind of the
+cluster cannot be listed; what can be compared is shown nevertheless.`,
 		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git worktree add /tmp/old HEAD && moongate diff -f manifests --from /tmp/old/manifests",
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -86,7 +86,10 @@ can be compared is shown nevertheless.`,
 
 // sides returns the objects before and after, and the kinds that neither contains because they could not be listed.
 func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
-	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()})
+	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" -f")
+	if err == nil {
+		err = applied.empty(cmd)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -96,13 +99,13 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 			applied = applied.over(base)
 		}
 	} else {
-		base, err = readManifests(from, files.Options{Stdin: cmd.InOrStdin()})
+		base, err = readManifests(from, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" --from")
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if in.class != "" {
-		base.Objects, applied.Objects = takeClass(base.Objects, in.class), takeClass(applied.Objects, in.class)
+		base.Objects, applied.Objects = takeClass(base.Objects, in.class, in.cluster.manages()), takeClass(applied.Objects, in.class, in.cluster.manages())
 	}
 	before, after = in.translated(base), in.translated(applied)
 	return before, after, base.unlisted, nil
@@ -212,7 +215,7 @@ type complaint struct{ text, shown string }
 
 // complaintsOf returns the problems of statuses and of manifests, by object.
 func complaintsOf(off *offline) (map[string][]complaint, error) {
-	objects, err := show.Objects(off.status.Items, controllerName)
+	objects, err := show.Objects(off.status.Items, off.controller)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -29,6 +30,8 @@ const (
 	accessLogFlush = 2 * time.Second
 	// adminGrace limits how long shutdown waits for requests to the admin servers.
 	adminGrace = time.Second
+	// stopMargin is how long systemd waits for the end of the process beyond the delay and the timeout of shutdown.
+	stopMargin = 5 * time.Second
 )
 
 // plainIOText explains the flag --plain-io of run and proxy.
@@ -255,7 +258,9 @@ func (e *engine) ending() bool {
 // flight.
 func (e *engine) shutdown() {
 	e.notReady.Store(&errStopping)
-	notifySystemd(daemon.SdNotifyStopping)
+	// The unit has a time limit that does not depend on flags. This only extends it.
+	limit := e.o.ShutdownDelay + e.o.DrainTimeout + stopMargin
+	notifySystemd(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, limit.Microseconds()))
 	e.o.Log.Info("shutting down", "shutdown-delay", e.o.ShutdownDelay, "drain-timeout", e.o.DrainTimeout)
 	time.Sleep(e.o.ShutdownDelay) // a second signal would end the process
 	e.notReady.Store(&errDraining)

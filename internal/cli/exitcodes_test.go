@@ -55,6 +55,42 @@ stringData: {tls.crt: %q, tls.key: %q}
 		t.Fatal(err)
 	}
 	write("others/values.yaml", "replicas: 3\n")
+	mixed := filepath.Join(dir, "mixed")
+	if err := os.Mkdir(mixed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(mixed, "link.yaml")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	large := write("mixed/data.json", "")
+	if err := os.Truncate(large, 16<<20+1); err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay")
+	if err := os.Mkdir(overlay, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write("overlay/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\n")
+	second := write("second.yaml", `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: second}
+spec: {controllerName: example.org/second}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: second}
+spec:
+  gatewayClassName: second
+  listeners: [{name: web, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: second}
+spec:
+  parentRefs: [{name: second}]
+  rules: [{backendRefs: [{name: missing, port: 80}]}]
+`)
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
@@ -81,13 +117,17 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"check " + base + " " + overlapping, exitOK},
 		{"check " + base + " " + empty, exitOK},
 		{"check " + base + " " + others, exitOK},
+		{"check " + base + " " + overlay, exitOK},
 		{"check " + others, exitUsage},
 		{"diff -f " + base + " --from " + base, exitOK},
 		{"diff " + base + " --from " + base, exitOK},
 		{"explain -f " + base + " -f " + right + url, exitOK},
 		{"explain -f " + base + " -f " + right + " --expect 200" + url, exitOK},
 		{"explain -f " + base + " --expect 404" + url, exitOK},
+		{"explain -f " + base + " -f " + right + " -f " + mixed + " --expect 200" + url, exitOK},
+		{"diff -f " + base + " -f " + mixed + " --from " + base + " --from " + mixed, exitOK},
 		{"status --kube " + good, exitOK},
+		{"check --kube " + good + " " + second, exitOK},
 
 		{"check " + base + " " + wrong, exitProblems},
 		{"check --strict " + base + " " + warned, exitProblems},
@@ -95,6 +135,7 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"check -o json " + base + " " + wrong, exitProblems},
 		{"check -o sarif --strict " + base + " " + warned, exitProblems},
 		{"check " + base + " " + garbage, exitProblems},
+		{"check " + base + " " + mixed, exitProblems},
 		{"diff -f " + right + " --from " + base, exitProblems},
 		{"explain -f " + base + " --expect 200" + url, exitProblems},
 		{"migrate " + ingress, exitProblems},
@@ -109,6 +150,7 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"diff --kube --context away " + good + " -f " + right, exitProblems},
 		{"status --kube --context stranger " + good, exitProblems},
 		{"status --kube " + forbidden, exitProblems},
+		{"check --kube --controller-name example.org/second " + good + " " + second, exitProblems},
 		{"status --kube " + good + " gateway/none", exitProblems},
 		{"run -f " + base + " --admin-address " + busy.Addr().String(), exitProblems},
 		{"run " + base + " --admin-address " + busy.Addr().String(), exitProblems},
@@ -124,6 +166,17 @@ stringData: {tls.crt: %q, tls.key: %q}
 		{"check " + t.TempDir(), exitUsage},
 		{"check https://example.com/a.yaml", exitUsage},
 		{"check --kube", exitUsage},
+		{"check " + overlay, exitUsage},
+		{"check " + mixed, exitUsage},
+		{"check " + base + " " + link, exitUsage},
+		{"check " + base + " " + large, exitUsage},
+		{"check --class other " + empty, exitUsage},
+		{"check --kube " + good + " " + empty, exitUsage},
+		{"check --kube " + good + " " + others, exitUsage},
+		{"check --kube " + good + " " + garbage, exitUsage},
+		{"diff -f " + empty + " --from " + base, exitUsage},
+		{"diff -f " + overlay + " --from " + base, exitUsage},
+		{"diff --kube " + good + " -f " + empty, exitUsage},
 		{"diff -f " + base, exitUsage},
 		{"diff -f " + base + " --from " + filepath.Join(dir, "none.yaml"), exitUsage},
 		{"diff --kube " + forbidden + " -f " + right, exitUsage},
@@ -169,21 +222,24 @@ func TestExplainSuggests(t *testing.T) {
 func TestNearMisses(t *testing.T) {
 	t.Chdir(filepath.Join("testdata", "mistakes"))
 	for args, want := range map[string]string{
-		"chekc":                                       `there is no verb "chekc"; did you mean check?`,
-		"check --stirct":                              "unknown flag: --stirct; did you mean --strict? See moongate check --help",
-		"check --xyzzy":                               "unknown flag: --xyzzy; see moongate check --help",
-		"check base.yml":                              "base.yml: does not exist; did you mean base.yaml?",
-		"run -f ../mistake":                           "../mistake: does not exist; did you mean ../mistakes?",
-		"check none-of-it.yaml":                       "none-of-it.yaml: does not exist; check the path",
-		"check https://example.com/a.yaml":            "curl -sSfL https://example.com/a.yaml | moongate check -",
-		"explain -f base.yaml a.example.com:8080/":    "write http://a.example.com:8080/ for a request",
-		"explain -f base.yaml get http://a.test:80/":  "write GET for get",
-		"explain -f base.yaml GET //a.example.com/":   "write http://a.example.com/ for a request",
-		"explain -f base.yaml FIND http://a.test:80/": "",
-		"version now":                                 `moongate version takes no arguments, but got "now"; see moongate version --help`,
-		"diff base.yaml":                              "give --from or --kube",
-		"run --drain-timeout -1s base.yaml":           "it is negative",
-		"status httpruote":                            "did you mean httproute?",
+		"chekc":                            `there is no verb "chekc"; did you mean check?`,
+		"check --stirct":                   "unknown flag: --stirct; did you mean --strict? See moongate check --help",
+		"check --xyzzy":                    "unknown flag: --xyzzy; see moongate check --help",
+		"check base.yml":                   "base.yml: does not exist; did you mean base.yaml?",
+		"run -f ../mistake":                "../mistake: does not exist; did you mean ../mistakes?",
+		"check none-of-it.yaml":            "none-of-it.yaml: does not exist; check the path",
+		"check https://example.com/a.yaml": "curl -sSfL https://example.com/a.yaml | moongate check -f -",
+		"run https://example.com/a.yaml":   "curl -sSfL https://example.com/a.yaml | moongate run -f -",
+		"explain -f https://a.test/a.yaml http://a:80/": "curl -sSfL https://a.test/a.yaml | moongate explain -f -",
+		"diff base.yaml --from https://a.test/a.yaml":   "curl -sSfL https://a.test/a.yaml | moongate diff --from -",
+		"explain -f base.yaml a.example.com:8080/":      "write http://a.example.com:8080/ for a request",
+		"explain -f base.yaml get http://a.test:80/":    "write GET for get",
+		"explain -f base.yaml GET //a.example.com/":     "write http://a.example.com/ for a request",
+		"explain -f base.yaml FIND http://a.test:80/":   "",
+		"version now":                       `moongate version takes no arguments, but got "now"; see moongate version --help`,
+		"diff base.yaml":                    "give --from or --kube",
+		"run --drain-timeout -1s base.yaml": "it is negative",
+		"status httpruote":                  "did you mean httproute?",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := Main(strings.Fields(args), &stdout, &stderr)

@@ -74,7 +74,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{o: o, log: log, objects: newObjectStore(), scavenger: newScavenger().forProxy()}
+	g := &gateway{o: o, log: log, objects: newObjectStore(controllerName), scavenger: newScavenger().forProxy()}
 	if g.source, err = files.New(o.Files, files.Options{Stdin: o.Stdin}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
@@ -262,7 +262,7 @@ func (g *gateway) world() explain.World {
 // status returns the content of /status.
 func (g *gateway) status() admin.Status {
 	s := g.objects.status()
-	s.Others = g.conditions.others()
+	s.Others, s.ControllerName = g.conditions.others(), controllerName
 	return s
 }
 

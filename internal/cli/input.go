@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,7 @@ func (in *input) flags(cmd *cobra.Command) {
 		return completeClasses(in.paths), cobra.ShellCompDirectiveNoFileComp
 	})
 	in.cluster.addConnection(cmd, "use the objects of the cluster of your kubeconfig; manifests are treated as if they were applied to it")
+	in.cluster.addController(cmd)
 }
 
 // adminFlag adds --admin, for verbs that can query a running gateway.
@@ -109,7 +111,7 @@ func (in *input) read(cmd *cobra.Command) (*objects, error) {
 	o := &objects{}
 	if len(in.paths) > 0 {
 		var err error
-		if o, err = readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}); err != nil {
+		if o, err = readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" -f"); err != nil {
 			return nil, err
 		}
 	}
@@ -121,13 +123,14 @@ func (in *input) read(cmd *cobra.Command) (*objects, error) {
 		o = o.over(base)
 	}
 	if in.class != "" {
-		o.Objects = takeClass(o.Objects, in.class)
+		o.Objects = takeClass(o.Objects, in.class, in.cluster.manages())
 	}
 	return o, nil
 }
 
-func readManifests(paths []string, options files.Options) (*objects, error) {
-	if err := checkPaths(paths); err != nil {
+// readManifests reads manifests. reader is as for checkPaths.
+func readManifests(paths []string, options files.Options, reader string) (*objects, error) {
+	if err := checkPaths(paths, reader); err != nil {
 		return nil, err
 	}
 	source, err := files.New(paths, options)
@@ -136,11 +139,35 @@ func readManifests(paths []string, options files.Options) (*objects, error) {
 	}
 	snapshot := source.Load()
 	for _, p := range snapshot.Problems {
-		if p.Reason == files.Unreadable {
+		// A folder may also contain what is no manifest, such as a link that leads nowhere or large data.
+		given := slices.ContainsFunc(paths, func(path string) bool { return filepath.Clean(path) == p.File })
+		if p.Reason == files.Unreadable && given {
 			return nil, usage("%s", p)
 		}
 	}
 	return &objects{Snapshot: snapshot, source: source}, nil
+}
+
+// empty returns an error if the manifests contain no object, and nothing that could be meant as one, such as the output of a template
+// that failed: it would be reported as correct. Objects of a cluster have no position.
+func (o *objects) empty(cmd *cobra.Command) error {
+	if slices.ContainsFunc(o.Objects, func(object files.Object) bool { return object.Position != (files.Position{}) }) {
+		return nil
+	}
+	kustomize := false
+	for _, p := range o.Problems {
+		switch {
+		case p.Position == (files.Position{}), p.Ignored && p.Object == (kind.ObjectKey{}): // of the cluster, or of another program
+		case p.Ignored && p.Object.Group == "kustomize.config.k8s.io":
+			kustomize = true
+		default:
+			return nil
+		}
+	}
+	if kustomize {
+		return usage("there is no object in the input, only a Kustomization; to read what it makes: kubectl kustomize FOLDER | %s -", cmd.CommandPath())
+	}
+	return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into %s -", cmd.CommandPath())
 }
 
 // readCluster reads all objects of a cluster that Moongate uses.
@@ -164,7 +191,7 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 			return nil, err
 		}
 	}
-	o.accepted = acceptedPolicies(items)
+	o.accepted = acceptedPolicies(items, f.manages())
 	for i := range o.Objects {
 		o.Objects[i].Position = files.Position{}
 	}
@@ -177,9 +204,9 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	return o, nil
 }
 
-// acceptedPolicies returns the BackendTrafficPolicies of a cluster that its controller has accepted in all entries of their status,
-// for their present generation.
-func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
+// acceptedPolicies returns the BackendTrafficPolicies of a cluster that a controller has accepted in all entries of their status, for
+// their present generation.
+func acceptedPolicies(items []map[string]any, controller string) map[kind.ObjectKey]bool {
 	all := map[kind.ObjectKey]bool{}
 	for _, item := range items {
 		if item["kind"] != kind.BackendTrafficPolicy.Name {
@@ -195,7 +222,7 @@ func acceptedPolicies(items []map[string]any) map[kind.ObjectKey]bool {
 		if text, err := json.Marshal(item); err != nil || json.Unmarshal(text, &p) != nil {
 			continue
 		}
-		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return a.ControllerName != controllerName })
+		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return string(a.ControllerName) != controller })
 		refused := slices.ContainsFunc(ours, func(a gwv1.PolicyAncestorStatus) bool {
 			c := meta.FindStatusCondition(a.Conditions, string(gwv1.PolicyConditionAccepted))
 			return c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != p.Metadata.Generation
@@ -219,7 +246,7 @@ func readItems(items []map[string]any) (*objects, error) {
 		writePrintable(&text, document)
 		text.WriteByte('\n')
 	}
-	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())})
+	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())}, "")
 }
 
 // writePrintable writes JSON that is also valid YAML, in which some characters must be escaped (YAML 1.2, section 5.1). They occur

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,8 @@ Exit code 0: everything was translated or approximated. 1: something was not tra
 				return err
 			}
 			out := migrate.Convert(input, options)
-			if err := writeMigrated(stdout, output, out); err != nil {
+			others, err := writeMigrated(stdout, output, out)
+			if err != nil {
 				return err
 			}
 			if err := writeReport(stderr, report, out.Report); err != nil {
@@ -67,6 +69,9 @@ Exit code 0: everything was translated or approximated. 1: something was not tra
 			}
 			if output != "-" && out.Documents() > 0 {
 				fmt.Fprintf(stderr, "wrote %s to %s; see what else is wrong with moongate check -f %s\n", count(len(out.Files()), "file"), output, output)
+			}
+			if len(others) > 0 {
+				fmt.Fprintf(stderr, "%s has other manifests, which this run did not write: %s; remove those of an earlier run\n", output, strings.Join(others, ", "))
 			}
 			if len(input.Problems) > 0 || untranslated(out.Report) {
 				return &exitError{code: exitProblems}
@@ -133,8 +138,11 @@ func ambiguous(input *migrate.Input, options migrate.Options) error {
 	return nil
 }
 
+// maxStdin is the maximum size of standard input: kubectl prints the objects of a whole cluster.
+const maxStdin = 1 << 30
+
 func readIngressFiles(cmd *cobra.Command, paths []string, input *migrate.Input) error {
-	source, err := files.New(paths, files.Options{Stdin: cmd.InOrStdin()})
+	source, err := files.New(paths, files.Options{Stdin: cmd.InOrStdin(), MaxFileSize: maxStdin})
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -212,25 +220,31 @@ func readServed(items []map[string]any, input *migrate.Input) error {
 	return nil
 }
 
-// writeMigrated writes the objects to standard output, or one manifest for each namespace into a folder.
-func writeMigrated(stdout io.Writer, output string, out *migrate.Output) error {
+// writeMigrated writes the objects to standard output, or one manifest for each namespace into a folder. It returns the names of the
+// other manifests of the folder, such as those of an earlier run.
+func writeMigrated(stdout io.Writer, output string, out *migrate.Output) (others []string, err error) {
 	if output == "-" {
 		_, err := stdout.Write(out.YAML())
-		return err
+		return nil, err
 	}
 	manifests := out.Files()
-	if len(manifests) == 0 {
-		return nil // the report explains it
-	}
-	if err := os.MkdirAll(output, 0o755); err != nil {
-		return &exitError{exitUsage, err}
+	if len(manifests) > 0 { // else the report explains it
+		if err := os.MkdirAll(output, 0o755); err != nil {
+			return nil, &exitError{exitUsage, err}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		if err := os.WriteFile(filepath.Join(output, name), manifests[name], 0o644); err != nil {
-			return &exitError{exitUsage, err}
+			return nil, &exitError{exitUsage, err}
 		}
 	}
-	return nil
+	entries, _ := os.ReadDir(output) // an absent folder has none
+	for _, e := range entries {
+		if manifests[e.Name()] == nil && filepath.Ext(e.Name()) == ".yaml" {
+			others = append(others, e.Name())
+		}
+	}
+	return others, nil
 }
 
 func writeReport(stderr io.Writer, path string, r migrate.Report) error {

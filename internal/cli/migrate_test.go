@@ -81,3 +81,33 @@ func TestMigrateOfACluster(t *testing.T) {
 		}
 	}
 }
+
+// TestMigrateOfStandardInput reads what kubectl prints of a large cluster: JSON objects that follow each other, and more than a file may have.
+func TestMigrateOfStandardInput(t *testing.T) {
+	const ingress = `{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"namespace":"shop","name":"a"},"spec":{"ingressClassName":"nginx",
+"rules":[{"host":"a.test","http":{"paths":[{"path":"/","pathType":"Prefix","backend":{"service":{"name":"app","port":{"name":"web"}}}}]}}]}}
+`
+	const service = `{"apiVersion":"v1","kind":"Service","metadata":{"namespace":"shop","name":"app"},"spec":{"ports":[{"name":"web","port":8081}]}}
+`
+	large := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"large"},"data":{"text":"` + strings.Repeat("x", 17<<20) + `"}}
+`
+	dir := t.TempDir()
+	for _, name := range []string{"blog.yaml", "README.md", "shop.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("earlier"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := newRoot(&stdout, &stderr)
+	cmd.SetIn(strings.NewReader(ingress + service + large))
+	cmd.SetArgs([]string{"migrate", "-", "-o", dir, "--report", filepath.Join(dir, "report.txt")})
+	if err := cmd.Execute(); err != nil && codeOf(err) == exitUsage {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "shop.yaml")); err != nil || !strings.Contains(string(text), "port: 8081") {
+		t.Errorf("%v: the Service was not read:\n%s", err, text)
+	}
+	if want := dir + " has other manifests, which this run did not write: blog.yaml; remove those of an earlier run\n"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("no %q in\n%s", want, &stderr)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/controller"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 	"github.com/moongate-dev/moongate/internal/status/show"
@@ -99,12 +100,12 @@ func (f *objectFilter) selects(kindName, namespace, name string, found map[asked
 // apply removes what is not selected from a status, and returns the rest as objects. An error names the arguments that match
 // nothing.
 func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
-	objects, err := show.Objects(status.Items, controllerName)
+	off := ofStatus(status)
+	objects, err := show.Objects(status.Items, off.controller)
 	if err != nil {
 		return objects, err
 	}
-	off := ofStatus(status)
-	status.Others = nil // they were not asked for
+	status.Others, status.ControllerName = nil, "" // they were not asked for
 	show.Blame(objects, off.refused)
 	show.Suggest(objects, off.suggest.rewrite)
 	if f.all() {
@@ -126,8 +127,9 @@ func (f *objectFilter) apply(status *admin.Status) ([]*show.Object, error) {
 			namespace, name = "", id
 		}
 		ofKind := !named && slices.ContainsFunc(f.asked, func(a askedObject) bool { return a.kind == p.Object }) // in a cluster: a kind that cannot be listed
+		leaderless := kindName == "Lease" && name == controller.LeaseName                                        // then no status can be trusted, see clusterStatus
 		// A problem that names no object may concern any.
-		if !named && len(f.asked) == 0 || ofKind || named && f.selects(kindName, namespace, name, found) {
+		if !named && len(f.asked) == 0 || ofKind || leaderless || named && f.selects(kindName, namespace, name, found) {
 			problems = append(problems, p)
 		}
 	}

@@ -36,8 +36,9 @@ type objectStore struct {
 	sets map[kind.ObjectKey]bool
 }
 
-func newObjectStore() *objectStore {
-	return &objectStore{objects: status.NewStore(controllerName), waiting: map[kind.ObjectKey]string{}, sets: map[kind.ObjectKey]bool{}}
+// newObjectStore returns an empty store; controller is the controllerName of the GatewayClasses whose statuses are published.
+func newObjectStore(controller string) *objectStore {
+	return &objectStore{objects: status.NewStore(gwv1.GatewayController(controller)), waiting: map[kind.ObjectKey]string{}, sets: map[kind.ObjectKey]bool{}}
 }
 
 // change applies a change of the manifests.

@@ -14,7 +14,7 @@ import (
 
 // TestProblemsByKind: what is missing because a manifest is wrong is counted by kinds of which there are only so many.
 func TestProblemsByKind(t *testing.T) {
-	s := newObjectStore()
+	s := newObjectStore(controllerName)
 	if got := s.problemsByKind(); len(got) != 0 {
 		t.Errorf("before anything is read: %v", got)
 	}
@@ -60,7 +60,7 @@ func TestUnserved(t *testing.T) {
 		"refused":                  {gateway(false, "the Gateway is not accepted"), false, ""},
 		"a ListenerSet has others": {gateway(false, "the Gateway is not accepted", listener("http", false, false)), true, ""},
 	} {
-		s := newObjectStore()
+		s := newObjectStore(controllerName)
 		gw := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 		set := &gwv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "more"}, Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "web"}}}
 		s.change(files.Change{Upserts: []files.Object{{ID: key, Object: gw}, {ID: kind.KeyOf(set), Object: set}}})

@@ -26,14 +26,17 @@ import (
 type offline struct {
 	resources []*config.Resource
 	status    admin.Status
-	positions map[kind.ObjectKey]files.Position
-	source    *files.Source
-	count     int             // number of objects to report on
-	about     map[string]bool // objects whose statuses are reported, by show.Object.String; nil means all
-	refused   map[string]bool // objects without a valid definition, by show.Object.String
-	suggest   *suggestions
-	gateway   string                  // see narrow
-	accepted  map[kind.ObjectKey]bool // see objects.accepted
+	// controller is the controllerName of the GatewayClasses that count as Moongate's.
+	controller string
+	positions  map[kind.ObjectKey]files.Position
+	source     *files.Source
+	count      int             // number of objects to report on
+	empty      error           // set if the manifests contain nothing to report on; see objects.empty
+	about      map[string]bool // objects whose statuses are reported, by show.Object.String; nil means all
+	refused    map[string]bool // objects without a valid definition, by show.Object.String
+	suggest    *suggestions
+	gateway    string                  // see narrow
+	accepted   map[kind.ObjectKey]bool // see objects.accepted
 	// redisKnown is set if the controller of the cluster must have --redis, because it has accepted a policy that requires it.
 	redisKnown bool
 }
@@ -45,6 +48,9 @@ func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
 		return nil, err
 	}
 	off := in.translated(o)
+	if len(in.paths) > 0 {
+		off.empty = o.empty(cmd)
+	}
 	if len(in.paths) > 0 && in.cluster.use {
 		off.about = map[string]bool{}
 		for id := range off.positions {
@@ -63,9 +69,9 @@ const unknownRedis = "unknown.invalid:6379"
 func (in *input) translated(all *objects) *offline {
 	cluster := in.cluster.use
 	bind, _ := bindAddresses(in.bind) // check has validated it
-	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind), Bind: texts(bind), OwnPorts: cluster,
+	t := translate.New(translate.Options{ControllerName: in.cluster.manages(), DefaultAddresses: statusAddresses(bind), Bind: texts(bind), OwnPorts: cluster,
 		RateLimits: &config.RateLimitService{Address: cmp.Or(in.redis, unknownRedis)}})
-	store := newObjectStore()
+	store := newObjectStore(in.cluster.manages())
 	store.change(files.Change{Upserts: all.Objects, Problems: all.Problems, Full: true})
 	positions := map[kind.ObjectKey]files.Position{}
 	count := 0
@@ -81,9 +87,9 @@ func (in *input) translated(all *objects) *offline {
 	result := t.Commit()
 	store.publish(result.Statuses)
 	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
-		accepted: all.accepted}
-	if len(positions) == 0 {
-		off.count = len(all.Objects) // those of the cluster too
+		accepted: all.accepted, controller: in.cluster.manages()}
+	if len(in.paths) == 0 {
+		off.count = len(all.Objects) // those of the cluster
 	}
 	off.status.Problems = append(off.status.Problems, dangling(all.source, all.Objects, all.Problems, cluster)...)
 	off.refused = map[string]bool{}
@@ -181,7 +187,7 @@ func (o *offline) narrow(gateway string, ask *explain.Question) error {
 
 // world returns the world for explain.
 func (o *offline) world() explain.World {
-	w := explain.World{Resources: o.resources, Gateway: o.gateway, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
+	w := explain.World{Resources: o.resources, Gateway: o.gateway, Items: o.status.Items, ControllerName: o.controller, Place: o.place, Suggest: o.suggest.rewrite}
 	if !o.redisKnown {
 		w.UnknownRedis = unknownRedis
 	}

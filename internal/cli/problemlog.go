@@ -30,7 +30,7 @@ func (l *problemLog) change(problems []files.Problem) {
 	logged, wrong, troubled := make(map[files.Problem]bool, len(problems)), map[document]bool{}, map[string]bool{}
 	for _, p := range problems {
 		switch p.Reason {
-		case manifest.Invalid, manifest.Malformed, manifest.Unreadable:
+		case manifest.Invalid, manifest.Malformed, manifest.Foreign, manifest.Unreadable:
 			wrong[document{p.File, p.Object}] = true
 			troubled[p.File] = true
 		case manifest.Duplicate:

@@ -50,7 +50,7 @@ func TestReplaceCovered(t *testing.T) {
 
 // TestReplaceLacks: objects that are not used are known by their names.
 func TestReplaceLacks(t *testing.T) {
-	s := newObjectStore()
+	s := newObjectStore(controllerName)
 	if got := s.lacks(); len(got) != 0 {
 		t.Errorf("%q", got)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ type typedStatus struct {
 
 // ofStatus converts a status. Of objects that cannot be decoded, as of another version of the API, it knows only the names.
 func ofStatus(status *admin.Status) *typedStatus {
-	off := &typedStatus{offline: offline{status: *status, count: len(status.Items), refused: map[string]bool{}}}
+	off := &typedStatus{offline: offline{status: *status, controller: cmp.Or(status.ControllerName, controllerName), count: len(status.Items), refused: map[string]bool{}}}
 	there := map[string]bool{}
 	for _, item := range status.Items {
 		object, id := typedItem(item)
@@ -77,7 +78,7 @@ func ofStatus(status *admin.Status) *typedStatus {
 			off.suggest.ports[id] = o.Ports
 		}
 	}
-	off.status.Others = nil
+	off.status.Others, off.status.ControllerName = nil, ""
 	return off
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -31,6 +32,30 @@ func TestCheckOfController(t *testing.T) {
 		server.Close()
 		if code != c.code || !strings.HasSuffix(out, c.want) {
 			t.Errorf("exit code %d, want %d and %q:\n%s", code, c.code, c.want, out)
+		}
+	}
+}
+
+// TestAnotherControllerName checks that the objects of a controller are judged by its own --controller-name.
+func TestAnotherControllerName(t *testing.T) {
+	const status = `{"controllerName":"example.com/mine","items":[
+ {"kind":"GatewayClass","metadata":{"name":"mine"},"spec":{"controllerName":"example.com/mine"}},
+ {"kind":"Gateway","metadata":{"name":"web","namespace":"shop"},"spec":{"gatewayClassName":"mine"},
+  "status":{"conditions":[{"type":"Accepted","status":"False","reason":"Invalid","message":"it has a fault"}]}}],"problems":[]}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(status)) }))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	if code, out := run("check", "--admin", address, "-o", "text"); code != exitProblems || !strings.Contains(out, "it has a fault") {
+		t.Errorf("check: exit code %d\n%s", code, out)
+	}
+	if code, out := run("status", "--admin-address", address); code != exitOK || !strings.Contains(out, "it has a fault") || strings.Contains(out, "managed by controller") {
+		t.Errorf("status: exit code %d\n%s", code, out)
+	}
+	for _, verb := range []string{"check --admin ", "status --admin-address "} {
+		var members map[string]any
+		_, out := run(append(strings.Fields(verb+address), "-o", "json")...)
+		if err := json.Unmarshal([]byte(out), &members); err != nil || len(members) != 2 {
+			t.Errorf("%s-o json does not print the members of docs/check.schema.json: %v\n%s", verb, err, out)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type clusterFlags struct {
 	use                            bool
 	kubeconfig, context, namespace string
 	allNamespaces                  bool
+	controller                     string // the controllerName of its GatewayClasses, "" for the default; see manages
 }
 
 // addConnection adds the flags that select the cluster.
@@ -38,9 +40,18 @@ func (f *clusterFlags) addConnection(cmd *cobra.Command, use string) {
 	flags.StringVar(&f.context, "context", "", "with --kube: the context of the kubeconfig (default: the current one)")
 }
 
+// addController adds the flag that names the controller, for verbs that judge the objects of a cluster.
+func (f *clusterFlags) addController(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.controller, "controller-name", "", "with --kube: the --controller-name of the controller, whose GatewayClasses count as Moongate's (default: "+controllerName+")")
+}
+
+// manages returns the controllerName of the GatewayClasses that count as Moongate's.
+func (f *clusterFlags) manages() string { return cmp.Or(f.controller, controllerName) }
+
 // add adds all flags.
 func (f *clusterFlags) add(cmd *cobra.Command) {
 	f.addConnection(cmd, "read the objects of the cluster of your kubeconfig instead")
+	f.addController(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only objects of this namespace, and those without a namespace, such as GatewayClasses")
 	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects of all namespaces (default)")
@@ -50,7 +61,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 
 // check rejects flags that would have no effect.
 func (f *clusterFlags) check(cmd *cobra.Command) error {
-	for _, name := range []string{"kubeconfig", "context"} {
+	for _, name := range []string{"kubeconfig", "context", "controller-name"} {
 		if !f.use && cmd.Flags().Changed(name) {
 			return usage("--%s is about a cluster: add --kube", name)
 		}
@@ -86,7 +97,7 @@ func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	if err != nil {
 		return nil, &exitError{exitProblems, clusterError(err, config.Host)}
 	}
-	s := &admin.Status{Items: []any{}, Problems: []admin.Problem{}}
+	s := &admin.Status{Items: []any{}, Problems: []admin.Problem{}, ControllerName: f.manages()}
 	for _, i := range items {
 		s.Items = append(s.Items, i)
 	}

@@ -101,11 +101,14 @@ func TestStatusOfACluster(t *testing.T) {
 		{"all", good, "", exitOK, []string{"GatewayClass moongate  ok", "managed by controller example.com/other", "Gateway shop/gw", "Programmed=False", "Pending: no proxy is ready"}},
 		{"a namespace", good, "-n shop", exitOK, []string{"Gateway shop/gw"}},
 		{"all namespaces", good, "-A", exitOK, []string{"Gateway shop/gw"}},
+		{"another controller", good, "--controller-name example.com/other", exitOK, []string{"managed by controller moongate.dev/gateway-controller"}},
 		{"a file", empty, "--kubeconfig " + good, exitOK, []string{"Gateway shop/gw"}},
 		{"JSON", good, "-o json", exitOK, []string{`"kind": "Gateway"`, `"apiVersion": "gateway.networking.k8s.io/v1"`}},
 		{"YAML", good, "-o yaml", exitOK, []string{"kind: Gateway\n"}},
 		{"HTTPRoutes forbidden", kubeconfig(t, clusterOf(t, "httproutes")), "", exitProblems, []string{"Gateway shop/gw", "problem: HTTPRoute: cannot be listed: no; name a namespace that you may read"}},
 		{"no controller", kubeconfig(t, clusterOf(t, "no leader")), "", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller has renewed it since 2026-01-02T03:04:05Z"}},
+		{"no controller, a namespace", kubeconfig(t, clusterOf(t, "no leader")), "-n shop", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
+		{"no controller, an object", kubeconfig(t, clusterOf(t, "no leader")), "-n shop gateway/gw", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
 		{"Leases forbidden", kubeconfig(t, clusterOf(t, "leases")), "", exitOK, []string{"Gateway shop/gw"}},
 		{"discovery forbidden", kubeconfig(t, clusterOf(t, "gateway.networking.k8s.io")), "", exitProblems, []string{"ask for the ClusterRole system:discovery"}},
 		{"a stranger", good, "--context stranger", exitProblems, []string{"does not know you", "log in again"}},
@@ -132,7 +135,7 @@ func TestStatusOfACluster(t *testing.T) {
 }
 
 func TestClusterFlagsNeedKube(t *testing.T) {
-	for _, args := range []string{"--context good", "--kubeconfig x", "--kube --admin-address 127.0.0.1:1"} {
+	for _, args := range []string{"--context good", "--kubeconfig x", "--controller-name example.com/other", "--kube --admin-address 127.0.0.1:1"} {
 		if code, out := run(append([]string{"status"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(out, "kube") {
 			t.Errorf("%s: exit code %d\n%s", args, code, out)
 		}

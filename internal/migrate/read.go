@@ -64,13 +64,17 @@ func (in *Input) Policies() int { return len(in.policies) }
 // arguments and ConfigMaps, and the policies of Envoy Gateway, which are only reported. Other kinds are ignored.
 func (in *Input) Read(file string, text []byte) {
 	for _, chunk := range manifest.Split(text) {
-		var root yaml.Node
-		if err := yaml.Unmarshal(chunk.Text, &root); err != nil {
-			in.problem(file, chunk.Line, "", "is not YAML or JSON: "+strings.TrimPrefix(err.Error(), "yaml: "), "run moongate check, which names line and remedy")
-			continue
+		roots, isJSON := manifest.JSON(chunk.Text) // of YAML a chunk is one document
+		if !isJSON {
+			var root yaml.Node
+			if err := yaml.Unmarshal(chunk.Text, &root); err != nil {
+				in.problem(file, chunk.Line, "", "is not YAML or JSON: "+strings.TrimPrefix(err.Error(), "yaml: "), "run moongate check, which names line and remedy")
+				continue
+			}
+			roots = root.Content
 		}
-		if len(root.Content) > 0 {
-			in.add(file, text, chunk.Line-1, root.Content[0], &listed{})
+		for _, root := range roots {
+			in.add(file, text, chunk.Line-1, root, &listed{})
 		}
 	}
 }

@@ -232,7 +232,7 @@ func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassO
 		Env:       environment(resources, classOnly.Env),
 		Resources: resources,
 		// The ports of listeners are not listed: they would restart the pods. With hostNetwork this port keeps two proxies off the
-		// same node, where both could not bind it.
+		// same node, where both could not bind it. The chart's PodMonitor knows it by its name.
 		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: HealthPort, Protocol: corev1.ProtocolTCP}},
 		// A proxy is ready once it has its configuration, which may be long before the next period begins. A terminating proxy gets
 		// no new connections as long as there are others. If it is the last one of its node, it must be ready to get any, until it

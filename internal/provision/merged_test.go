@@ -2,12 +2,16 @@ package provision
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -27,6 +31,28 @@ func mergedSpec(edit func(*translate.ProxySpec)) translate.ProxySpecChange {
 			edit(p)
 		}
 	})
+}
+
+// TestDocumentedSelectors checks that the selectors with which documents read logs select the pods of proxies.
+func TestDocumentedSelectors(t *testing.T) {
+	selector := regexp.MustCompile(`-l ([^\s\x60]*(?:gateway-name|merged-gateways)[^\s\x60]*)`)
+	alone, merged := specOf(gatewayName{"default", "web"}, nil).Spec, mergedSpec(nil).Spec
+	for page, want := range map[string][]*translate.ProxySpec{"troubleshooting.md": {alone, merged}, "tasks/merged-gateways.md": {merged}} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := selector.FindAllStringSubmatch(string(text), -1)
+		if len(found) != len(want) {
+			t.Fatalf("%s has the selectors %q, want %d", page, found, len(want))
+		}
+		for i, f := range found {
+			s, err := labels.Parse(strings.Replace(f[1], "CLASS", want[i].Class, 1))
+			if err != nil || !s.Matches(labels.Set(identityLabels(want[i]))) {
+				t.Errorf("%s: %s selects no pods with %v: %v", page, f[1], identityLabels(want[i]), err)
+			}
+		}
+	}
 }
 
 // readyPod is one of those that serve g.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	chartcommon "helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
@@ -140,6 +141,14 @@ func TestEveryValue(t *testing.T) {
 		t.Errorf("the GatewayParameters would go with the release: %v", parameters.Annotations)
 	}
 	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor edge")
+	proxies := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.PodMetricsEndpoints[0]
+	relabeling := proxies.RelabelConfigs[0]
+	for name, endpoint := range map[string]monitoring.PodMetricsEndpoint{"edge": monitor.Spec.PodMetricsEndpoints[0], "moongate-proxy": proxies} {
+		// Operators before 0.79 do not know portNumber, and refuse an endpoint without a port. Proxies have a port of that name too.
+		if endpoint.Port == nil || endpoint.PortNumber != nil || !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == *endpoint.Port && p.ContainerPort == 9902 }) {
+			t.Errorf("PodMonitor %s: port %v, portNumber %v", name, endpoint.Port, endpoint.PortNumber)
+		}
+	}
 	rule := get[*monitoring.PrometheusRule](t, r, "PrometheusRule edge")
 	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy edge").Spec
 	dashboard := get[*corev1.ConfigMap](t, r, "ConfigMap edge-dashboard")
@@ -207,6 +216,7 @@ func TestEveryValue(t *testing.T) {
 		{"grafanaDashboard.annotations", dashboard.Annotations["grafana_folder"], "Gateways"},
 		{"prometheusRule.labels", rule.Labels["release"], "prometheus"},
 		{"prometheusRule.enabled", rule.Spec.Groups[0].Name, "moongate"},
+		{"controllerName", fmt.Sprint(relabeling.Action, relabeling.SourceLabels, relabeling.Regex), `keep[__meta_kubernetes_pod_annotation_moongate_dev_controller]example\.org/second`},
 		{"podMonitor.labels", monitor.Labels["release"], "prometheus"},
 		{"podMonitor.interval", string(monitor.Spec.PodMetricsEndpoints[0].Interval), "15s"},
 	} {
@@ -231,6 +241,30 @@ func TestNotes(t *testing.T) {
 			if strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  kubectl ") && !strings.HasPrefix(line, "  {") && !strings.HasPrefix(line, "   spec:") && line != "  EOF\n" {
 				t.Errorf("%s: the notes have another command than kubectl: %s", values, line)
 			}
+		}
+	}
+}
+
+// TestNotesNameCRDs: the notes say how to install the CRDs that are missing, unless the release installs them.
+func TestNotesNameCRDs(t *testing.T) {
+	const command = "\n  kubectl apply --server-side -f charts/moongate-crds/charts/moongate/files\n"
+	if _, err := os.Stat(filepath.Join(root, "charts/moongate-crds/charts/moongate/files")); err != nil {
+		t.Error(err)
+	}
+	before := chartcommon.DefaultCapabilities
+	defer func() { chartcommon.DefaultCapabilities = before }()
+	for _, c := range []struct {
+		values    string
+		installed bool
+		want      bool
+	}{{"{}", false, true}, {"{}", true, false}, {"{crds: {enabled: true}}", false, false}} {
+		capabilities := before.Copy()
+		if c.installed {
+			capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), "moongate.dev/v1alpha1")
+		}
+		chartcommon.DefaultCapabilities = capabilities
+		if notes := mustRender(t, "moongate", parse(t, c.values)).notes; strings.Contains(notes, command) != c.want {
+			t.Errorf("%s, CRDs installed: %v, want the command: %v\n%s", c.values, c.installed, c.want, notes)
 		}
 	}
 }

@@ -168,14 +168,26 @@ func TestFilesOfOtherProgramsAreIgnoredInFolders(t *testing.T) {
 	write(t, "values.yaml", "replicas: 3\nimage: {tag: x}\n")
 	write(t, "half.yaml", "kind: Service\nmetadata: {name: a}\n")
 	write(t, "named.yaml", "services: {web: {image: nginx}}\n")
+	write(t, "patch.yaml", "- {op: replace, path: /spec/replicas, value: 3}\n")
+	write(t, "package.json", `["a", "b"]`)
+	write(t, "note.yaml", "just text\n")
+	write(t, "objects.json", `[{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}]`)
+	write(t, "playbook.yaml", "- hosts: all\n")
+	write(t, "kubeconfig.yaml", "{apiVersion: v1, kind: Config, clusters: []}\n")
 	var got []string
-	for _, p := range source(t, ".", "named.yaml").Load().Problems {
+	for _, p := range source(t, ".", "named.yaml", "playbook.yaml").Load().Problems {
 		got = append(got, p.String()+" "+string(p.Reason))
 	}
 	want := []string{
 		`half.yaml:1: Service default/a: apiVersion: required field is missing or not a string; add "apiVersion" Malformed`,
 		`named.yaml:1: is not an object of Kubernetes: it has neither apiVersion nor kind; begin with "apiVersion:", "kind:" and "metadata:" Foreign`,
+		"note.yaml:1: ignored: is not an object; nothing needs to be done Ignored",
+		`objects.json:1: is a list, not an object; put it under "items:" of a "kind: List" with "apiVersion: v1" Malformed`,
+		"package.json:1: ignored: is a list, not an object; nothing needs to be done Ignored",
+		"patch.yaml:1: ignored: is a list, not an object; nothing needs to be done Ignored",
+		`playbook.yaml:1: is a list, not an object; put it under "items:" of a "kind: List" with "apiVersion: v1" Foreign`,
 		"values.yaml:1: ignored: is not an object of Kubernetes: it has neither apiVersion nor kind; nothing needs to be done Ignored",
+		"kubeconfig.yaml:1: Config: ignored: this kind (v1) is not used here; nothing needs to be done Ignored",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

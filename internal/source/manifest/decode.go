@@ -88,8 +88,24 @@ func Decode(text []byte) *Document {
 			continue
 		}
 		d.add(v, root, "", "")
+		if foreign(v) {
+			d.Problems[len(d.Problems)-1].Reason = Foreign
+		}
 	}
 	return d
+}
+
+// foreign reports whether a document is a list or a single value of another program, such as a JSON patch or an Ansible playbook.
+// A list of objects was probably meant to be a List.
+func foreign(v any) bool {
+	if _, is := v.(map[string]any); is {
+		return false
+	}
+	items, _ := v.([]any)
+	return !slices.ContainsFunc(items, func(item any) bool {
+		o, _ := item.(map[string]any)
+		return o["apiVersion"] != nil && o["kind"] != nil
+	})
 }
 
 // malformed reports something that is not recognizable as the object that it seems to be; line counts from 1, 0 means unknown.

@@ -88,8 +88,8 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 	return nil, ""
 }
 
-// otherKinds are the kinds that are not read, by groups of which some kinds are.
+// otherKinds are the kinds that are not read, by groups of which some kinds are. Config is a kubeconfig.
 var otherKinds = map[string][]string{
-	"":                              {"Binding", "ComponentStatus", "Endpoints", "Event", "LimitRange", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "ServiceAccount"},
+	"":                              {"Binding", "ComponentStatus", "Config", "Endpoints", "Event", "LimitRange", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "ServiceAccount"},
 	kind.BackendTrafficPolicy.Group: {"Backend", "ClientTrafficPolicy", "EnvoyExtensionPolicy", "EnvoyPatchPolicy", "EnvoyProxy", "HTTPRouteFilter", "SecurityPolicy"},
 }

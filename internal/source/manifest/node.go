@@ -122,6 +122,16 @@ func yamlRemedy(message string) string {
 	return "correct this line or the one before"
 }
 
+// JSON returns the values of a text as YAML nodes; several may follow each other. It reports false if the text is not JSON objects.
+func JSON(text []byte) ([]*yaml.Node, bool) {
+	start := bytes.TrimLeft(text, " \t\r\n")
+	if len(start) == 0 || start[0] != '{' {
+		return nil, false
+	}
+	nodes, err := parseJSON(text)
+	return nodes, err == nil
+}
+
 // parseJSON builds the same tree as for YAML from one or more JSON values.
 func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
 	r := &jsonReader{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
