@@ -15,7 +15,7 @@ func BenchmarkNext(b *testing.B) {
 		if _, d, err := r.next(s); err != nil || len(d.Upserts) != 1 {
 			b.Fatal(d, err)
 		}
-		s.waits = false
+		s.state = answered
 	}
 }
 
@@ -29,7 +29,7 @@ func TestNextCostsWhatChanged(t *testing.T) {
 				if _, _, err := r.next(s); err != nil {
 					b.Fatal(err)
 				}
-				s.waits = false
+				s.state = answered
 			}
 		}).AllocedBytesPerOp()
 	}

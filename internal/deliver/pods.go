@@ -33,16 +33,26 @@ type gateway struct {
 
 // pod is one proxy that is connected, or that is ready according to the cluster.
 type pod struct {
-	ready    bool
-	stream   *stream // nil: not connected
-	answered bool    // in this epoch
-	acked    uint64  // generation; 0 before it answered
+	ready   bool
+	stream  *stream // nil: not connected
+	version string
+	podAnswers
+}
+
+// podAnswers is what a proxy has answered in this epoch, and whether it owes an answer.
+type podAnswers struct {
+	answered bool
+	acked    uint64 // generation; 0 before it answered
 	// behind is since when it has not answered the newest generation, zero if it has.
-	behind    time.Time
-	overdue   bool // it has not answered for too long, and is no longer waited for
-	version   string
-	refusal   string            // of the last generation that it answered
-	heard     bool              // the fields below are of this epoch
+	behind  time.Time
+	overdue bool   // it has not answered for too long, and is no longer waited for
+	refusal string // of the last generation that it answered
+	podFaults
+}
+
+// podFaults is what a proxy cannot apply or serve. It is kept when the proxy acknowledges another generation.
+type podFaults struct {
+	heard     bool              // the proxy has reported in this epoch
 	listeners map[string]string // faults by config.Listener.key
 	rejected  map[config.ID]string
 	// unavailable is what the proxy reports about the Redis server of its Gateway's global rate limits, "" if nothing.

@@ -75,13 +75,13 @@ func TestRetainingProxyThatLeaves(t *testing.T) {
 func TestReportsByKind(t *testing.T) {
 	r := NewRemote(RemoteOptions{})
 	g := r.gateway("n/gw")
-	g.pods["pod"] = &pod{ready: true, heard: true, rejected: map[config.ID]string{
+	g.pods["pod"] = &pod{ready: true, podAnswers: podAnswers{podFaults: podFaults{heard: true, rejected: map[config.ID]string{
 		{Kind: config.KindListener, Key: "n/gw/l"}:        "no such protocol",
 		{Kind: config.KindRoute, Key: "HTTPRoute/n/r"}:    "no such filter",
 		{Kind: config.KindL4Route, Key: "TCPRoute/n/t"}:   "no such mode",
 		{Kind: config.KindBackend, Key: "Service/n/s/80"}: "no such protocol of a backend",
 		{}: "of a kind that is not known",
-	}}
+	}}}}
 	r.stale["n/gw"] = struct{}{}
 	reports := r.Reports()
 	if len(reports) != 1 || len(reports[0].Rejected) != 5 || len(reports[0].Others) != 2 || !reports[0].Listeners["n/gw/l"].Refused {

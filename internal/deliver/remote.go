@@ -290,7 +290,7 @@ func (r *Remote) forgetAnswers(g *gateway) {
 			p.stream.end(errStandby)
 			p.stream = nil
 		}
-		*p = pod{ready: p.ready, version: p.version}
+		p.podAnswers = podAnswers{}
 		r.dropUnseen(g, name)
 	}
 }

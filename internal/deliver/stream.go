@@ -57,6 +57,16 @@ type service struct {
 	r *Remote
 }
 
+// streamState is what a stream is doing. A generation is only sent in the states nothingSent and answered.
+type streamState uint8
+
+const (
+	answered        streamState = iota // nothing is awaited
+	nothingSent                        // since the Hello; next leads to awaitsAnswer
+	awaitsAnswer                       // to stream.sent; acknowledged leads to answered, refused to pausedByRefusal
+	pausedByRefusal                    // for refusedPause, which leads to answered
+)
+
 // stream is that of one proxy. Fields are guarded by Remote.mu unless noted otherwise.
 type stream struct {
 	gateway    *gateway          // set once
@@ -64,15 +74,13 @@ type stream struct {
 	uid        string            // set once; of the pod, "" if it is not known
 	end        func(cause error) // safe for concurrent use
 	woken      chan struct{}     // of capacity 1
-	full       bool              // everything must be sent next
-	configured bool              // the proxy had a configuration of any epoch when it connected, and was sent nothing since
-	idle       bool              // nothing was sent yet
-	base       uint64            // the generation that the proxy has, unless full
-	sent       uint64            // the last generation that was sent
-	waits      bool              // for the answer to it
-	paused     bool              // after a refusal
-	zone       string            // the last one that was sent
-	acks       allowance         // limits answers without a preceding generation
+	state      streamState
+	full       bool      // everything must be sent next
+	configured bool      // the proxy had a configuration of any epoch when it connected, and was sent nothing since
+	base       uint64    // the generation that the proxy has, unless full
+	sent       uint64    // the last generation that was sent
+	zone       string    // the last one that was sent
+	acks       allowance // limits answers without a preceding generation
 }
 
 // retains reports whether the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
@@ -187,7 +195,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 	p.version = said(hello.Version)
 	// A proxy that has refused a generation sends no epoch, and serves its previous configuration.
 	configured := hello.Epoch != "" || hello.Generation > 0
-	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, configured: configured, base: hello.Generation}
+	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), state: nothingSent, full: !resumes, configured: configured, base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
 	return p.stream
@@ -262,9 +270,9 @@ func (r *Remote) next(s *stream) (*wire.Begin, *partition.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	part, zone := r.parts.Part(s.gateway.name), s.gateway.zones[s.pod]
-	current := !s.idle && !s.full && part.Generation() == s.base && (zone == "" || zone == s.zone)
+	current := s.state != nothingSent && !s.full && part.Generation() == s.base && (zone == "" || zone == s.zone)
 	switch {
-	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.waits || s.paused || current:
+	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.state == awaitsAnswer || s.state == pausedByRefusal || current:
 		return nil, nil, nil
 	case !r.managed(s.gateway):
 		return nil, nil, errNotManaged(s.gateway.name)
@@ -275,7 +283,7 @@ func (r *Remote) next(s *stream) (*wire.Begin, *partition.Delta, error) {
 	} else {
 		delta = part.Since(s.base)
 	}
-	s.idle, s.configured, s.waits, s.sent = false, false, true, delta.Generation
+	s.state, s.configured, s.sent = awaitsAnswer, false, delta.Generation
 	s.gateway.sent, s.zone = true, zone
 	return &wire.Begin{Epoch: r.epoch, Generation: delta.Generation, Full: delta.Full, Zone: zone}, &delta, nil
 }
@@ -339,7 +347,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	case p == nil || p.stream != s || r.epoch == "":
 		r.mu.Unlock()
 		return nil // it is ending
-	case (!s.waits || a.Generation != s.sent) && !s.acks.take(time.Now()):
+	case (s.state != awaitsAnswer || a.Generation != s.sent) && !s.acks.take(time.Now()):
 		r.mu.Unlock()
 		return status.Error(codes.ResourceExhausted, "too many answers that nothing was sent for")
 	case a.Error != "":
@@ -349,7 +357,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 			r.news()
 		}
 		return nil
-	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
+	case a.Epoch != r.epoch || s.state == nothingSent || a.Generation > s.sent:
 		r.mu.Unlock()
 		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, said(a.Epoch))
 	}
@@ -379,13 +387,13 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 		r.stale[s.gateway.name] = struct{}{}
 	}
 	p.refusal = said(a.Error)
-	if !s.waits {
+	if s.state != awaitsAnswer {
 		return news
 	}
-	s.waits, s.full, s.paused = false, true, true
+	s.state, s.full = pausedByRefusal, true
 	time.AfterFunc(refusedPause, func() {
 		r.mu.Lock()
-		s.paused = false
+		s.state = answered
 		r.mu.Unlock()
 		s.wake()
 	})
@@ -462,14 +470,14 @@ func said(message string) string {
 // acknowledged records what the proxy serves, and reports whether it is no longer overdue.
 func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	g := s.gateway
-	if s.waits && a.Generation == s.sent {
-		s.waits, s.full, s.base = false, false, a.Generation
+	if s.state == awaitsAnswer && a.Generation == s.sent {
+		s.state, s.full, s.base = answered, false, a.Generation
 		s.wake()
 	}
 	news := false
 	if a.Generation > p.acked || !p.answered { // not the same generation again with other faults
 		news = p.overdue
-		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, heard: p.heard, listeners: p.listeners, rejected: p.rejected, unavailable: p.unavailable}
+		p.podAnswers = podAnswers{answered: true, acked: a.Generation, podFaults: p.podFaults}
 	}
 	r.owe(g, time.Now())
 	if news {

@@ -83,9 +83,9 @@ type document struct {
 	body                  object
 }
 
-// oneLine makes text of users safe for a comment and for a line of the report: characters that end a line for a YAML parser or for a
+// printable makes text of users safe for a comment and for a line of the report: characters that end a line for a YAML parser or for a
 // terminal, or that have a special meaning there, become spaces.
-func oneLine(text string) string {
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) {
 			return ' '
@@ -97,10 +97,10 @@ func oneLine(text string) string {
 func (d *document) write(b *bytes.Buffer) {
 	b.WriteString("---\n")
 	for _, s := range d.sources {
-		fmt.Fprintf(b, "# from %s\n", oneLine(s))
+		fmt.Fprintf(b, "# from %s\n", printable(s))
 	}
 	for _, s := range d.notes {
-		fmt.Fprintf(b, "# %s\n", oneLine(s))
+		fmt.Fprintf(b, "# %s\n", printable(s))
 	}
 	e := yaml.NewEncoder(b)
 	e.SetIndent(2)

@@ -49,7 +49,7 @@ func (e Entry) String() string {
 	if e.Remedy != "" {
 		b.WriteString("; " + e.Remedy)
 	}
-	return oneLine(b.String())
+	return printable(b.String())
 }
 
 // Report contains an entry for everything in the input.

@@ -38,8 +38,14 @@ func describe(name, help string, labels ...string) string {
 	return name
 }
 
+// allDescs are the metrics of collector. It must not be modified after initialization.
+var allDescs []*prometheus.Desc
+
+// desc describes a metric of collector.
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(describe(name, help, labels...), help, labels, nil)
+	d := prometheus.NewDesc(describe(name, help, labels...), help, labels, nil)
+	allDescs = append(allDescs, d)
+	return d
 }
 
 var (
@@ -117,16 +123,6 @@ var (
 
 	descProcessLogDropped = desc("process_log_dropped_total", "Lines of the log of the process that were not written; reason is buffer_full if the reader of standard error did not keep up, or write_failed.", "reason")
 )
-
-var allDescs = []*prometheus.Desc{
-	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries, descStatRequests, descStatDuration,
-	descListenerUp, descConnections, descConnectionTotal, descRefused,
-	descProxies, descLeading, descHeld, descObjects, descStatusWrites, descStatusFailures, descAway, descReconcileErrors, descReconcileFailing, descEventsWritten, descEventsDropped, descProblems, descOverLimit, descRedisUp, descUndecided, descUncharged,
-	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
-	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
-	descLogDropped, descLogErrors, descProcessLogDropped, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
-}
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
@@ -265,11 +261,7 @@ func (e emitter) redises(report func(func(RedisStats))) {
 		sum.Uncharged += r.Uncharged
 	})
 	for address, r := range all {
-		up := 0.0
-		if r.Up {
-			up = 1
-		}
-		e.gauge(descRedisUp, up, address)
+		e.gauge(descRedisUp, oneIf(r.Up), address)
 		e.counter(descUndecided, r.Undecided, address)
 		e.counter(descUncharged, r.Uncharged, address)
 	}
@@ -327,11 +319,7 @@ func (e emitter) stats(s *snapshot, p pairs) {
 
 func (e emitter) connections(s *snapshot, others *socketSeries) {
 	for _, l := range s.listeners {
-		up := 0.0
-		if l.value.up.Load() {
-			up = 1
-		}
-		e.gauge(descListenerUp, up, l.key.Gateway, l.key.Listener, strconv.Itoa(int(l.key.Port)))
+		e.gauge(descListenerUp, oneIf(l.value.up.Load()), l.key.Gateway, l.key.Listener, strconv.Itoa(int(l.key.Port)))
 	}
 	socket := func(series *socketSeries, labels ...string) {
 		e.gauge(descConnections, float64(series.open.Load()), labels...)
@@ -346,17 +334,6 @@ func (e emitter) connections(s *snapshot, others *socketSeries) {
 	if others.total.Load() > 0 {
 		socket(others, other, other, other)
 	}
-}
-
-// addTo adds the numbers of from to those of to and returns the result; either may be nil, and to may be modified.
-func addTo[N int | uint64](to, from map[string]N) map[string]N {
-	if to == nil {
-		return maps.Clone(from)
-	}
-	for name, n := range from {
-		to[name] += n
-	}
-	return to
 }
 
 // upstreams adds up what is reported twice or beyond the bound: a duplicate series would fail the whole scrape.
@@ -376,73 +353,52 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 			sums[u.Backend] = &u
 			return
 		}
-		sum.Endpoints += u.Endpoints
-		sum.RequestsInFlight += u.RequestsInFlight
-		sum.ConnectionsIdle += u.ConnectionsIdle
-		sum.ConnectionsActive += u.ConnectionsActive
-		sum.ConnectsTotal += u.ConnectsTotal
-		sum.ConnectErrors += u.ConnectErrors
-		sum.RequestsWaiting += u.RequestsWaiting
-		sum.RequestsRefused += u.RequestsRefused
-		sum.Retries += u.Retries
-		sum.MirrorsRefused += u.MirrorsRefused
-		sum.MirrorsFailed += u.MirrorsFailed
-		sum.MirrorsLooped += u.MirrorsLooped
-		sum.SessionsBegun += u.SessionsBegun
-		sum.SessionsKept += u.SessionsKept
-		sum.SessionsMoved += u.SessionsMoved
-		sum.SpansSent += u.SpansSent
-		sum.SpansDropped += u.SpansDropped
-		sum.BreakerLimits = addBreakerLimits(sum.BreakerLimits, u.BreakerLimits)
-		sum.Unhealthy = addTo(sum.Unhealthy, u.Unhealthy)
-		sum.Ejections = addTo(sum.Ejections, u.Ejections)
-		sum.ChecksPassed += u.ChecksPassed
-		sum.ChecksFailed += u.ChecksFailed
-		sum.CheckEventsDropped += u.CheckEventsDropped
+		sum.add(&u)
 	})
 	for backend, u := range sums {
-		e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
-		e.gauge(descUpRequests, float64(u.RequestsInFlight), backend)
-		e.gauge(descUpIdle, float64(u.ConnectionsIdle), backend)
-		e.gauge(descUpActive, float64(u.ConnectionsActive), backend)
-		e.counter(descUpConnects, u.ConnectsTotal, backend)
-		e.counter(descUpConnectErrors, u.ConnectErrors, backend)
-		e.gauge(descUpWaiting, float64(u.RequestsWaiting), backend)
-		e.counter(descUpRefused, u.RequestsRefused, backend)
-		e.counter(descUpRetries, u.Retries, backend)
-		for reason, n := range map[string]uint64{ReasonOverloaded.String(): u.MirrorsRefused, "failed": u.MirrorsFailed,
-			ReasonLoopDetected.String(): u.MirrorsLooped} {
-			if n > 0 { // most backends are not used by mirrors
-				e.counter(descMirrorsDropped, n, backend, reason)
-			}
+		e.upstream(backend, u)
+	}
+}
+
+// upstream emits the series of one backend, or of the sum of those beyond the bound.
+func (e emitter) upstream(backend string, u *UpstreamStats) {
+	e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
+	e.gauge(descUpRequests, float64(u.RequestsInFlight), backend)
+	e.gauge(descUpIdle, float64(u.ConnectionsIdle), backend)
+	e.gauge(descUpActive, float64(u.ConnectionsActive), backend)
+	e.counter(descUpConnects, u.ConnectsTotal, backend)
+	e.counter(descUpConnectErrors, u.ConnectErrors, backend)
+	e.gauge(descUpWaiting, float64(u.RequestsWaiting), backend)
+	e.counter(descUpRefused, u.RequestsRefused, backend)
+	e.counter(descUpRetries, u.Retries, backend)
+	for reason, n := range map[string]uint64{ReasonOverloaded.String(): u.MirrorsRefused, "failed": u.MirrorsFailed,
+		ReasonLoopDetected.String(): u.MirrorsLooped} {
+		if n > 0 { // most backends are not used by mirrors
+			e.counter(descMirrorsDropped, n, backend, reason)
 		}
-		for _, l := range u.BreakerLimits {
-			open := 0.0
-			if l.Open {
-				open = 1
-			}
-			e.gauge(descBreakerOpen, open, backend, l.Limit)
-			e.counter(descBreakerOverflows, l.Overflows, backend, l.Limit)
-		}
-		if u.SpansSent+u.SpansDropped > 0 { // it is a collector
-			e.counter(descSpansSent, u.SpansSent, backend)
-			e.counter(descSpansDropped, u.SpansDropped, backend)
-		}
-		for health, n := range u.Unhealthy {
-			e.gauge(descUpUnhealthy, float64(n), backend, health)
-		}
-		for reason, n := range u.Ejections {
-			e.counter(descUpEjections, n, backend, reason)
-		}
-		if u.ChecksPassed+u.ChecksFailed > 0 { // it is checked
-			e.counter(descUpChecks, u.ChecksPassed, backend, "passed")
-			e.counter(descUpChecks, u.ChecksFailed, backend, "failed")
-			e.counter(descUpChecksDropped, u.CheckEventsDropped, backend)
-		}
-		for result, n := range map[Session]uint64{SessionNew: u.SessionsBegun, SessionKept: u.SessionsKept, SessionMoved: u.SessionsMoved} {
-			if n > 0 { // most backends have none
-				e.counter(descSessions, n, backend, result.String())
-			}
+	}
+	for _, l := range u.BreakerLimits {
+		e.gauge(descBreakerOpen, oneIf(l.Open), backend, l.Limit)
+		e.counter(descBreakerOverflows, l.Overflows, backend, l.Limit)
+	}
+	if u.SpansSent+u.SpansDropped > 0 { // it is a collector
+		e.counter(descSpansSent, u.SpansSent, backend)
+		e.counter(descSpansDropped, u.SpansDropped, backend)
+	}
+	for health, n := range u.Unhealthy {
+		e.gauge(descUpUnhealthy, float64(n), backend, health)
+	}
+	for reason, n := range u.Ejections {
+		e.counter(descUpEjections, n, backend, reason)
+	}
+	if u.ChecksPassed+u.ChecksFailed > 0 { // it is checked
+		e.counter(descUpChecks, u.ChecksPassed, backend, "passed")
+		e.counter(descUpChecks, u.ChecksFailed, backend, "failed")
+		e.counter(descUpChecksDropped, u.CheckEventsDropped, backend)
+	}
+	for result, n := range map[Session]uint64{SessionNew: u.SessionsBegun, SessionKept: u.SessionsKept, SessionMoved: u.SessionsMoved} {
+		if n > 0 { // most backends have none
+			e.counter(descSessions, n, backend, result.String())
 		}
 	}
 }

@@ -194,6 +194,44 @@ type BreakerLimitStats struct {
 	Overflows uint64 // since the start
 }
 
+// add adds the numbers of another backend, or of the same one reported again. It may modify the maps and slices of u.
+func (u *UpstreamStats) add(o *UpstreamStats) {
+	u.Endpoints += o.Endpoints
+	u.RequestsInFlight += o.RequestsInFlight
+	u.ConnectionsIdle += o.ConnectionsIdle
+	u.ConnectionsActive += o.ConnectionsActive
+	u.ConnectsTotal += o.ConnectsTotal
+	u.ConnectErrors += o.ConnectErrors
+	u.RequestsWaiting += o.RequestsWaiting
+	u.RequestsRefused += o.RequestsRefused
+	u.Retries += o.Retries
+	u.MirrorsRefused += o.MirrorsRefused
+	u.MirrorsFailed += o.MirrorsFailed
+	u.MirrorsLooped += o.MirrorsLooped
+	u.SessionsBegun += o.SessionsBegun
+	u.SessionsKept += o.SessionsKept
+	u.SessionsMoved += o.SessionsMoved
+	u.SpansSent += o.SpansSent
+	u.SpansDropped += o.SpansDropped
+	u.BreakerLimits = addBreakerLimits(u.BreakerLimits, o.BreakerLimits)
+	u.Unhealthy = addTo(u.Unhealthy, o.Unhealthy)
+	u.Ejections = addTo(u.Ejections, o.Ejections)
+	u.ChecksPassed += o.ChecksPassed
+	u.ChecksFailed += o.ChecksFailed
+	u.CheckEventsDropped += o.CheckEventsDropped
+}
+
+// addTo adds the numbers of from to those of to and returns the result; either may be nil, and to may be modified.
+func addTo[N int | uint64](to, from map[string]N) map[string]N {
+	if to == nil {
+		return maps.Clone(from)
+	}
+	for name, n := range from {
+		to[name] += n
+	}
+	return to
+}
+
 // addBreakerLimits adds the limits of one backend to those of others.
 func addBreakerLimits(sum, more []BreakerLimitStats) []BreakerLimitStats {
 	for _, l := range more {

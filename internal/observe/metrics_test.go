@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -499,6 +500,51 @@ func TestBreakerMetrics(t *testing.T) {
 	sum := addBreakerLimits([]BreakerLimitStats{{"requests", false, 1}}, []BreakerLimitStats{{"retries", false, 5}, {"requests", true, 2}})
 	if !slices.Equal(sum, []BreakerLimitStats{{"requests", true, 3}, {"retries", false, 5}}) {
 		t.Errorf("added up %+v", sum)
+	}
+}
+
+// TestUpstreamStatsAdd: add leaves out no field, which would be missing only beyond the bound of backends.
+func TestUpstreamStatsAdd(t *testing.T) {
+	filled := func(n int) *UpstreamStats {
+		u := &UpstreamStats{}
+		fill(t, reflect.ValueOf(u).Elem(), n)
+		return u
+	}
+	sum, two := filled(1), filled(2)
+	sum.add(filled(1))
+	got, want := reflect.ValueOf(sum).Elem(), reflect.ValueOf(two).Elem()
+	for i := range got.NumField() {
+		if g, w := got.Field(i).Interface(), want.Field(i).Interface(); !reflect.DeepEqual(g, w) {
+			t.Errorf("%s is %v, want %v", got.Type().Field(i).Name, g, w)
+		}
+	}
+}
+
+// fill sets each number in v to n, with one entry in each map and slice.
+func fill(t *testing.T, v reflect.Value, n int) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Int, reflect.Uint64:
+		v.Set(reflect.ValueOf(n).Convert(v.Type()))
+	case reflect.String:
+		v.SetString("name")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i), n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(t, v.Index(0), n)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(t, key, n)
+		fill(t, value, n)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	default:
+		t.Fatalf("fill lacks %v", v.Type())
 	}
 }
 

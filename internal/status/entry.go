@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -81,17 +82,10 @@ func staleEntries[E any](m Merger, existing, want []E, view func(*E) entry) bool
 
 // sameRef compares references with the defaults that the CRDs set.
 func sameRef(a, b *gwv1.ParentReference) bool {
-	return valueOr(a.Group, gwv1.GroupName) == valueOr(b.Group, gwv1.GroupName) &&
-		valueOr(a.Kind, "Gateway") == valueOr(b.Kind, "Gateway") &&
-		valueOr(a.Namespace, "") == valueOr(b.Namespace, "") &&
+	return ptr.Deref(a.Group, gwv1.GroupName) == ptr.Deref(b.Group, gwv1.GroupName) &&
+		ptr.Deref(a.Kind, "Gateway") == ptr.Deref(b.Kind, "Gateway") &&
+		ptr.Deref(a.Namespace, "") == ptr.Deref(b.Namespace, "") &&
 		a.Name == b.Name &&
-		valueOr(a.SectionName, "") == valueOr(b.SectionName, "") &&
-		valueOr(a.Port, 0) == valueOr(b.Port, 0)
-}
-
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
+		ptr.Deref(a.SectionName, "") == ptr.Deref(b.SectionName, "") &&
+		ptr.Deref(a.Port, 0) == ptr.Deref(b.Port, 0)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -120,7 +121,7 @@ func (p Part) String() string {
 	if p.Ref.Namespace != nil {
 		name = string(*p.Ref.Namespace) + "/" + name
 	}
-	name = string(valueOr(p.Ref.Kind, "Gateway")) + " " + name
+	name = string(ptr.Deref(p.Ref.Kind, "Gateway")) + " " + name
 	if p.Ref.SectionName != nil {
 		name += " listener " + string(*p.Ref.SectionName)
 	}

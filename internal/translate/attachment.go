@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -217,9 +218,9 @@ func (ad *admissions) defaults(v *incremental.View, r *routeFacts) (refs []gwv1.
 
 // namesWhole reports whether a parentRef of an object in a namespace selects all listeners of a Gateway.
 func namesWhole(ref gwv1.ParentReference, namespace string, gw name) bool {
-	return value(ref.Group, gwv1.GroupName) == gwv1.GroupName && value(ref.Kind, gwv1.Kind(KindGateway)) == gwv1.Kind(KindGateway) &&
-		string(value(ref.Namespace, gwv1.Namespace(namespace))) == gw.Namespace && string(ref.Name) == gw.Name &&
-		value(ref.SectionName, "") == "" && ref.Port == nil
+	return ptr.Deref(ref.Group, gwv1.GroupName) == gwv1.GroupName && ptr.Deref(ref.Kind, gwv1.Kind(KindGateway)) == gwv1.Kind(KindGateway) &&
+		string(ptr.Deref(ref.Namespace, gwv1.Namespace(namespace))) == gw.Namespace && string(ref.Name) == gw.Name &&
+		ptr.Deref(ref.SectionName, "") == "" && ref.Port == nil
 }
 
 // gatewayRef returns the parentRef of a Gateway, with all defaults of the CRDs.
@@ -250,9 +251,9 @@ func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.Str
 
 // parentObject returns the object that a parentRef names, and whether it is managed by this controller.
 func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
-	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
-	on := parentObject{Kind(value(ref.Kind, gwv1.Kind(KindGateway))), n, n}
-	if k := kind.Named(string(on.Kind)); k == nil || value(ref.Group, gwv1.GroupName) != gwv1.Group(k.Group) {
+	n := name{string(ptr.Deref(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
+	on := parentObject{Kind(ptr.Deref(ref.Kind, gwv1.Kind(KindGateway))), n, n}
+	if k := kind.Named(string(on.Kind)); k == nil || ptr.Deref(ref.Group, gwv1.GroupName) != gwv1.Group(k.Group) {
 		return on, false, nil
 	}
 	switch on.Kind {
@@ -318,7 +319,7 @@ func (ad *admissions) listenersFor(v *incremental.View, r *routeFacts, on parent
 
 // selected returns the listeners that a parentRef selects. A listener that it names may be absent, or have another port.
 func (ad *admissions) selected(v *incremental.View, on parentObject, ref gwv1.ParentReference) []listenerKey {
-	switch section := value(ref.SectionName, ""); {
+	switch section := ptr.Deref(ref.SectionName, ""); {
 	case section != "":
 		return []listenerKey{on.listener(string(section))}
 	case ref.Port != nil:

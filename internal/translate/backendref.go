@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
@@ -74,8 +75,8 @@ func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target
 
 // namedBy returns the object that a reference from a namespace names.
 func namedBy(ref gwv1.BackendObjectReference, namespace string) policy.Target {
-	return policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
-		Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)}
+	return policy.Target{Group: string(ptr.Deref(ref.Group, corev1.GroupName)), Kind: string(ptr.Deref(ref.Kind, gwv1.Kind(KindService))),
+		Namespace: string(ptr.Deref(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)}
 }
 
 // mayName returns false for an XBackend of another namespace, because nothing can permit that reference: its status must not mention
@@ -110,7 +111,7 @@ func newBackendRefs(grants *grants, services *services, xbackends *xbackends, ba
 // that from may know about; only then may the problem reveal whether it exists. rk is the kind of route, http2 requires HTTP/2, and
 // passthrough is backendKey.Passthrough.
 func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
-	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
+	group, kind := string(ptr.Deref(ref.Group, corev1.GroupName)), string(ptr.Deref(ref.Kind, gwv1.Kind(KindService)))
 	if group == gwx.GroupName && kind == string(KindXBackend) {
 		key, p = br.xbackends.resolve(v, from, rk, ref, passthrough, http2, field)
 		return key, false, p
@@ -123,7 +124,7 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", remedy,
 			"%s of group %q cannot be a backend", kind, group)
 	}
-	key.Name = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
+	key.Name = name{string(ptr.Deref(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
 	if !br.grants.permitted(v, from, group, kind, key.Name) {
 		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", br.grants.grantRemedy(v, from, kind, key.Name),
 			"no ReferenceGrant permits the reference to Service %s", key.Name)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -142,7 +143,7 @@ func (bp *backendTLSPolicies) readValidation(v *incremental.View, n name, spec *
 		b.invalid(gwv1.PolicyReasonInvalid, field+".hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
 	}
 	c := &config.BackendTLS{ServerName: hostname, Authorities: authorities,
-		SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
+		SystemAuthorities: ptr.Deref(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
 	if names := b.readSubjectAltNames(spec.SubjectAltNames, field); names != nil {
 		names.AskedName, c.ServerName = hostname, ""
 		c.SubjectAltNames = names
@@ -191,7 +192,7 @@ func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, f
 // readAuthorities returns the keys of the authorities that a validation names, without duplicates; if empty, those of the system. It
 // adds what is wrong with them to b.
 func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, at string, b *backendTLS) (keys []string) {
-	wellKnown := value(spec.WellKnownCACertificates, "")
+	wellKnown := ptr.Deref(spec.WellKnownCACertificates, "")
 	switch {
 	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
 		b.invalid(gwv1.PolicyReasonInvalid, at+".wellKnownCACertificates", "remove one of both", "it cannot be used beside caCertificateRefs")

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -294,7 +295,7 @@ func backendTrafficTargets(e *incremental.Engine, bp *backendTrafficPolicies) *i
 	return incremental.Map(e, "BackendTrafficPolicy targets", bp.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (all []policyTarget, _ bool) {
 			add := func(ref *eg.PolicyTargetReference, field string) {
-				if string(value(ref.Namespace, gwv1.Namespace(n.Namespace))) != n.Namespace {
+				if string(ptr.Deref(ref.Namespace, gwv1.Namespace(n.Namespace))) != n.Namespace {
 					return // a policy applies only to its own namespace
 				}
 				all = append(all, policyTarget{policy.Targets(n.Namespace, []gwv1.LocalPolicyTargetReferenceWithSectionName{ref.LocalPolicyTargetReferenceWithSectionName})[0], field})

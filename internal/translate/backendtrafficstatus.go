@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -172,7 +173,7 @@ type ancestorKey struct {
 }
 
 func keyOf(ref *gwv1.ParentReference) ancestorKey {
-	return ancestorKey{string(value(ref.Namespace, "")), string(ref.Name), string(value(ref.Kind, "")), string(value(ref.Group, "")), string(value(ref.SectionName, "")), value(ref.Port, 0)}
+	return ancestorKey{string(ptr.Deref(ref.Namespace, "")), string(ref.Name), string(ptr.Deref(ref.Kind, "")), string(ptr.Deref(ref.Group, "")), string(ptr.Deref(ref.SectionName, "")), ptr.Deref(ref.Port, 0)}
 }
 
 func (k ancestorKey) Compare(o ancestorKey) int {
@@ -373,8 +374,8 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 	}
 	for _, parent := range attached.Parents {
 		ref := parent.Ref
-		ref.Group, ref.Kind = new(value(ref.Group, gwv1.Group(gwv1.GroupName))), new(value(ref.Kind, gwv1.Kind(KindGateway)))
-		ref.Namespace = new(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace)))
+		ref.Group, ref.Kind = new(ptr.Deref(ref.Group, gwv1.Group(gwv1.GroupName))), new(ptr.Deref(ref.Kind, gwv1.Kind(KindGateway)))
+		ref.Namespace = new(ptr.Deref(ref.Namespace, gwv1.Namespace(k.Name.Namespace)))
 		a := ancestors.of(ref)
 		a.add(o)
 		a.notes = append(a.notes, notes...)
@@ -478,8 +479,8 @@ func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p
 
 // gatewayOf returns the Gateway that an ancestor is, or belongs to; ok is false if it belongs to none.
 func (bs *backendTrafficStatuses) gatewayOf(v *incremental.View, ancestor *gwv1.ParentReference) (name, bool) {
-	n := name{string(value(ancestor.Namespace, "")), string(ancestor.Name)}
-	k := Kind(value(ancestor.Kind, ""))
+	n := name{string(ptr.Deref(ancestor.Namespace, "")), string(ancestor.Name)}
+	k := Kind(ptr.Deref(ancestor.Kind, ""))
 	if k == KindGateway {
 		return n, true
 	}

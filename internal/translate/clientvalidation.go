@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -84,7 +85,7 @@ func gatewaysByAuthorities(gatewayObjects *incremental.Collection[name, *gwv1.Ga
 // clientAuthorities returns the object that a Gateway's reference names; ok is false if objects of its kind cannot contain
 // authorities.
 func clientAuthorities(gateway name, ref gwv1.ObjectReference) (kindName, bool) {
-	return authoritiesObject(ref.Group, ref.Kind, string(value(ref.Namespace, gwv1.Namespace(gateway.Namespace))), ref.Name)
+	return authoritiesObject(ref.Group, ref.Kind, string(ptr.Deref(ref.Namespace, gwv1.Namespace(gateway.Namespace))), ref.Name)
 }
 
 // read resolves the references of a validation. All authorities that can be used are trusted; if none can be used, no client is

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
@@ -121,7 +122,7 @@ func (x *xbackend) slicePorts(slice *discoveryv1.EndpointSlice) []uint16 {
 // slicePortsOf returns the number as a list if the slice has a TCP port with it, else nil.
 func slicePortsOf(slice *discoveryv1.EndpointSlice, number int32) []uint16 {
 	for _, p := range slice.Ports {
-		if value(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP && value(p.Port, 0) == number {
+		if ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP && ptr.Deref(p.Port, 0) == number {
 			return []uint16{uint16(number)}
 		}
 	}
@@ -153,8 +154,8 @@ func ofOneFamily(found map[netip.AddrPort]behind, primary corev1.IPFamily) map[n
 // slicePorts returns the numbers of a slice's ports with that name and protocol; an absent name equals an empty one.
 func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol) (out []uint16) {
 	for _, p := range slice.Ports {
-		fits := value(p.Protocol, corev1.ProtocolTCP) == protocol
-		if number := value(p.Port, 0); fits && value(p.Name, "") == portName && number > 0 && number <= 65535 {
+		fits := ptr.Deref(p.Protocol, corev1.ProtocolTCP) == protocol
+		if number := ptr.Deref(p.Port, 0); fits && ptr.Deref(p.Name, "") == portName && number > 0 && number <= 65535 {
 			out = append(out, uint16(number))
 		}
 	}
@@ -164,9 +165,9 @@ func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol core
 // addEndpoints adds the addresses of an endpoint that takes requests. If two slices differ about an address, as while one replaces
 // the other, the ready one counts.
 func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port uint16, refused []string) {
-	ready := value(e.Conditions.Ready, true)
-	terminating := value(e.Conditions.Terminating, false)
-	serving := value(e.Conditions.Serving, ready)
+	ready := ptr.Deref(e.Conditions.Ready, true)
+	terminating := ptr.Deref(e.Conditions.Terminating, false)
+	serving := ptr.Deref(e.Conditions.Serving, ready)
 	if !ready && !(serving && terminating) {
 		return
 	}
@@ -177,7 +178,7 @@ func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), port)
 		if last, known := found[at]; !known || last.Terminating {
-			found[at] = behind{!ready, identityOf(e), value(e.Zone, "")}
+			found[at] = behind{!ready, identityOf(e), ptr.Deref(e.Zone, "")}
 		}
 	}
 }

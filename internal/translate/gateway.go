@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -269,7 +270,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 			}
 			terms.ListenerSets.From = gwv1.NamespacesFromNone
 			if allowed := gw.Spec.AllowedListeners; allowed != nil && allowed.Namespaces != nil {
-				terms.ListenerSets = listener.Namespaces{From: value(allowed.Namespaces.From, gwv1.NamespacesFromNone), Selector: allowed.Namespaces.Selector}
+				terms.ListenerSets = listener.Namespaces{From: ptr.Deref(allowed.Namespaces.From, gwv1.NamespacesFromNone), Selector: allowed.Namespaces.Selector}
 			}
 			return terms, true
 		}, sameDeeply[listenerTerms])

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -84,8 +85,8 @@ func (inf *infrastructure) allRanges(v *incremental.View) (all []string) {
 func reported(infra *Infrastructure) []gwv1.GatewayStatusAddress {
 	var all []gwv1.GatewayStatusAddress
 	for _, a := range infra.Addresses[:min(len(infra.Addresses), maxAddresses)] {
-		all = append(all, gwv1.GatewayStatusAddress{Type: new(value(a.Type, gwv1.IPAddressType)), Value: a.Value,
-			Routability: new(value(a.Routability, gwv1.GatewayAddressRoutabilityDefault))})
+		all = append(all, gwv1.GatewayStatusAddress{Type: new(ptr.Deref(a.Type, gwv1.IPAddressType)), Value: a.Value,
+			Routability: new(ptr.Deref(a.Routability, gwv1.GatewayAddressRoutabilityDefault))})
 	}
 	return all
 }
@@ -201,7 +202,7 @@ func suits(entry gateway.Address, a gwv1.GatewayStatusAddress) bool {
 }
 
 func ofCluster(a gwv1.GatewayStatusAddress) bool {
-	return value(a.Routability, gwv1.GatewayAddressRoutabilityDefault) == gwv1.GatewayAddressRoutabilityCluster
+	return ptr.Deref(a.Routability, gwv1.GatewayAddressRoutabilityDefault) == gwv1.GatewayAddressRoutabilityCluster
 }
 
 // unassigned returns the fields of the entries that ask for any address with any routability.

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -43,7 +44,7 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
 			c.Unchecked = gatewayParameters.uncheckedOfClass(v, gc)
 			if gc.Spec.ParametersRef != nil {
-				c.Namespace = string(value(gc.Spec.ParametersRef.Namespace, ""))
+				c.Namespace = string(ptr.Deref(gc.Spec.ParametersRef.Namespace, ""))
 			}
 			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
 			if c.Parameters != nil && c.Parameters.ClassOnly != nil {

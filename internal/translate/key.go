@@ -202,13 +202,5 @@ func createdOf(o metav1.Object) int64 {
 	return 0
 }
 
-// value returns *p, or def if p is nil.
-func value[T any](p *T, def T) T {
-	if p == nil {
-		return def
-	}
-	return *p
-}
-
 // indexed returns the field path of an entry of a list.
 func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }

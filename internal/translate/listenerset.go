@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
@@ -28,10 +29,10 @@ func (lis *listeners) declareListenerSets(e *incremental.Engine) {
 		func(v *incremental.View, k kindName, o metav1.Object) (*listenerSet, bool) {
 			n := k.Name
 			ref, _ := kind.ParentGatewayOf(o)
-			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
+			if ptr.Deref(ref.Group, gwv1.GroupName) != gwv1.GroupName || ptr.Deref(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
 				return nil, false
 			}
-			set := &listenerSet{Gateway: name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}}
+			set := &listenerSet{Gateway: name{string(ptr.Deref(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}}
 			terms, managed := incremental.Fetch(v, lis.gateways.terms, set.Gateway)
 			if managed {
 				set.Refused = lis.listenerSetRefused(v, n, set.Gateway, terms.ListenerSets)

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -261,17 +262,17 @@ func applyClients(c *config.Listener, k listenerKey, clients *parameters.Clients
 		c.TrustedProxies = clients.TrustedProxies
 	}
 	if http {
-		c.MaxRequestBodyBytes = value(clients.Listener(k.Name, k.Set != "").MaxRequestBodyBytes, 0)
+		c.MaxRequestBodyBytes = ptr.Deref(clients.Listener(k.Name, k.Set != "").MaxRequestBodyBytes, 0)
 	}
 }
 
 // connections returns the settings for connections to a port, nil if there are none.
 func connections(p v1alpha1.Port) *config.Connections {
-	nanos := func(d *metav1.Duration) int64 { return int64(value(d, metav1.Duration{}).Duration) }
+	nanos := func(d *metav1.Duration) int64 { return int64(ptr.Deref(d, metav1.Duration{}).Duration) }
 	c := &config.Connections{
 		ProxyProtocol:    p.ProxyProtocol,
 		IdleTimeoutNanos: nanos(p.IdleTimeout), RequestHeadTimeoutNanos: nanos(p.RequestHeadTimeout), RequestBodyIdleTimeoutNanos: nanos(p.RequestBodyIdleTimeout),
-		MaxConnections: uint32(value(p.MaxConnections, 0)),
+		MaxConnections: uint32(ptr.Deref(p.MaxConnections, 0)),
 	}
 	if proto.Equal(c, &config.Connections{}) {
 		return nil

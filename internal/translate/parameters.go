@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -88,7 +89,7 @@ func (gp *gatewayParameters) uncheckedOfClass(v *incremental.View, gc *gwv1.Gate
 	if ref == nil {
 		return nil
 	}
-	n := name{string(value(ref.Namespace, "")), ref.Name}
+	n := name{string(ptr.Deref(ref.Namespace, "")), ref.Name}
 	if u, undecoded := incremental.Fetch(v, gp.undecodedParameters, n); undecoded && isParameters(ref.Group, ref.Kind) {
 		locks := &v1alpha1.ClassOnly{}
 		for _, field := range u.Locked {
@@ -115,7 +116,7 @@ func (gp *gatewayParameters) uncheckedOfGateway(v *incremental.View, gw *gwv1.Ga
 // the parameters must not move a Gateway to other proxies: if they cannot be read, the existing infrastructure decides.
 func (gp *gatewayParameters) mergedProxies(v *incremental.View, infrastructures *incremental.Collection[name, Infrastructure], class string, gc *gwv1.GatewayClass) name {
 	ref := gc.Spec.ParametersRef
-	if ref == nil || value(ref.Namespace, "") == "" {
+	if ref == nil || ptr.Deref(ref.Namespace, "") == "" {
 		return name{}
 	}
 	n := name{string(*ref.Namespace), ref.Name}
@@ -137,7 +138,7 @@ func (gp *gatewayParameters) classParameters(v *incremental.View, gc *gwv1.Gatew
 	if ref == nil {
 		return nil, nil
 	}
-	n := name{string(value(ref.Namespace, "")), ref.Name}
+	n := name{string(ptr.Deref(ref.Namespace, "")), ref.Name}
 	if n.Namespace == "" && ref.Group == v1alpha1.GroupName && ref.Kind == gwv1.Kind(KindGatewayParameters) {
 		return nil, condition.NewProblem(gwv1.GatewayClassReasonInvalidParameters, field+".namespace", "name the namespace",
 			"GatewayParameters %q are in a namespace", ref.Name)
@@ -202,7 +203,7 @@ func (pst *gatewayParametersStatuses) declareParametersUsers(e *incremental.Engi
 			if ref == nil || string(gc.Spec.ControllerName) != pst.o.ControllerName || !isParameters(ref.Group, ref.Kind) {
 				return nil
 			}
-			return []name{{string(value(ref.Namespace, "")), ref.Name}}
+			return []name{{string(ptr.Deref(ref.Namespace, "")), ref.Name}}
 		})
 	pst.gatewaysUsing = incremental.NewIndex(pst.gateways.all, "Gateways by GatewayParameters",
 		func(n name, g *gateway.Gateway) []name {
@@ -224,7 +225,7 @@ func (gp *gatewayParameters) deniedEndpoints(v *incremental.View, gc *gwv1.Gatew
 	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {
 		return nil
 	}
-	n := name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name}
+	n := name{string(ptr.Deref(ref.Namespace, gwv1.Namespace(""))), ref.Name}
 	if u, undecoded := incremental.Fetch(v, gp.undecodedParameters, n); undecoded {
 		return u.Denied
 	}

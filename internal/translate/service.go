@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
@@ -63,7 +64,7 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 				if protocol == "" {
 					protocol = corev1.ProtocolTCP
 				}
-				s.Ports = append(s.Ports, servicePort{p.Name, p.Port, protocol, strings.ToLower(value(p.AppProtocol, ""))})
+				s.Ports = append(s.Ports, servicePort{p.Name, p.Port, protocol, strings.ToLower(ptr.Deref(p.AppProtocol, ""))})
 			}
 			return s, true
 		}, sameDeeply[*service])

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -120,8 +121,8 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 		}
 	case *gwv1.PolicyStatus:
 		for _, a := range s.Ancestors {
-			ancestor := name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}
-			if k := Kind(value(a.AncestorRef.Kind, gwv1.Kind(KindGateway))); k != KindGateway {
+			ancestor := name{string(ptr.Deref(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}
+			if k := Kind(ptr.Deref(a.AncestorRef.Kind, gwv1.Kind(KindGateway))); k != KindGateway {
 				set, _ := t.listeners.sets.Get(kindName{k, ancestor})
 				if set == nil {
 					continue
@@ -134,7 +135,7 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 		gateways = slices.Compact(gateways)
 	case *apisx.BackendStatus:
 		for _, a := range s.Ancestors {
-			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
+			gateways = append(gateways, name{string(ptr.Deref(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
 		}
 		slices.Sort(gateways)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -186,7 +187,7 @@ func (p *telemetryPolicy) share(f *gwv1.Fraction, field string) *config.Share {
 	if f == nil {
 		return nil
 	}
-	numerator, denominator := f.Numerator, value(f.Denominator, 100)
+	numerator, denominator := f.Numerator, ptr.Deref(f.Denominator, 100)
 	if denominator < 1 || numerator < 0 || numerator > denominator {
 		p.invalid(field, "use a fraction from 0 to 1", "%d/%d is not a share", numerator, denominator)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
@@ -88,12 +89,12 @@ func readTrafficPolicy(n name, spec *gwx.BackendTrafficPolicySpec) *trafficPolic
 
 // readRetries validates a retryConstraint.
 func (p *trafficPolicy) readRetries(c *gwx.RetryConstraint, source string) {
-	budget, least := value(c.Budget, gwx.BudgetDetails{}), value(c.MinRetryRate, gwx.RequestRate{})
+	budget, least := ptr.Deref(c.Budget, gwx.BudgetDetails{}), ptr.Deref(c.MinRetryRate, gwx.RequestRate{})
 	p.Budget = &config.RetryBudget{
 		Policy:           source,
-		Percent:          uint32(value(budget.Percent, defaultRetryPercent)),
+		Percent:          uint32(ptr.Deref(budget.Percent, defaultRetryPercent)),
 		IntervalNanos:    p.duration(budget.Interval, defaultRetryInterval, time.Second, "spec.retryConstraint.budget.interval"),
-		MinRetries:       uint32(value(least.Count, defaultMinRetries)),
+		MinRetries:       uint32(ptr.Deref(least.Count, defaultMinRetries)),
 		MinIntervalNanos: p.duration(least.Interval, defaultMinRetryInterval, 1, "spec.retryConstraint.minRetryRate.interval"),
 	}
 }

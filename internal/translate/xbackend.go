@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -134,7 +135,7 @@ var xbackendProtocols = map[apisx.BackendProtocol]config.BackendProtocol{
 // read validates an XBackend. It repeats the checks of the CustomResourceDefinition, which may not have been made.
 func (xs *xbackends) read(v *incremental.View, n name, object *apisx.XBackend) *xbackend {
 	spec := &object.Spec
-	x := &xbackend{UID: object.UID, Port: int32(spec.Port.Number), Speaks: value(spec.Protocol, "")}
+	x := &xbackend{UID: object.UID, Port: int32(spec.Port.Number), Speaks: ptr.Deref(spec.Protocol, "")}
 	if x.Port < 1 || x.Port > 65535 {
 		x.invalid("spec.port.number", "use a number from 1 to 65535", "%d is not a port", x.Port)
 	}
@@ -258,7 +259,7 @@ func (x *xbackend) invalid(field, remedy, format string, args ...any) {
 
 // resolve returns the XBackend to which a reference of from leads, like backendRefs.resolveBackend.
 func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (backendKey, *condition.Problem) {
-	key := backendKey{XBackend: true, Name: name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}, Passthrough: passthrough, UDP: rk.udp}
+	key := backendKey{XBackend: true, Name: name{string(ptr.Deref(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}, Passthrough: passthrough, UDP: rk.udp}
 	if key.Name.Namespace != from.Name.Namespace {
 		return key, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", "create one in namespace "+from.Name.Namespace,
 			"XBackend %s is in another namespace, which no ReferenceGrant permits", key.Name)

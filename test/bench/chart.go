@@ -33,7 +33,7 @@ var chartNames = map[string][2]string{
 // writeChart writes the chart to a file.
 func (b *bench) writeChart(path string) error {
 	return os.WriteFile(path, chart(b.summary, b.contenders, fmt.Sprintf("Medians of %d rounds of %v, %s; %s, %d CPUs, Linux %s.",
-		b.settings.rounds, b.window, time.Now().UTC().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), kernel())), 0o644)
+		b.rounds, b.window, time.Now().UTC().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), kernel())), 0o644)
 }
 
 // chart draws workloads that nginx takes part in.

@@ -21,7 +21,7 @@ func (b *bench) printHeader() {
 	}
 	fmt.Fprintf(b.out, "- load generator and origin: this program, %s\n", runtime.Version())
 	fmt.Fprintf(b.out, "\nProxy on CPU %d, load generator and origin on CPU %d; %d connections; %d rounds of %v after %v of warm-up.\n",
-		b.proxyCPU, b.loadCPU, b.connections, b.settings.rounds, b.window, b.warmup)
+		b.proxyCPU, b.loadCPU, b.connections, b.rounds, b.window, b.warmup)
 }
 
 func cpuModel() string {

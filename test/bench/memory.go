@@ -55,7 +55,7 @@ func (b *bench) runIdle(h *held) error {
 			all = append(all, &series{label: name})
 		}
 	}
-	for round := range min(idleRounds, b.settings.rounds) {
+	for round := range min(idleRounds, b.rounds) {
 		for _, i := range order(len(all), round) {
 			kib, err := b.idleMemory(all[i].label, h)
 			if err != nil {

@@ -27,7 +27,7 @@ func (b *bench) runOpen(t *traffic) error {
 	open := *t
 	open.rate = float64(highest.Requests) / highest.Window.Seconds() / 2
 	open.title = fmt.Sprintf("%s, open loop at %.0f requests/s, half of what %s reaches", t.title, open.rate, contenders[first].name)
-	all, err := b.rounds(open.against(contenders))
+	all, err := b.measureInTurns(open.against(contenders))
 	if err != nil {
 		return err
 	}

@@ -83,13 +83,13 @@ func (t *traffic) against(contenders []*contender) []entry {
 	return runs
 }
 
-// rounds measures the sides of a comparison in turns, in an order that changes every round.
-func (b *bench) rounds(runs []entry) ([]*series, error) {
+// measureInTurns measures the sides of a comparison in turns, in an order that changes every round.
+func (b *bench) measureInTurns(runs []entry) ([]*series, error) {
 	all := make([]*series, len(runs))
 	for i, r := range runs {
 		all[i] = &series{label: r.label, bytes: r.traffic.bytes, contended: r.traffic.contended}
 	}
-	for round := range b.settings.rounds {
+	for round := range b.rounds {
 		for _, i := range order(len(runs), round) {
 			result, err := b.measure(runs[i].traffic.spec(b, runs[i].contender))
 			if err != nil {
@@ -146,7 +146,7 @@ func (t *traffic) run(b *bench) (err error) {
 	if err != nil {
 		return fmt.Errorf("load without a proxy: %w", err)
 	}
-	all, err := b.rounds(t.against(contenders))
+	all, err := b.measureInTurns(t.against(contenders))
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (b *bench) runRoutes(t *traffic) error {
 	if err := b.verify(contenders); err != nil {
 		return err
 	}
-	all, err := b.rounds(t.against(contenders))
+	all, err := b.measureInTurns(t.against(contenders))
 	if err != nil {
 		return err
 	}

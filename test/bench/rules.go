@@ -99,7 +99,7 @@ func (b *bench) runRules(title, column string, rules []rule) error {
 	for _, r := range rules {
 		runs = append(runs, entry{r.Label, r.traffic(), c})
 	}
-	all, err := b.rounds(runs)
+	all, err := b.measureInTurns(runs)
 	if err != nil {
 		return err
 	}

@@ -206,11 +206,3 @@ func (r *reader) positive(n *int32, absent uint32, field string) uint32 {
 	}
 	return uint32(*n)
 }
-
-// value returns *p, or def if p is nil.
-func value[T any](p *T, def T) T {
-	if p == nil {
-		return def
-	}
-	return *p
-}

@@ -3,6 +3,8 @@ package backendtraffic
 import (
 	"fmt"
 
+	"k8s.io/utils/ptr"
+
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -26,7 +28,7 @@ func (r *reader) bandwidthLimit(b *eg.BandwidthLimit) *config.BandwidthLimit {
 	if b.Response != nil {
 		out.ResponseBytesPerSecond = r.bandwidth(b.Response.Limit, "bandwidthLimit.response.limit")
 		if t := b.Response.ResponseTrailers; t != nil {
-			prefix := value(t.Prefix, "")
+			prefix := ptr.Deref(t.Prefix, "")
 			const field = "bandwidthLimit.response.responseTrailers.prefix"
 			switch {
 			case prefix != "" && !config.IsToken(prefix):

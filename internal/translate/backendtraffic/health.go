@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -43,11 +45,11 @@ func (r *reader) passive(p *eg.PassiveHealthCheck) *config.PassiveHealthCheck {
 		Consecutive_5XxErrors:          new(r.positive(p.Consecutive5xxErrors, defaultConsecutive, at+".consecutive5XxErrors")),
 		ConsecutiveGatewayErrors:       r.positive(p.ConsecutiveGatewayErrors, 0, at+".consecutiveGatewayErrors"),
 		ConsecutiveLocalOriginFailures: new(r.positive(p.ConsecutiveLocalOriginFailures, defaultConsecutive, at+".consecutiveLocalOriginFailures")),
-		SplitLocalOriginErrors:         value(p.SplitExternalLocalOriginErrors, false),
+		SplitLocalOriginErrors:         ptr.Deref(p.SplitExternalLocalOriginErrors, false),
 		BaseEjectionTimeNanos:          r.or(p.BaseEjectionTime, defaultEjectionTime, time.Millisecond, at+".baseEjectionTime"),
 		MaxEjectionPercent:             r.percentage(p.MaxEjectionPercent, defaultEjectionPercent, at+".maxEjectionPercent"),
 		FailurePercentageThreshold:     r.percentage(p.FailurePercentageThreshold, 0, at+".failurePercentageThreshold"),
-		AlwaysEjectOneEndpoint:         value(p.AlwaysEjectOneEndpoint, false),
+		AlwaysEjectOneEndpoint:         ptr.Deref(p.AlwaysEjectOneEndpoint, false),
 	}
 }
 
@@ -64,7 +66,7 @@ func (r *reader) active(a *eg.ActiveHealthCheck) *config.ActiveHealthCheck {
 		HealthyThreshold:   r.positive(a.HealthyThreshold, defaultHealthyThreshold, at+".healthyThreshold"),
 	}
 	if a.Overrides != nil {
-		out.Port = uint32(value(a.Overrides.Port, 0))
+		out.Port = uint32(ptr.Deref(a.Overrides.Port, 0))
 	}
 	switch {
 	case a.Type == "HTTP" && a.HTTP != nil:
@@ -74,7 +76,7 @@ func (r *reader) active(a *eg.ActiveHealthCheck) *config.ActiveHealthCheck {
 	case a.Type == "GRPC":
 		check := &config.GRPCHealthCheck{}
 		if a.GRPC != nil {
-			check.Service = value(a.GRPC.Service, "")
+			check.Service = ptr.Deref(a.GRPC.Service, "")
 		}
 		out.Check = &config.ActiveHealthCheck_Grpc{Grpc: check}
 	default:
@@ -86,7 +88,7 @@ func (r *reader) active(a *eg.ActiveHealthCheck) *config.ActiveHealthCheck {
 
 func (r *reader) httpCheck(h *eg.HTTPActiveHealthCheck, at string) *config.HTTPHealthCheck {
 	out := &config.HTTPHealthCheck{
-		Host: value(h.Hostname, ""), Path: h.Path, Method: strings.ToUpper(value(h.Method, "")),
+		Host: ptr.Deref(h.Hostname, ""), Path: h.Path, Method: strings.ToUpper(ptr.Deref(h.Method, "")),
 		ExpectedResponse: r.payload(h.ExpectedResponse), RequestBody: r.payload(h.RequestBody),
 		ExpectedStatuses: r.statuses(h.ExpectedStatuses, at+".expectedStatuses"), RetriableStatuses: r.statuses(h.RetriableStatuses, at+".retriableStatuses"),
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -39,7 +41,7 @@ func (r *reader) loadBalancer(lb *eg.LoadBalancer) *config.LoadBalancer {
 	}
 	if lb.EndpointOverride != nil {
 		for i, from := range lb.EndpointOverride.ExtractFrom {
-			out.EndpointOverrideHeaders = append(out.EndpointOverrideHeaders, r.header(value(from.Header, ""), fmt.Sprintf("loadBalancer.endpointOverride.extractFrom[%d].header", i)))
+			out.EndpointOverrideHeaders = append(out.EndpointOverrideHeaders, r.header(ptr.Deref(from.Header, ""), fmt.Sprintf("loadBalancer.endpointOverride.extractFrom[%d].header", i)))
 		}
 	}
 	if lb.SlowStart != nil {
@@ -63,7 +65,7 @@ func (r *reader) zones(out *config.LoadBalancer, lb *eg.LoadBalancer) {
 		if lb.Type == eg.ConsistentHashLoadBalancer || lb.Type == eg.BackendUtilizationLoadBalancer {
 			r.invalid(at+".preferLocal", "remove it, or use another type", "type %s does not prefer zones", lb.Type)
 		}
-		least := value(p.MinEndpointsThreshold, defaultMinEndpoints)
+		least := ptr.Deref(p.MinEndpointsThreshold, defaultMinEndpoints)
 		if least < 0 || least > math.MaxUint32 {
 			r.invalid(at+".preferLocal.minEndpointsThreshold", "use a number from 0 to 4294967295", "%d is not a number that can be used", least)
 		}
@@ -108,7 +110,7 @@ func (r *reader) consistentHash(ch *eg.ConsistentHash) *config.ConsistentHash {
 		r.invalid(at, "set it, or use another type", "it is missing")
 		return nil
 	}
-	size := value(ch.TableSize, defaultTableSize)
+	size := ptr.Deref(ch.TableSize, defaultTableSize)
 	if size < 2 || size > 5000011 || !big.NewInt(size).ProbablyPrime(0) { // exact for 64 bits
 		r.invalid(at+".tableSize", "use a prime from 2 to 5000011, such as 65537", "%d is not a prime in that range", size)
 	}
@@ -172,13 +174,13 @@ func (r *reader) backendUtilization(bu *eg.BackendUtilization) *config.BackendUt
 		WeightUpdatePeriodNanos:        r.or(bu.WeightUpdatePeriod, defaultWeightUpdate, leastWeightUpdate, at+".weightUpdatePeriod"),
 		ErrorUtilizationPenaltyPercent: r.positive(bu.ErrorUtilizationPenaltyPercent, 0, at+".errorUtilizationPenaltyPercent"),
 		MetricNames:                    bu.MetricNamesForComputingUtilization,
-		KeepResponseHeaders:            value(bu.KeepResponseHeaders, false),
+		KeepResponseHeaders:            ptr.Deref(bu.KeepResponseHeaders, false),
 	}
 	if o := bu.OutOfBand; o != nil {
 		out.OutOfBand = &config.OutOfBandReports{
 			ReportingPeriodNanos: r.or(o.ReportingPeriod, defaultReporting, time.Millisecond, at+".outOfBand.reportingPeriod"),
-			Port:                 uint32(value(o.Port, 0)),
-			Authority:            value(o.Authority, ""),
+			Port:                 uint32(ptr.Deref(o.Port, 0)),
+			Authority:            ptr.Deref(o.Authority, ""),
 		}
 	}
 	return out

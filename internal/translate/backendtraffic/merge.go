@@ -7,6 +7,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
@@ -24,7 +25,7 @@ func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicy
 		return nil, err
 	}
 	var merged []byte
-	if value(child.MergeType, "") == eg.JSONMerge {
+	if ptr.Deref(child.MergeType, "") == eg.JSONMerge {
 		merged, err = jsonpatch.MergePatch(base, patch)
 	} else {
 		merged, err = strategicpatch.StrategicMergePatch(base, patch, settings{})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -31,7 +32,7 @@ func (r *reader) rateLimit(spec *eg.RateLimit, owner string) *config.RateLimits 
 	if spec == nil {
 		return nil
 	}
-	switch only := value(spec.Type, ""); {
+	switch only := ptr.Deref(spec.Type, ""); {
 	case only != "" && only != "Local" && only != "Global":
 		r.invalid("rateLimit.type", "use Local or Global, or remove it", "%q is not known", only)
 	case only == "Local" && spec.Global != nil:
@@ -214,8 +215,8 @@ func (r *reader) localLimits(rules []eg.RateLimitRule, owner string) (out []*con
 func (r *reader) limitRule(spec *eg.RateLimitRule, at, owner string, index int) *config.RateLimit {
 	out := &config.RateLimit{
 		Name:    config.RateLimitName(owner, index),
-		Shared:  value(spec.Shared, false),
-		Shadow:  value(spec.ShadowMode, false),
+		Shared:  ptr.Deref(spec.Shared, false),
+		Shadow:  ptr.Deref(spec.ShadowMode, false),
 		Headers: true, // the default of a ClientTrafficPolicy, which Envoy Gateway would use
 	}
 	if spec.XRateLimitHeaders != nil {
@@ -289,7 +290,7 @@ func (r *reader) selector(out *config.RateLimit, s *eg.RateLimitSelectCondition,
 	if len(s.Methods) > 0 {
 		any := &config.RateLimitMethods{}
 		for _, m := range s.Methods {
-			any.AnyOf = append(any.AnyOf, &config.RateLimitMethod{Value: m.Value, Invert: value(m.Invert, false)})
+			any.AnyOf = append(any.AnyOf, &config.RateLimitMethod{Value: m.Value, Invert: ptr.Deref(m.Invert, false)})
 		}
 		out.Methods = append(out.Methods, any)
 	}
@@ -305,8 +306,8 @@ func (r *reader) selector(out *config.RateLimit, s *eg.RateLimitSelectCondition,
 }
 
 func (r *reader) limitValue(typ *string, name string, v *string, invert *bool, field string) *config.RateLimitValue {
-	out := &config.RateLimitValue{Name: name, Value: value(v, ""), Invert: value(invert, false)}
-	switch t := value(typ, "Exact"); t {
+	out := &config.RateLimitValue{Name: name, Value: ptr.Deref(v, ""), Invert: ptr.Deref(invert, false)}
+	switch t := ptr.Deref(typ, "Exact"); t {
 	case "Exact", "RegularExpression":
 		if v == nil {
 			r.invalid(field+".value", "set it", "it is missing")
@@ -330,9 +331,9 @@ func (r *reader) limitValue(typ *string, name string, v *string, invert *bool, f
 }
 
 func (r *reader) limitPath(p *eg.PathMatch, field string) *config.RateLimitPath {
-	out := &config.RateLimitPath{Invert: value(p.Invert, false)}
+	out := &config.RateLimitPath{Invert: ptr.Deref(p.Invert, false)}
 	v := p.Value
-	switch t := value(p.Type, "PathPrefix"); t {
+	switch t := ptr.Deref(p.Type, "PathPrefix"); t {
 	case "Exact", "PathPrefix":
 		if v == "" && t == "PathPrefix" {
 			v = "/"
@@ -353,14 +354,14 @@ func (r *reader) limitPath(p *eg.PathMatch, field string) *config.RateLimitPath 
 }
 
 func (r *reader) limitSource(s *eg.SourceMatch, field string) *config.RateLimitSource {
-	out := &config.RateLimitSource{Invert: value(s.Invert, false)}
+	out := &config.RateLimitSource{Invert: ptr.Deref(s.Invert, false)}
 	p, err := netip.ParsePrefix(s.Value)
 	if err != nil {
 		r.invalid(field+".value", "write addresses such as 192.0.2.0/24 or 2001:db8::/32, or of a single one 192.0.2.1/32", "%q is not a range of addresses", s.Value)
 		return out
 	}
 	out.Cidr = p.Masked().String()
-	switch t := value(s.Type, "Exact"); t {
+	switch t := ptr.Deref(s.Type, "Exact"); t {
 	case "Exact":
 	case "Distinct":
 		if out.Distinct = true; out.Invert {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
@@ -68,7 +69,7 @@ func (r *reader) retry(spec *eg.Retry) *config.Retry {
 	if spec == nil {
 		return nil
 	}
-	n := value(spec.NumRetries, defaultRetries)
+	n := ptr.Deref(spec.NumRetries, defaultRetries)
 	if n < 0 {
 		r.invalid("retry.numRetries", "use 0 or more", "%d is negative", n)
 		n = 0
@@ -77,7 +78,7 @@ func (r *reader) retry(spec *eg.Retry) *config.Retry {
 		r.note("retry.numRetries", "more than %d retries are not made", maxRetries)
 		n = maxRetries
 	}
-	if value(spec.NumAttemptsPerPriority, 0) > 0 {
+	if ptr.Deref(spec.NumAttemptsPerPriority, 0) > 0 {
 		r.note("retry.numAttemptsPerPriority", "it changes nothing: all endpoints of a backend have one priority")
 	}
 	out := &config.Retry{Attempts: uint32(n)}
@@ -155,7 +156,7 @@ func (r *reader) circuitBreaker(cb *eg.CircuitBreaker) *config.CircuitBreaker {
 		out.MaxConnectionsPerEndpoint = limit(cb.PerEndpoint.MaxConnections, "perEndpoint.maxConnections")
 	}
 	if b := cb.RetryBudget; b != nil {
-		numerator, denominator := b.Percent.Numerator, value(b.Percent.Denominator, defaultDenominator)
+		numerator, denominator := b.Percent.Numerator, ptr.Deref(b.Percent.Denominator, defaultDenominator)
 		if denominator < 1 || numerator < 0 || numerator > denominator {
 			r.invalid("circuitBreaker.retryBudget.percent", "use a fraction from 0 to 1", "%d/%d is not a share", numerator, denominator)
 		}
@@ -177,7 +178,7 @@ var lookupFamilies = map[string]config.LookupFamily{
 const defaultIntervalJitter = 15 // percent
 
 func (r *reader) connections(s *eg.Settings, protocols *eg.Protocols) *config.BackendConnections {
-	out := &config.BackendConnections{ClientProtocol: value(s.UseClientProtocol, false)}
+	out := &config.BackendConnections{ClientProtocol: ptr.Deref(s.UseClientProtocol, false)}
 	if t := s.Timeout; t != nil {
 		if t.TCP != nil {
 			out.ConnectTimeoutNanos = r.duration(t.TCP.ConnectTimeout, time.Millisecond, "timeout.tcp.connectTimeout")
@@ -258,7 +259,7 @@ func (r *reader) dns(out *config.BackendConnections, d *eg.DNS, protocols *eg.Pr
 		return
 	}
 	out.DnsRefreshNanos = r.duration(d.DNSRefreshRate, time.Second, "dns.dnsRefreshRate")
-	out.DnsIgnoreTtl = !value(d.RespectDNSTTL, true)
+	out.DnsIgnoreTtl = !ptr.Deref(d.RespectDNSTTL, true)
 	if d.LookupFamily != nil {
 		family, known := lookupFamilies[*d.LookupFamily]
 		if !known {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -74,7 +75,7 @@ func (r *reader) responseOverride(o *eg.ResponseOverride, at string, configMap f
 	for i := range o.Match.ResponseHeaders {
 		out.HeaderFields = append(out.HeaderFields, r.responseHeader(&o.Match.ResponseHeaders[i], fmt.Sprintf("%s.match.responseHeaders[%d]", at, i)))
 	}
-	source, known := responseSources[value(o.Source, "All")]
+	source, known := responseSources[ptr.Deref(o.Source, "All")]
 	if out.Source = source; !known {
 		r.invalid(at+".source", "use All, Local or Backend", "%q is not known", *o.Source)
 	}
@@ -97,7 +98,7 @@ func (r *reader) statusMatch(m *eg.StatusCodeMatch, at string) *config.StatusRan
 		}
 		return uint32(n)
 	}
-	switch t := value(m.Type, "Value"); {
+	switch t := ptr.Deref(m.Type, "Value"); {
 	case t == "Value" && m.Value == nil:
 		r.invalid(at+".value", "set it, for example to 503", "it is missing")
 	case t == "Value":
@@ -122,7 +123,7 @@ func (r *reader) responseHeader(m *eg.ResponseHeaderMatch, at string) *config.Re
 	if !config.IsToken(out.Name) {
 		r.invalid(at+".name", "correct it", "%q is not the name of a header field", m.Name)
 	}
-	t, known := stringMatchTypes[value(m.Value.Type, "Exact")]
+	t, known := stringMatchTypes[ptr.Deref(m.Value.Type, "Exact")]
 	if out.Type = t; !known {
 		r.invalid(at+".value.type", "use Exact, Prefix, Suffix or RegularExpression", "%q is not known", *m.Value.Type)
 	}
@@ -142,7 +143,7 @@ func (r *reader) customRedirect(spec *eg.CustomRedirect, at string) *config.Requ
 	if p := spec.Path; p != nil && p.Type != gwv1.FullPathHTTPPathModifier {
 		r.invalid(at+".path.type", "use ReplaceFullPath", "%q is not supported", p.Type)
 	}
-	if n := value(spec.StatusCode, 302); n != 301 && n != 302 {
+	if n := ptr.Deref(spec.StatusCode, 302); n != 301 && n != 302 {
 		r.invalid(at+".statusCode", "use 301 or 302", "%d is not supported", n)
 	}
 	if r.problem != nil {
@@ -187,7 +188,7 @@ func (r *reader) customResponse(out *config.ResponseOverride, spec *eg.CustomRes
 	}
 	if spec.Body != nil {
 		out.Body = r.responseBody(spec.Body, out.BodyEscape(), at+".body", configMap)
-		if n := value(spec.StatusCode, 0); n == 204 || n == 205 || n == 304 {
+		if n := ptr.Deref(spec.StatusCode, 0); n == 204 || n == 205 || n == 304 {
 			r.invalid(at+".body", "remove it, or use another statusCode", "responses with status %d have no body", n)
 		}
 	}
@@ -195,7 +196,7 @@ func (r *reader) customResponse(out *config.ResponseOverride, spec *eg.CustomRes
 
 func (r *reader) responseBody(b *eg.CustomResponseBody, escape config.BodyEscape, at string, configMap func(string) *corev1.ConfigMap) *string {
 	text, field := "", at+".inline"
-	switch t := value(b.Type, "Inline"); t {
+	switch t := ptr.Deref(b.Type, "Inline"); t {
 	case "Inline":
 		if b.Inline == nil {
 			r.invalid(field, "set it", "it is missing")

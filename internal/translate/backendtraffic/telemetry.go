@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
@@ -36,7 +37,7 @@ func (r *reader) telemetry(t *config.RuleTraffic, s *eg.BackendTelemetry) {
 		return
 	}
 	if s.Metrics != nil {
-		t.RouteStatName = r.routeStatName(value(s.Metrics.RouteStatName, ""))
+		t.RouteStatName = r.routeStatName(ptr.Deref(s.Metrics.RouteStatName, ""))
 	}
 	t.Tracing = r.tracing(s.Tracing)
 }
@@ -139,7 +140,7 @@ func (r *reader) customTag(s *eg.CustomTag, field string) []*config.TraceText {
 		return []*config.TraceText{config.TraceLiteral(s.Literal.Value)}
 	case s.Type == "Environment" && s.Environment != nil:
 		part.Part = &config.TraceText_Environment{Environment: s.Environment.Name}
-		part.DefaultValue = value(s.Environment.DefaultValue, "")
+		part.DefaultValue = ptr.Deref(s.Environment.DefaultValue, "")
 		// A policy's author must not read what an administrator has set in the environment of proxies.
 		if !slices.Contains(variables, s.Environment.Name) {
 			r.invalid(field+".environment.name", "use "+condition.AnyOf(variables)+", or a Literal", "variable %q of the proxy is not for policies", s.Environment.Name)
@@ -148,7 +149,7 @@ func (r *reader) customTag(s *eg.CustomTag, field string) []*config.TraceText {
 	case s.Type == "RequestHeader" && s.RequestHeader != nil:
 		name := strings.ToLower(s.RequestHeader.Name)
 		part.Part = &config.TraceText_RequestHeader{RequestHeader: name}
-		part.DefaultValue = value(s.RequestHeader.DefaultValue, "")
+		part.DefaultValue = ptr.Deref(s.RequestHeader.DefaultValue, "")
 		if !config.IsToken(name) {
 			r.invalid(field+".requestHeader.name", "correct it", "%q is not the name of a header field", s.RequestHeader.Name)
 		}
@@ -182,7 +183,7 @@ func (r *reader) fraction(f *gwv1.Fraction, field string) *config.Share {
 	if f == nil {
 		return nil
 	}
-	numerator, denominator := f.Numerator, value(f.Denominator, 100)
+	numerator, denominator := f.Numerator, ptr.Deref(f.Denominator, 100)
 	if denominator < 1 || numerator < 0 || numerator > denominator {
 		r.invalid(field, "use a fraction from 0 to 1", "%d/%d is not a share", numerator, denominator)
 		return nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -26,7 +28,7 @@ func (r *reader) httpUpgrade(s *eg.Settings) (out []*config.Upgrade) {
 		one := &config.Upgrade{Type: strings.ToLower(u.Type)}
 		if strings.EqualFold(u.Type, config.UpgradeConnect) {
 			one.Type = config.UpgradeConnect
-			one.Terminate = u.Connect != nil && value(u.Connect.Terminate, false)
+			one.Terminate = u.Connect != nil && ptr.Deref(u.Connect.Terminate, false)
 		} else {
 			if why := config.CheckUpgrade(u.Type); why != "" {
 				r.invalid(field+".type", "name a protocol such as websocket or spdy/3.1, or CONNECT", "%q %s", u.Type, why)

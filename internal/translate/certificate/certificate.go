@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // KeyPair is a Secret that a listener refers to.
@@ -46,7 +48,7 @@ func Read(s *corev1.Secret) *KeyPair {
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return &KeyPair{Wrong: strings.Join(strings.Fields(err.Error()), " ")} // on one line
+		return &KeyPair{Wrong: condition.OneLine(err.Error())}
 	}
 	out := &KeyPair{Chain: chain, Key: key}
 	for _, n := range pair.Leaf.DNSNames {

@@ -87,6 +87,9 @@ func Some(names []string) string {
 	return Quoted(names[:MaxQuoted]) + " and others"
 }
 
+// OneLine returns a message of another package on one line, for a condition's message.
+func OneLine(message string) string { return strings.Join(strings.Fields(message), " ") }
+
 // AnyOf returns alternatives as "A, B or C".
 func AnyOf[S ~string](alternatives []S) string {
 	names := make([]string, len(alternatives))

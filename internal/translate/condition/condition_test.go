@@ -69,6 +69,12 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+func TestOneLine(t *testing.T) {
+	if got := OneLine(" first:\n\tsecond\r\n third  "); got != "first: second third" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAnyOf(t *testing.T) {
 	for want, list := range map[string][]string{"": nil, "A": {"A"}, "A or B": {"A", "B"}, "A, B or C": {"A", "B", "C"}} {
 		if got := AnyOf(list); got != want {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -106,7 +107,7 @@ func (l *Listener) Terminates() bool {
 
 func (l *Listener) read(gw *gwv1.Gateway, spec *gwv1.Listener, o *Options) {
 	l.Port, l.Protocol = spec.Port, spec.Protocol
-	l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
+	l.Hostname = strings.ToLower(string(ptr.Deref(spec.Hostname, "")))
 	l.Kinds = []gwv1.RouteGroupKind{}
 	l.readMode(spec.TLS)
 	l.checkProtocol(spec, o)
@@ -189,7 +190,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 	}
 	var others []string // further kinds that are rejected
 	for i, k := range allowed.Kinds {
-		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
+		native := ptr.Deref(k.Group, gwv1.GroupName) == gwv1.GroupName
 		compatible := native && slices.Contains(supported, k.Kind)
 		if compatible && !lacks(k.Kind) {
 			if !slices.ContainsFunc(l.Kinds, func(known gwv1.RouteGroupKind) bool { return known.Kind == k.Kind }) {
@@ -211,7 +212,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 			what = "is not supported yet"
 		}
 		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
-			remedy, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
+			remedy, "kind %s of group %q %s", k.Kind, ptr.Deref(k.Group, gwv1.GroupName), what)
 	}
 	if len(others) > 0 {
 		l.BadKinds.What += "; " + strings.Join(others, ", ") + " cannot be used either"
@@ -224,7 +225,7 @@ func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
 		return
 	}
 	field := ".allowedRoutes.namespaces"
-	l.Namespaces.From = value(allowed.Namespaces.From, gwv1.NamespacesFromSame)
+	l.Namespaces.From = ptr.Deref(allowed.Namespaces.From, gwv1.NamespacesFromSame)
 	switch l.Namespaces.From {
 	case gwv1.NamespacesFromAll, gwv1.NamespacesFromSame:
 	case gwv1.NamespacesFromSelector:
@@ -238,12 +239,4 @@ func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
 	default:
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".from", "use All, Same or Selector", "%q is not known", l.Namespaces.From)
 	}
-}
-
-// value returns *p, or def if p is nil.
-func value[T any](p *T, def T) T {
-	if p == nil {
-		return def
-	}
-	return *p
 }

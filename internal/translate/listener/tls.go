@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -21,10 +22,10 @@ const secret gwv1.Kind = "Secret"
 
 // NewCertificateRef reads a reference in a field of an object of a namespace.
 func NewCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference) CertificateRef {
-	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
+	group, kind := string(ptr.Deref(ref.Group, corev1.GroupName)), string(ptr.Deref(ref.Kind, secret))
 	return CertificateRef{
 		Field: field, Group: group, Kind: kind,
-		Secret:  types.NamespacedName{Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)},
+		Secret:  types.NamespacedName{Namespace: string(ptr.Deref(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)},
 		Unknown: group != corev1.GroupName || kind != string(secret),
 	}
 }
@@ -44,7 +45,7 @@ func (l *Listener) readMode(tls *gwv1.ListenerTLSConfig) {
 	if tls == nil || l.Protocol != gwv1.HTTPSProtocolType && l.Protocol != gwv1.TLSProtocolType {
 		return
 	}
-	switch mode := value(tls.Mode, gwv1.TLSModeTerminate); {
+	switch mode := ptr.Deref(tls.Mode, gwv1.TLSModeTerminate); {
 	case mode == gwv1.TLSModeTerminate, mode == "":
 	case l.Protocol == gwv1.HTTPSProtocolType:
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls.mode", "use Terminate", "mode %q cannot be used with protocol HTTPS", mode)

@@ -36,8 +36,8 @@ const (
 	maxDrainTimeout  = time.Hour
 )
 
-// oneLine returns an error, which may be several joined errors, in one line for a condition's message.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ", ") }
+// joinedErrors returns an error, which may be several joined errors, in one line for a condition's message.
+func joinedErrors(err error) string { return strings.ReplaceAll(err.Error(), "\n", ", ") }
 
 // checker collects problems in the order of the fields.
 type checker struct{ problems []*condition.Problem }
@@ -417,7 +417,7 @@ func checkPatch[T any](c *checker, field, kind string, patch *runtime.RawExtensi
 	if err := json.Unmarshal(patch.Raw, &object); err != nil || object == nil {
 		c.add(field, remedy, "it is not an object")
 	} else if _, err := Patch(empty, patch.Raw); err != nil {
-		c.add(field, remedy, "it cannot be applied: %s", oneLine(err))
+		c.add(field, remedy, "it cannot be applied: %s", joinedErrors(err))
 	}
 }
 

@@ -169,7 +169,7 @@ func dropAnchors(e *syntax.Regexp, first, last bool, found *bool) bool {
 }
 
 func (s *scope) notRE2(field string, err error) *condition.Problem {
-	return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
+	return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", condition.OneLine(err.Error()))
 }
 
 // CheckExpression checks a regular expression of a policy. It returns its size, or what is wrong with it and how to mend that. room is what is left of MaxRouteSize for the policy's.
@@ -196,7 +196,7 @@ func CheckExpression(e string, room int) (size int, what, remedy string) {
 		_, err = regexp.Compile(`\A(?:` + e + `)\z`)
 	}
 	if err != nil {
-		return 0, oneLine(err.Error()), "write a regular expression in RE2 syntax"
+		return 0, condition.OneLine(err.Error()), "write a regular expression in RE2 syntax"
 	}
 	return size, "", ""
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -24,7 +25,7 @@ func cors(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *cond
 		return nil, missing(field, "cors")
 	}
 	field += ".cors"
-	out := &config.CORS{AllowCredentials: value(spec.AllowCredentials, false), MaxAgeSeconds: uint32(max(spec.MaxAge, 0))}
+	out := &config.CORS{AllowCredentials: ptr.Deref(spec.AllowCredentials, false), MaxAgeSeconds: uint32(max(spec.MaxAge, 0))}
 	for i, o := range spec.AllowOrigins {
 		if p := checkOrigin(string(o), len(spec.AllowOrigins), fmt.Sprintf("%s.allowOrigins[%d]", field, i)); p != nil {
 			return nil, p

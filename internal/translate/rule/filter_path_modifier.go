@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -20,13 +21,13 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 	}
 	switch m.Type {
 	case gwv1.FullPathHTTPPathModifier:
-		path := value(m.ReplaceFullPath, "")
+		path := ptr.Deref(m.ReplaceFullPath, "")
 		if !sendable(path) {
 			return nil, unsupported(".replaceFullPath", "remove spaces and control characters, and %00", "%q is not a path", path)
 		}
 		return &config.PathModifier{Kind: &config.PathModifier_ReplaceFullPath{ReplaceFullPath: path}}, nil
 	case gwv1.PrefixMatchHTTPPathModifier:
-		replacement := value(m.ReplacePrefixMatch, "")
+		replacement := ptr.Deref(m.ReplacePrefixMatch, "")
 		if !sendable(replacement) {
 			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters, and %00", "%q is not a path", replacement)
 		}

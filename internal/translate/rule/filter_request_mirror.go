@@ -2,6 +2,7 @@ package rule
 
 import (
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -28,7 +29,7 @@ func requestMirror(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Messa
 		}
 		out.Numerator = uint32(*spec.Percent)
 	case spec.Fraction != nil:
-		numerator, denominator := spec.Fraction.Numerator, value(spec.Fraction.Denominator, 100)
+		numerator, denominator := spec.Fraction.Numerator, ptr.Deref(spec.Fraction.Denominator, 100)
 		if denominator < 1 || numerator < 0 || numerator > denominator {
 			return unsupported(".fraction", "use a fraction from 0 to 1", "%d/%d is not a share", numerator, denominator)
 		}

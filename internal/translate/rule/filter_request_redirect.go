@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -31,8 +32,8 @@ func (s *scope) redirect(spec *gwv1.HTTPRequestRedirectFilter, field string) (*c
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
 	out := &config.RequestRedirect{
-		Scheme: value(spec.Scheme, ""), Hostname: string(value(spec.Hostname, "")),
-		Port: uint32(value(spec.Port, 0)), StatusCode: uint32(value(spec.StatusCode, 302)),
+		Scheme: ptr.Deref(spec.Scheme, ""), Hostname: string(ptr.Deref(spec.Hostname, "")),
+		Port: uint32(ptr.Deref(spec.Port, 0)), StatusCode: uint32(ptr.Deref(spec.StatusCode, 302)),
 	}
 	switch {
 	case !slices.Contains([]string{"", "http", "https"}, out.Scheme):

@@ -2,6 +2,7 @@ package rule
 
 import (
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -13,7 +14,7 @@ func urlRewrite(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message,
 	if spec == nil {
 		return nil, missing(field, "urlRewrite")
 	}
-	out := &config.UrlRewrite{Hostname: string(value(spec.Hostname, ""))}
+	out := &config.UrlRewrite{Hostname: string(ptr.Deref(spec.Hostname, ""))}
 	if out.Hostname != "" && !preciseHostname(out.Hostname) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".urlRewrite.hostname",
 			"write a DNS name or an IPv4 address in lower case", "%q is not a hostname", out.Hostname)

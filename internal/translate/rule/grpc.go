@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -56,7 +57,7 @@ func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Matc
 	}
 	for i, h := range spec.Headers {
 		var p *condition.Problem
-		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(ptr.Deref(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
 		if p != nil {
 			return nil, p
 		}
@@ -65,12 +66,12 @@ func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Matc
 }
 
 func (s *scope) grpcMethodMatch(m *config.Match, spec *gwv1.GRPCMethodMatch, field string) *condition.Problem {
-	service, method := value(spec.Service, ""), value(spec.Method, "")
+	service, method := ptr.Deref(spec.Service, ""), ptr.Deref(spec.Method, "")
 	if service == "" && method == "" {
 		return s.unsupported(field, `add "service", "method" or both`, "a match of methods needs one of both")
 	}
 	m.Method = "POST"
-	switch kind := value(spec.Type, gwv1.GRPCMethodMatchExact); kind {
+	switch kind := ptr.Deref(spec.Type, gwv1.GRPCMethodMatchExact); kind {
 	case gwv1.GRPCMethodMatchExact:
 	case gwv1.GRPCMethodMatchRegularExpression:
 		return s.grpcExpression(m, service, method, field)

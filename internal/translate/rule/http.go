@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -35,7 +36,7 @@ func (s *scope) httpMatch(spec *gwv1.HTTPRouteMatch, field string) (*config.Matc
 		}
 	}
 	for i, h := range spec.Headers {
-		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(value(h.Type, gwv1.HeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
+		m.Headers, p = s.appendHeaderMatch(m.Headers, string(h.Name), h.Value, string(ptr.Deref(h.Type, gwv1.HeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i))
 		if p != nil {
 			return nil, p
 		}
@@ -46,7 +47,7 @@ func (s *scope) httpMatch(spec *gwv1.HTTPRouteMatch, field string) (*config.Matc
 			continue
 		}
 		f := fmt.Sprintf("%s.queryParams[%d]", field, i)
-		if p := s.valueMatch(v, string(value(q.Type, gwv1.QueryParamMatchExact)), f); p != nil {
+		if p := s.valueMatch(v, string(ptr.Deref(q.Type, gwv1.QueryParamMatchExact)), f); p != nil {
 			return nil, p
 		}
 		m.QueryParams = append(m.QueryParams, v)
@@ -65,7 +66,7 @@ var pathCharacters = regexp.MustCompile(`^/(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-
 func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathMatch, *condition.Problem) {
 	kind, path := gwv1.PathMatchPathPrefix, "/"
 	if spec != nil {
-		kind, path = value(spec.Type, kind), value(spec.Value, path)
+		kind, path = ptr.Deref(spec.Type, kind), ptr.Deref(spec.Value, path)
 	}
 	switch kind {
 	case gwv1.PathMatchRegularExpression:

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -21,7 +23,7 @@ func (s *scope) retry() *condition.Problem {
 	if spec == nil {
 		return nil
 	}
-	attempts := value(spec.Attempts, defaultAttempts)
+	attempts := ptr.Deref(spec.Attempts, defaultAttempts)
 	if attempts < 0 || attempts > math.MaxInt32 {
 		return s.unsupported(".retry.attempts", "use 0 or more", "%d is not a number of attempts", attempts)
 	}

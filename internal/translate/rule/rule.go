@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -113,7 +113,7 @@ func (r *Result) Refuse(p *condition.Problem) {
 func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	s := &scope{
 		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve, used: used,
-		rule: &config.Rule{Index: uint32(index), Name: string(value(spec.Name, ""))},
+		rule: &config.Rule{Index: uint32(index), Name: string(ptr.Deref(spec.Name, ""))},
 	}
 	r, p := s.compile()
 	if p != nil {
@@ -244,7 +244,7 @@ func (s *scope) backends() *condition.Problem {
 	total := int64(0)
 	for i := range s.spec.BackendRefs {
 		spec, field := &s.spec.BackendRefs[i], fmt.Sprintf(".backendRefs[%d]", i)
-		weight := value(spec.Weight, 1)
+		weight := ptr.Deref(spec.Weight, 1)
 		if weight < 0 || weight > 1_000_000 {
 			return s.unsupported(field+".weight", "use a weight from 0 to 1000000", "%d is not a weight", weight)
 		}
@@ -309,17 +309,6 @@ func Backends(r *config.Rule) []string {
 	}
 	return keys
 }
-
-// value returns *p, or def if p is nil.
-func value[T any](p *T, def T) T {
-	if p == nil {
-		return def
-	}
-	return *p
-}
-
-// oneLine puts messages of other packages on one line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // packed wraps a filter's message; equal messages result in equal bytes.
 func packed(m proto.Message) *anypb.Any {

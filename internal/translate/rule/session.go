@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
@@ -27,16 +28,16 @@ func SessionPersistence(spec *gwx.SessionPersistence, field, owner string) (*con
 	wrong := func(at, remedy, format string, args ...any) (*config.SessionPersistence, *condition.Problem) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
-	out := &config.SessionPersistence{Name: value(spec.SessionName, ""), Path: "/", Source: owner}
+	out := &config.SessionPersistence{Name: ptr.Deref(spec.SessionName, ""), Path: "/", Source: owner}
 	nameField, lifetimeField := ".sessionName", ".cookieConfig.lifetimeType"
 	lifetime := gwv1.SessionCookieLifetimeType
-	switch t := value(spec.Type, gwv1.CookieBasedSessionPersistence); t {
+	switch t := ptr.Deref(spec.Type, gwv1.CookieBasedSessionPersistence); t {
 	case gwv1.CookieBasedSessionPersistence:
 		if c := spec.Cookie; c != nil {
 			nameField, lifetimeField = ".cookie.name", ".cookie.lifetimeType"
-			out.Name, out.Path, lifetime = string(value(c.Name, "")), value(c.Path, "/"), value(c.LifetimeType, lifetime)
+			out.Name, out.Path, lifetime = string(ptr.Deref(c.Name, "")), ptr.Deref(c.Path, "/"), ptr.Deref(c.LifetimeType, lifetime)
 		} else if c := spec.CookieConfig; c != nil {
-			lifetime = value(c.LifetimeType, lifetime)
+			lifetime = ptr.Deref(c.LifetimeType, lifetime)
 		}
 	case gwv1.HeaderBasedSessionPersistence:
 		out.Header, out.Path = true, ""
