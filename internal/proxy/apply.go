@@ -420,6 +420,19 @@ func (p *Proxy) relisten(generation uint64) {
 	}
 }
 
+// retiredSocket is a closed socket.
+type retiredSocket struct {
+	*snapshot.Socket
+	began snapshot.Connections // how its connections have begun
+}
+
+// remember adds a socket to the retired ones, while the snapshot in force still has its port.
+func (p *Proxy) remember(s *snapshot.Socket) {
+	if port := p.engine.Snapshot.Load().Port(s); port != nil {
+		p.retired = append(p.retired, retiredSocket{s, port.Connections})
+	}
+}
+
 // giveWay closes the sockets that prevent wanted ones from being bound because their addresses overlap. No listener uses
 // them any more, but the clients of some of their addresses will reach the new ones, so no connection may be lost.
 func (p *Proxy) giveWay(wanted map[listen.Addr]*snapshot.Port) {
@@ -434,7 +447,7 @@ func (p *Proxy) giveWay(wanted map[listen.Addr]*snapshot.Port) {
 		for other := range wanted {
 			if p.sockets[other] == nil && addr.Overlaps(other) {
 				delete(p.sockets, addr)
-				p.retired = append(p.retired, s)
+				p.remember(s)
 				retired.Go(func() {
 					s.Retire(retireGrace)
 					s.Stats.Release()
@@ -448,18 +461,20 @@ func (p *Proxy) giveWay(wanted map[listen.Addr]*snapshot.Port) {
 
 // successors returns snapshot.Snapshot.Successors, also for the sockets that are closed next because they are not wanted.
 func (p *Proxy) successors(wanted map[listen.Addr]*snapshot.Port) map[*snapshot.Socket][]*snapshot.Socket {
-	p.retired = slices.DeleteFunc(p.retired, func(s *snapshot.Socket) bool { return s.Open.Load() == 0 })
+	p.retired = slices.DeleteFunc(p.retired, func(s retiredSocket) bool { return s.Open.Load() == 0 })
 	for addr, s := range p.sockets {
 		if wanted[addr] == nil {
-			p.retired = append(p.retired, s)
+			p.remember(s)
 		}
 	}
 	var all map[*snapshot.Socket][]*snapshot.Socket
-	for _, s := range p.retired {
+	for i := range p.retired {
+		s := &p.retired[i]
 		var found []*snapshot.Socket
 		for addr, other := range p.sockets {
-			if wanted[addr] != nil && addr.Overlaps(s.Addr) {
+			if port := wanted[addr]; port != nil && addr.Overlaps(s.Addr) && port.Connections.BeginAlike(&s.began) {
 				found = append(found, other)
+				port.Earlier = append(port.Earlier, s.Socket)
 			}
 		}
 		if len(found) == 0 {
@@ -469,7 +484,7 @@ func (p *Proxy) successors(wanted map[listen.Addr]*snapshot.Port) map[*snapshot.
 		if all == nil {
 			all = map[*snapshot.Socket][]*snapshot.Socket{}
 		}
-		all[s] = found
+		all[s.Socket] = found
 	}
 	return all
 }

@@ -847,6 +847,27 @@ func TestExternalAuthByStreamLimit(t *testing.T) {
 	}
 }
 
+// TestExternalAuthBodyAtShutdown: a client that is still sending the body that the server is to have when Shutdown runs out of time is
+// told nothing, and is not blamed.
+func TestExternalAuthBodyAtShutdown(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
+	c := g.dial()
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+	testkit.Eventually(t, "the body is waited for", func() bool { return strings.Contains(fmt.Sprint(stacksOf(t)), "exchange.(*Exchange).ReadBody") })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	g.Shutdown(ctx) //nolint:errcheck // it runs out of time
+	if got, _ := io.ReadAll(c); len(got) > 0 {
+		t.Errorf("answered %q", got)
+	}
+	if got := g.reasonsLogged(1); got[0] != "shutting_down" {
+		t.Errorf("logged %q", got)
+	}
+}
+
 // TestExternalAuthDeniedAtLength: a denial that is long is no answer, so that no server has much held for clients that read slowly.
 func TestExternalAuthDeniedAtLength(t *testing.T) {
 	t.Parallel()

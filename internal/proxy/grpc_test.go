@@ -207,3 +207,18 @@ func TestGRPCSilentClient(t *testing.T) {
 		})
 	}
 }
+
+// TestGRPCSilentClientIsBuffered: a call whose whole body is awaited before anybody can answer it may not be silent for ever.
+func TestGRPCSilentClientIsBuffered(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{BodyIdle: 200 * time.Millisecond})
+	g.serve(refusedAddr(t), withBuffer(100))
+	r := g.rawHTTP2()
+	r.head(1, false, request2("POST", "/a.B/C", [2]string{"content-type", "application/grpc"}, [2]string{"te", "trailers"})...)
+	r.fr.WriteData(1, false, []byte("abc"))
+	r.outcome(1)
+	if got := g.reasonsLogged(1); got[0] != "client_timeout" {
+		t.Errorf("logged %q", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // TestHTTP2LengthOfNothing: a head that says Content-Length: 0 is all of a request to a backend by HTTP/1, so it is not
@@ -53,5 +54,22 @@ func TestHTTP2LengthOfNothing(t *testing.T) {
 	defer mu.Unlock()
 	if got := strings.Join(heard, ", "); got != "GET /3, GET /7, POST /5" {
 		t.Errorf("the backend hears %q", got)
+	}
+}
+
+// TestHTTP2NothingAfterGRPC: a request may not wait for ever because its stream has carried a gRPC call before.
+func TestHTTP2NothingAfterGRPC(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{BodyIdle: 300 * time.Millisecond})
+	g.serve(refusedAddr(t), nil)
+	r := g.rawHTTP2()
+	for i := range uint32(8) { // objects are pooled for each core
+		stream := 4*i + 1
+		r.head(stream, true, request2("POST", "/a.B/C", [2]string{"content-type", "application/grpc"}, [2]string{"te", "trailers"})...)
+		r.outcome(stream)
+		r.head(stream+2, false, request2("POST", "/", [2]string{"content-length", "0"})...)
+		if got := r.outcome(stream + 2); !strings.HasPrefix(got, "408 ") {
+			t.Fatalf("after %d calls: %s", i+1, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -111,4 +112,34 @@ func TestPortMaxConnections(t *testing.T) {
 	}
 	first.Close()
 	testkit.Eventually(t, "there is room again", func() bool { _, err := ask(); return err == nil })
+}
+
+// TestPortMaxConnectionsOfSuccessor: connections of the socket whose place another one has taken count towards the limit.
+func TestPortMaxConnectionsOfSuccessor(t *testing.T) {
+	t.Parallel()
+	g := boundPort(t, Options{}, &config.Connections{MaxConnections: 2})
+	var kept []net.Conn
+	for range 2 {
+		c := g.dial()
+		if got := statusOf(t, c, bufio.NewReader(c), "a.test", "/"); got != "200" {
+			t.Fatal(got)
+		}
+		kept = append(kept, c)
+	}
+	l := g.httpListener("http", "")
+	l.GetListener().Addresses, l.GetListener().Connections = []string{"0.0.0.0"}, &config.Connections{MaxConnections: 2}
+	g.apply([]*config.Resource{l})
+	third, err := net.Dial("tcp", g.addr())
+	if err == nil {
+		_, err = io.Copy(io.Discard, third)
+		third.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a third connection: %v", err)
+	}
+	for _, c := range kept {
+		if got := statusOf(t, c, bufio.NewReader(c), "a.test", "/"); got != "200" {
+			t.Error(got)
+		}
+	}
 }

@@ -61,7 +61,7 @@ type Proxy struct {
 	// have accepted.
 	sockets map[listen.Addr]*snapshot.Socket
 	// retired are closed sockets that may still have connections, other than those in sockets.
-	retired []*snapshot.Socket
+	retired []retiredSocket
 	// datagrams are the sockets of UDP.
 	datagrams map[listen.Addr]*datagram.Socket
 	// predecessor is the process whose sockets are taken over; nil means none.

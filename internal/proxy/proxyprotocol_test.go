@@ -366,3 +366,22 @@ func TestProxyProtocolChangesForLoops(t *testing.T) {
 		t.Errorf("logged %s, want the address of the connection", log)
 	}
 }
+
+// TestProxyProtocolEndsWithPort: a connection whose client was named by a header is not served at a port that takes none.
+func TestProxyProtocolEndsWithPort(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	g.apply([]*config.Resource{proxied(g.httpListener("http", ""), "127.0.0.1/32")})
+	c := g.dial()
+	r := bufio.NewReader(c)
+	io.WriteString(c, headerV1)
+	if got := statusOf(t, c, r, "h", "/"); got != "200" {
+		t.Fatal(got)
+	}
+	g.apply(nil, listenerID("http"))
+	g.apply([]*config.Resource{g.httpListener("http", "")})
+	if got := statusOf(t, c, r, "h", "/"); got != "404" {
+		t.Errorf("status %s", got)
+	}
+}

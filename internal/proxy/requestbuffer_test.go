@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -403,4 +404,25 @@ func TestRequestBufferMirrors(t *testing.T) {
 		}
 	}
 	g.eventually("the copies are given back", func() bool { return g.engine.Kept() == 0 })
+}
+
+// TestRequestBufferMirrorHangs: copies that wait for a mirror do not take the memory that requests need.
+func TestRequestBufferMirrorHangs(t *testing.T) {
+	t.Parallel()
+	const size = 300 << 10
+	g := startGateway(t, Timeouts{})
+	g.engine.MaxKept = 4 << 20
+	g.apply(backend(mirrorKey, rawBackend(t, func(net.Conn, *bufio.Reader) { <-t.Context().Done() })))
+	g.serve(echo(t), func(r *config.Rule) {
+		withBuffer(size)(r)
+		mirrorTo(t, mirrorKey)(r)
+	})
+	for range 20 {
+		if resp, b := g.request(t, "POST", "/", nil, strings.NewReader(strings.Repeat("a", size))); resp.StatusCode != 200 || len(b) != size {
+			t.Fatalf("%s, %d bytes", resp.Status, len(b))
+		}
+	}
+	if dropped := g.counted("moongate_upstream_mirror_copies_dropped_total", "reason", "overloaded"); dropped == 0 {
+		t.Error("no copy was dropped")
+	}
 }

@@ -428,3 +428,26 @@ func TestTLSClientBreaksOff(t *testing.T) {
 		accepted <- nil
 	}
 }
+
+// TestTLSHelloAfterReplacement: a connection that has sent nothing when its socket is replaced is served by the listener that its
+// ClientHello names.
+func TestTLSHelloAfterReplacement(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	at := func(address string) []*config.Resource {
+		all := []*config.Resource{g.httpsListener("https", "a.test", "cert"), g.passthroughListener("passed", "b.test")}
+		for _, l := range all {
+			l.GetListener().Addresses = []string{address}
+		}
+		return all
+	}
+	g.apply(append(append(backend("Service/default/b/80", namedBackend(t, "b")), at("0.0.0.0")...), certificate(t, "cert", newECDSA(t), "a.test"),
+		routeOf("r", "default/gw/https", "", anyRule())))
+	raw := g.dial()
+	time.Sleep(50 * time.Millisecond) // it is accepted
+	g.apply(at("127.0.0.1"))
+	c := tls.Client(raw, &tls.Config{ServerName: "a.test", InsecureSkipVerify: true})
+	if got := statusOf(t, c, bufio.NewReader(c), "a.test", "/"); got != "200" {
+		t.Error(got)
+	}
+}

@@ -338,7 +338,7 @@ func (d *stream) await() error {
 			return err
 		case d.s.Withheld():
 			return exchange.ErrHeldBack
-		case !d.ex.IsGRPC() && !d.s.Answered():
+		case !d.ex.MayBeSilent() && !d.s.Answered():
 			return err
 		}
 	}

@@ -285,9 +285,11 @@ func (c *l4Conn) Ended(e tunnel.End) {
 // is trusted.
 func (c *l4Conn) handOver(fd int) {
 	s := c.set
-	port := s.engine.Snapshot.Load().Port(c.socket)
+	tcp := socket.New(fd, c.peer)
+	port := s.engine.Snapshot.Load().PortOf(c.socket, tcp.Local)
 	if port == nil {
-		listen.Raw{FD: fd}.Refuse()
+		tcp.ResetOnClose()
+		tcp.Close()
 		c.x.Finish(observe.ReasonRouteNotFound, tunnel.End{})
 		c.socket.Stats.ConnectionClosed()
 		s.leaveL4(c)
@@ -297,7 +299,7 @@ func (c *l4Conn) handOver(fd int) {
 		s.l4.open.Add(-1)
 		s.wakeEmpty()
 	}()
-	conn := newConn(s, c.socket, socket.New(fd, c.peer), port.Mode, s.timeouts.of(&port.Connections))
+	conn := newConn(s, c.socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
 	conn.counts.Store(c.counts.Swap(countsNot)) // a goroutine that has seen c in the loop may still call end

@@ -225,8 +225,8 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Po
 func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.Port) (key clientKey, ok bool) {
 	key = keyOf(client)
 	limit := observe.LimitMemory
-	open := socket.Open.Add(1)
-	if most := port.Connections.Max; most > 0 && open > most {
+	socket.Open.Add(1)
+	if most := port.Connections.Max; most > 0 && port.Open() > most {
 		limit = observe.LimitPort
 	} else if !s.engine.Refuses() {
 		limit, ok = s.admit(key, port.Connections.ProxyProtocol)

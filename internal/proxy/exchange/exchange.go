@@ -156,8 +156,9 @@ func New() *Exchange {
 // Begin records that the first byte of a request has arrived.
 func (x *Exchange) Begin() { x.start = time.Now() }
 
-// IsGRPC reports whether the request is a gRPC call. It may be called from any goroutine after Run has begun.
-func (x *Exchange) IsGRPC() bool { return x.grpc }
+// MayBeSilent reports whether the client may send nothing of its body for as long as it wants, even before it is
+// answered: the request is a gRPC call that a backend can answer now. It is for the goroutine that calls Body.Next.
+func (x *Exchange) MayBeSilent() bool { return x.grpc && !x.body.filling }
 
 // Run carries out the request.
 func (x *Exchange) Run() Outcome {
@@ -499,7 +500,7 @@ func (x *Exchange) finish() {
 		x.rare.span.End(&x.rec)
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)
-	x.start = time.Time{}
+	x.start, x.grpc = time.Time{}, false
 }
 
 // beginSpan decides whether the request is traced. The listener must have a tracer.

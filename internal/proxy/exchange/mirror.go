@@ -29,6 +29,9 @@ type mirrors struct {
 	of      map[string]int // of active, by namespace of the route
 	to      map[mirrorOf]int
 	running sync.WaitGroup
+	// held is how many bytes of bodies longer than mirrorQueue are held for copies. It is limited to what one request may
+	// keep, so that copies do not take the memory of requests.
+	held atomic.Int64
 }
 
 // mirrorOf identifies the copies that a namespace sends to a backend.
@@ -91,7 +94,7 @@ type mirrored struct {
 	info      *upstream.PickInfo // nil if the load balancer needs nothing
 	req       Request
 	body      *mirroredBody // nil if req has the whole body
-	counted   int64         // bytes of it that count towards Engine.MaxKept
+	counted   int64         // bytes of the whole body that are counted in mirrors.held
 	// broken means that the copy is incomplete and must not look complete.
 	broken atomic.Bool
 	// late means that it is broken because the mirror is slower than the client.
@@ -192,7 +195,8 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 	}
 }
 
-// takeWhole copies a body of which all is at hand. It returns false if the body is to be copied in parts instead.
+// takeWhole copies a body of which all is at hand. It returns false if the body is to be copied in parts instead, for
+// which a long one has no room.
 func (m *mirrored) takeWhole(x *Exchange) bool {
 	if !x.Streamed {
 		m.req.Whole = bytes.Clone(x.Whole)
@@ -204,11 +208,14 @@ func (m *mirrored) takeWhole(x *Exchange) bool {
 	if t := x.body.trailer(); t != nil && t.Len() > 0 {
 		return false
 	}
-	m.req.Whole, m.req.Streamed = bytes.Clone(x.body.joined()), false
-	if n := int64(len(m.req.Whole)); n > uncounted {
-		m.counted = n
-		m.engine.keptBodies.bytes.Add(n)
+	if n := x.body.end; n > mirrorQueue {
+		if m.counted = n; m.engine.mirrors.held.Add(n) > m.engine.mostKept() {
+			m.engine.mirrors.held.Add(-n)
+			m.counted = 0
+			return false
+		}
 	}
+	m.req.Whole, m.req.Streamed = bytes.Clone(x.body.joined()), false
 	return true
 }
 
@@ -279,7 +286,7 @@ func (m *mirrored) run() {
 			m.broken.Store(true)
 			m.backend.MirrorDropped(upstream.MirrorFailed)
 		}
-		m.engine.keptBodies.bytes.Add(-m.counted)
+		m.engine.mirrors.held.Add(-m.counted)
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
 	var ep *upstream.Endpoint

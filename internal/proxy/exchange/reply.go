@@ -97,11 +97,10 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 	switch {
 	case reason == observe.ReasonOverloaded: // the gateway has stopped the body, not the client
+	case x.clientLeft(): // which may have made reading the body fail
+		return false
 	case x.body.failed() != nil:
 		return x.bodyFailed()
-	case x.Client.Watch.goneNow():
-		x.rec.Reason = observe.ReasonClientClosed
-		return false
 	default:
 		if why, expired := x.expired(); expired {
 			reason = why

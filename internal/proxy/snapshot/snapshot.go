@@ -101,6 +101,16 @@ type Port struct {
 	Number      uint16
 	Connections Connections
 	Listeners   *match.Hosts[*Listener]
+	// Earlier are closed sockets whose connections may be for this port; see Snapshot.Successors.
+	Earlier []*Socket
+}
+
+// Open returns the number of connections to the port.
+func (p *Port) Open() (n int64) {
+	for _, s := range p.Earlier {
+		n += s.Open.Load()
+	}
+	return n + p.Owner.Open.Load()
 }
 
 // Listener is one listener in one generation.

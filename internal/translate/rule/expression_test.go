@@ -228,45 +228,35 @@ func TestWithoutAnchors(t *testing.T) {
 		{`shop\..*`, `shop\..*`},
 		{`^Get$`, `Get`},
 		{`\AGet\z`, `Get`},
-		{`(?m)^Get$`, `Get`},
+		{`(?m)^Get$`, `(?m)Get`},
 		{`^^Get$$`, `Get`},
 		{`^$`, ``},
 		{`^(Get|List)$`, `(Get|List)`},
 		{`^Get$|^List$`, `Get|List`},
-		{`(^Get|List)(A|B$)`, `(Get|List)(A|B)`},
-		{`(^Get)?X`, `(Get)?X`},
+		{`(?i)^Get$`, `(?i)Get`},
+		{`^Get\$`, `Get\$`},
+		{`^Get\\$`, `Get\\`},
+		{`[^|^]|^X$`, `[^|^]|X`},
+		{`^[]|]X$`, `[]|]X`},
+		{`^[[:alpha:]|]X$`, `[[:alpha:]|]X`},
+		{`^\Qa|^b\E$|^X`, `\Qa|^b\E|X`},
+		{`^(a|b)$`, `(a|b)`},
+		{`(^Get|List)(A|B$)`, "refused"},
+		{`(^Get)?X`, "refused"},
+		{`^(^Get$)$`, "refused"},
 		{`Get^`, "refused"},
 		{`$Get`, "refused"},
 		{`a$b`, "refused"},
 		{`(^Get)*`, "refused"},
 		{`(a|b$)c`, "refused"},
-		{`[`, "refused"},
 	} {
 		s := &scope{}
 		got, p := s.withoutAnchors(tc.from, ".method")
 		if p != nil {
 			got = "refused"
 		}
-		if tc.want != "refused" && got != "refused" { // written in another way, perhaps
-			if e, err := regexp.Compile(`\A(?:` + got + `)\z`); err != nil || !sameMatches(t, tc.want, e) || strings.ContainsAny(got, "^$") {
-				t.Errorf("%s became %s, want %s (%v)", tc.from, got, tc.want, err)
-			}
-			continue
-		}
 		if got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.from, got, tc.want)
 		}
 	}
-}
-
-// sameMatches reports whether two expressions match the same of some whole values.
-func sameMatches(t *testing.T, want string, got *regexp.Regexp) bool {
-	t.Helper()
-	e := regexp.MustCompile(`\A(?:` + want + `)\z`)
-	for _, value := range []string{"", "Get", "List", "GetA", "ListB", "X", "GetX", "shop.v1", "Gets", "aGet"} {
-		if e.MatchString(value) != got.MatchString(value) {
-			return false
-		}
-	}
-	return true
 }
