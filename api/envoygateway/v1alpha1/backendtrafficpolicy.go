@@ -79,7 +79,8 @@ type BackendTrafficPolicySpec struct {
 	Unread Unread `json:"-"`
 }
 
-// Settings are all fields except those about targets.
+// Settings are all fields except those about targets. Outside of lists none has a default in the CRD, except the denominators of
+// fractions, which belong to a numerator: in a merge a default that the API server has set would replace the value of the policy above.
 type Settings struct {
 	// LoadBalancer configures how endpoints are chosen.
 	//

@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Defaults of the CRD, which are not set in files.
+// Defaults of the API. The CRD does not set them: a merge must not take them for what a policy says.
 const (
 	defaultCheckTimeout       = time.Second
 	defaultCheckInterval      = 3 * time.Second

@@ -16,7 +16,7 @@ import (
 const maxRetries = 16
 
 const (
-	defaultRetries     = 2 // that of the CRD
+	defaultRetries     = 2
 	defaultRetryStatus = 503
 )
 
@@ -124,7 +124,7 @@ func (r *reader) retry(spec *eg.Retry) *config.Retry {
 	return out
 }
 
-// defaultCircuit is the default of the CRD.
+// defaultCircuit is the default of each limit.
 const defaultCircuit = 1024
 
 const (
