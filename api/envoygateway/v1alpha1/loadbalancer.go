@@ -282,7 +282,7 @@ type WeightedZoneConfig struct {
 	// Zone is the value of the label topology.kubernetes.io/zone.
 	Zone string `json:"zone"`
 
-	// Weight is the weight of the zone. Zones that are not listed have weight 1.
+	// Weight is the weight of the zone. 0 means no requests while an endpoint of another zone is healthy. Zones that are not listed have weight 1.
 	//
 	// +kubebuilder:validation:Minimum=0
 	Weight int32 `json:"weight"`
