@@ -123,6 +123,10 @@ func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey,
 		if t.LoadBalancer == nil {
 			return nil
 		}
+		if o := t.LoadBalancer.GetBackendUtilization().GetOutOfBand(); o != nil && o.Port == 0 { // the endpoints' own ports are UDP ports
+			t.LoadBalancer = proto.CloneOf(t.LoadBalancer)
+			t.LoadBalancer.BackendUtilization.OutOfBand = nil
+		}
 		return t
 	case active.GetGrpc() != nil:
 		t = proto.CloneOf(t)

@@ -63,8 +63,11 @@ func WithoutEffect(spec *eg.BackendTrafficPolicySpec, fields []string, datagrams
 	if lb := spec.LoadBalancer; lb != nil && lb.ConsistentHash != nil && lb.ConsistentHash.Type != "SourceIP" {
 		none = append(none, "spec.loadBalancer.consistentHash")
 	}
-	if lb := spec.LoadBalancer; lb != nil && lb.BackendUtilization != nil && lb.BackendUtilization.OutOfBand == nil { // reports are in responses
-		none = append(none, "spec.loadBalancer.backendUtilization")
+	if lb := spec.LoadBalancer; lb != nil && lb.BackendUtilization != nil {
+		// Reports are in responses, or have a connection of their own, which the port of datagrams does not accept.
+		if o := lb.BackendUtilization.OutOfBand; o == nil || datagrams && o.Port == nil {
+			none = append(none, "spec.loadBalancer.backendUtilization")
+		}
 	}
 	slices.Sort(none)
 	return slices.Compact(none)
