@@ -72,7 +72,11 @@ func newBackends(e *incremental.Engine,
 				if p == nil || p.Compiled == nil {
 					return nil, false // its routes change in the same commit
 				}
-				b.Traffic = bs.traffic(v, id, key, b, p.Backend)
+				t := p.Backend
+				if _, by := bs.serviceAddress(v, key, p); by {
+					t = byService(t)
+				}
+				b.Traffic = bs.traffic(v, id, key, b, t)
 			}
 			return b, true
 		}, sameMessage[*config.Backend])
@@ -109,6 +113,23 @@ func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backe
 	traffic := bs.trafficPolicies.inForce(v, targetOf(n, ""))
 	b.RetryBudget, b.SessionPersistence = traffic.Budget, traffic.Sessions
 	return b
+}
+
+// byService returns the settings for a Backend whose only endpoint is the address of its Service: a check or hash of that address
+// concerns any of the Service's endpoints, and an unhealthy one has no replacement.
+func byService(t *config.BackendTraffic) *config.BackendTraffic {
+	hashed := t.GetLoadBalancer().GetType() == config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH
+	if t.GetHealthCheck() == nil && !hashed {
+		return t
+	}
+	t = proto.CloneOf(t)
+	if t.HealthCheck = nil; hashed {
+		t.LoadBalancer = nil
+	}
+	if proto.Equal(t, &config.BackendTraffic{Policy: t.Policy}) {
+		return nil
+	}
+	return t
 }
 
 // traffic completes what policies set for a Backend with the host of active checks, which only the Backend's routes determine.
