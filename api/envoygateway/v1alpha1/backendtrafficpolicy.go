@@ -176,7 +176,7 @@ type Settings struct {
 	// +optional
 	ResponseOverride []ResponseOverride `json:"responseOverride,omitempty"`
 
-	// HTTPUpgrade lists the protocols that clients may switch to. Defaults to websocket.
+	// HTTPUpgrade lists the protocols that clients may switch to. Without it the appProtocol of a Service's port decides, which can allow websocket.
 	//
 	// +optional
 	// +patchMergeKey=type

@@ -205,7 +205,7 @@ type HTTPTimeout struct {
 	// +optional
 	RequestTimeout *gwv1.Duration `json:"requestTimeout,omitempty"`
 
-	// MaxStreamDuration is the time limit for a streamed request and its response.
+	// MaxStreamDuration is the time limit for a request and its complete response, streamed or not, or for a tunnel.
 	//
 	// +optional
 	MaxStreamDuration *gwv1.Duration `json:"maxStreamDuration,omitempty"`
