@@ -1988,7 +1988,7 @@ type RuleTraffic struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Policy                 string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`                                                                    // as BackendTraffic.policy
 	StreamIdleTimeoutNanos int64                  `protobuf:"varint,2,opt,name=stream_idle_timeout_nanos,json=streamIdleTimeoutNanos,proto3" json:"stream_idle_timeout_nanos,omitempty"` // maximum time without data in either direction; 0 means no limit
-	MaxStreamDurationNanos int64                  `protobuf:"varint,3,opt,name=max_stream_duration_nanos,json=maxStreamDurationNanos,proto3" json:"max_stream_duration_nanos,omitempty"` // of requests and responses that are streams; 0 means no limit
+	MaxStreamDurationNanos int64                  `protobuf:"varint,3,opt,name=max_stream_duration_nanos,json=maxStreamDurationNanos,proto3" json:"max_stream_duration_nanos,omitempty"` // maximum time of a request and its complete response, or of a tunnel; 0 means no limit
 	BufferLimitBytes       uint32                 `protobuf:"varint,4,opt,name=buffer_limit_bytes,json=bufferLimitBytes,proto3" json:"buffer_limit_bytes,omitempty"`                     // of a body that is kept to send it again; 0 means the default
 	RateLimits             *RateLimits            `protobuf:"bytes,10,opt,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
 	FaultInjection         *FaultInjection        `protobuf:"bytes,11,opt,name=fault_injection,json=faultInjection,proto3" json:"fault_injection,omitempty"`

@@ -72,7 +72,11 @@ func newBackends(e *incremental.Engine,
 				if p == nil || p.Compiled == nil {
 					return nil, false // its routes change in the same commit
 				}
-				b.Traffic = bs.traffic(v, id, key, b, p.Backend)
+				t := p.Backend
+				if _, by := bs.serviceAddress(v, key, p); by {
+					t = byService(t)
+				}
+				b.Traffic = bs.traffic(v, id, key, b, t)
 			}
 			return b, true
 		}, sameMessage[*config.Backend])
@@ -111,6 +115,23 @@ func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backe
 	return b
 }
 
+// byService returns the settings for a Backend whose only endpoint is the address of its Service: a check or hash of that address
+// concerns any of the Service's endpoints, and an unhealthy one has no replacement.
+func byService(t *config.BackendTraffic) *config.BackendTraffic {
+	hashed := t.GetLoadBalancer().GetType() == config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH
+	if t.GetHealthCheck() == nil && !hashed {
+		return t
+	}
+	t = proto.CloneOf(t)
+	if t.HealthCheck = nil; hashed {
+		t.LoadBalancer = nil
+	}
+	if proto.Equal(t, &config.BackendTraffic{Policy: t.Policy}) {
+		return nil
+	}
+	return t
+}
+
 // traffic completes what policies set for a Backend with the host of active checks, which only the Backend's routes determine.
 func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey, b *config.Backend, t *config.BackendTraffic) *config.BackendTraffic {
 	active := t.GetHealthCheck().GetActive()
@@ -122,6 +143,10 @@ func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey,
 		t = &config.BackendTraffic{Policy: t.Policy, LoadBalancer: t.LoadBalancer}
 		if t.LoadBalancer == nil {
 			return nil
+		}
+		if o := t.LoadBalancer.GetBackendUtilization().GetOutOfBand(); o != nil && o.Port == 0 { // the endpoints' own ports are UDP ports
+			t.LoadBalancer = proto.CloneOf(t.LoadBalancer)
+			t.LoadBalancer.BackendUtilization.OutOfBand = nil
 		}
 		return t
 	case active.GetGrpc() != nil:

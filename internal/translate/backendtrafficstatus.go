@@ -225,11 +225,11 @@ func (bs *backendTrafficStatuses) status(v *incremental.View, n name, p *eg.Back
 		case t.Group != gwv1.GroupName:
 		case k.Kind == KindGateway:
 			if _, managed := incremental.Fetch(v, bs.gateways.managed, k.Name); managed {
-				bs.onListeners(v, n, t, k, &ancestors)
+				bs.onListeners(v, n, p, t, k, &ancestors)
 			}
 		case k.Kind == KindListenerSet:
 			if set, managed := incremental.Fetch(v, bs.listeners.sets, k); managed && set.Refused == nil {
-				bs.onListeners(v, n, t, k, &ancestors)
+				bs.onListeners(v, n, p, t, k, &ancestors)
 			}
 		case routeKindOf(k.Kind) != nil:
 			bs.onRoute(v, n, p, t, k, &ancestors)
@@ -244,7 +244,7 @@ func (bs *backendTrafficStatuses) status(v *incremental.View, n name, p *eg.Back
 }
 
 // onListeners adds a target that is a Gateway or ListenerSet, or one of their listeners.
-func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t policyTarget, k kindName, ancestors *trafficAncestors) {
+func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, p *eg.BackendTrafficPolicy, t policyTarget, k kindName, ancestors *trafficAncestors) {
 	a := ancestors.of(ancestorRef(k, t.Section))
 	o := policy.Outcome{Field: t.Field, Target: t.Target}
 	if t.Section != "" && !bs.exists(v, t.Target) {
@@ -254,22 +254,77 @@ func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t pol
 	a.add(o)
 	if o.Missing == nil && o.Lost == nil && o.Blocked == nil {
 		bs.below(v, n, t.Target, a)
+		a.notes = append(a.notes, bs.withoutEffectBelow(v, n, p, t.Target)...)
 	}
+}
+
+// withoutEffectBelow returns notes about settings of a policy that have no effect on the routes of listeners for connections or
+// datagrams.
+func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name, p *eg.BackendTrafficPolicy, t policy.Target) (notes []string) {
+	read, _ := incremental.Fetch(v, bs.policies.all, n)
+	if read == nil || read.Compiled == nil {
+		return nil
+	}
+	on := map[bool][]string{} // listeners, by whether they are for datagrams
+	for _, k := range bs.listenersOf(v, t) {
+		l, _ := incremental.Fetch(v, bs.listeners.all, k)
+		if l == nil || len(l.Kinds) == 0 {
+			continue
+		}
+		rk := routeKindOf(Kind(l.Kinds[0].Kind))
+		if rk == nil || !rk.connections { // all kinds of a listener are of one protocol
+			continue
+		}
+		if above, ok := bs.policies.above(v, k); ok && above == n {
+			text := k.Name
+			if k.Set != "" && Kind(t.Kind) == KindGateway {
+				text = k.Owner().Name.String() + "/" + text
+			}
+			on[rk.udp] = append(on[rk.udp], text)
+		}
+	}
+	for _, rk := range []*routeKind{tcpRoutes, udpRoutes} {
+		if none := backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp); len(none) > 0 && len(on[rk.udp]) > 0 {
+			notes = append(notes, fmt.Sprintf("%s: no effect on listeners %s, whose %ss are not looked into", strings.Join(none, ", "), bracketed(on[rk.udp]), rk.unit()))
+		}
+	}
+	return notes
+}
+
+// listenersOf returns the listeners of a Gateway, those of its ListenerSets included, or of a ListenerSet, or the one that the target
+// names, which may not exist.
+func (bs *backendTrafficStatuses) listenersOf(v *incremental.View, t policy.Target) (all []listenerKey) {
+	k := kindName{Kind(t.Kind), name{t.Namespace, t.Name}}
+	gateway, set := k.Name, ""
+	if k.Kind == KindListenerSet {
+		attached, managed := incremental.Fetch(v, bs.listeners.sets, k)
+		if !managed {
+			return nil
+		}
+		gateway, set = attached.Gateway, setOf(k)
+	}
+	if t.Section != "" {
+		return []listenerKey{{Gateway: gateway, Set: set, Name: t.Section}}
+	}
+	if k.Kind == KindGateway {
+		all = append(all, incremental.Lookup(v, bs.listeners.ownByGateway, gateway)...)
+	}
+	for _, l := range incremental.Lookup(v, bs.listeners.setSpecsByGateway, gateway) {
+		if set == "" || l.Set == set {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // exists reports whether the listener that a target names exists in the Gateway or ListenerSet.
 func (bs *backendTrafficStatuses) exists(v *incremental.View, t policy.Target) bool {
-	n := name{t.Namespace, t.Name}
-	l := listenerKey{Gateway: n, Name: t.Section}
-	if k := (kindName{KindListenerSet, n}); Kind(t.Kind) == KindListenerSet {
-		set, managed := incremental.Fetch(v, bs.listeners.sets, k)
-		if !managed {
-			return false
+	for _, k := range bs.listenersOf(v, t) {
+		if _, exists := incremental.Fetch(v, bs.listeners.all, k); exists {
+			return true
 		}
-		l.Gateway, l.Set = set.Gateway, setOf(k)
 	}
-	_, exists := incremental.Fetch(v, bs.listeners.all, l)
-	return exists
+	return false
 }
 
 // lost adds to an outcome the policy that is in force instead of n, or that requests fail because of a policy that cannot be read.

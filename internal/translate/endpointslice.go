@@ -204,16 +204,26 @@ func leaveOutIPv6(found map[netip.AddrPort]behind) {
 func (bs *backends) asPolicy(v *incremental.View, k backendKey, p *readPolicy, found map[netip.AddrPort]behind) (_ map[netip.AddrPort]behind, zones bool) {
 	lb := p.Backend.GetLoadBalancer()
 	zones = lb.GetPreferLocalZone() != nil || len(lb.GetZoneWeights()) > 0
-	// If endpoints are refused, the Service's address would lead to them too. If there are no endpoints, the proxy gives a better
-	// answer than the Service's address.
-	if p.ByService && !k.XBackend && len(found) > 0 && incremental.Count(v, bs.refusals.byService, k.Name) == 0 {
-		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
-		address, err := netip.ParseAddr(svc.ClusterIP) // a headless Service has "None"
-		if err == nil && !(p.IPv4Only && address.Is6()) {
-			return map[netip.AddrPort]behind{netip.AddrPortFrom(address.Unmap(), uint16(k.Port)): {}}, false
-		}
+	// If there are no endpoints, the proxy gives a better answer than the Service's address.
+	if address, by := bs.serviceAddress(v, k, p); by && len(found) > 0 {
+		return map[netip.AddrPort]behind{netip.AddrPortFrom(address, uint16(k.Port)): {}}, false
 	}
 	return found, zones
+}
+
+// serviceAddress returns the address of a Service to which a policy sends requests instead of its endpoints, if the policy routes by
+// Service and the Service has an address that can be used.
+func (bs *backends) serviceAddress(v *incremental.View, k backendKey, p *readPolicy) (_ netip.Addr, by bool) {
+	// If endpoints are refused, the Service's address would lead to them too.
+	if !p.ByService || k.XBackend || incremental.Count(v, bs.refusals.byService, k.Name) > 0 {
+		return netip.Addr{}, false
+	}
+	svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
+	address, err := netip.ParseAddr(svc.ClusterIP) // a headless Service has "None"
+	if err != nil || p.IPv4Only && address.Is6() {
+		return netip.Addr{}, false
+	}
+	return address.Unmap(), true
 }
 
 // identityOf returns a number that identifies a pod, because addresses of pods are reused; 0 if the endpoint is not a pod or does

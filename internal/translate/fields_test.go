@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -224,11 +225,13 @@ func decodeSubject(t *testing.T, manifest string, e *fieldEdit) subject {
 	return s
 }
 
-// wholeNumbers turns numbers into those that a schema is held to.
+// wholeNumbers turns whole numbers into those that a schema is held to.
 func wholeNumbers(v any) any {
 	switch v := v.(type) {
 	case float64:
-		return int64(v)
+		if v == math.Trunc(v) {
+			return int64(v)
+		}
 	case map[string]any:
 		for k, x := range v {
 			v[k] = wholeNumbers(x)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/schema"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -206,6 +207,9 @@ func decode(t *testing.T, path, doc string) input {
 		t.Fatalf("%s: kind %q", path, head.Kind)
 	}
 	o := fresh()
+	if head.Kind == kind.BackendTrafficPolicy.Name {
+		doc = withDefaults(t, path, doc)
+	}
 	if err := yaml.UnmarshalStrict([]byte(doc), o); err != nil {
 		t.Fatalf("%s: %s: %v", path, head.Kind, err)
 	}
@@ -222,6 +226,29 @@ func decode(t *testing.T, path, doc string) input {
 		s.StringData = nil
 	}
 	return input{object: o}
+}
+
+// withDefaults returns a BackendTrafficPolicy with the defaults of its CRD, which a merge cannot tell from values that somebody has
+// set. One that the CRD does not admit comes from a cluster with another CRD, and is returned as it is.
+func withDefaults(t *testing.T, path, doc string) string {
+	t.Helper()
+	var object any
+	if err := yaml.UnmarshalStrict([]byte(doc), &object); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	object = wholeNumbers(object)
+	violations, err := schema.Lookup("v1alpha1", kind.BackendTrafficPolicy.Name).Admit(object.(map[string]any))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if len(violations) > 0 {
+		return doc
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return string(data)
 }
 
 // decodeFact reads what is no object but a fact of run time.

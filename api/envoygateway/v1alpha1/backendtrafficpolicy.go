@@ -79,7 +79,8 @@ type BackendTrafficPolicySpec struct {
 	Unread Unread `json:"-"`
 }
 
-// Settings are all fields except those about targets.
+// Settings are all fields except those about targets. Outside of lists none has a default in the CRD, except the denominators of
+// fractions, which belong to a numerator: in a merge a default that the API server has set would replace the value of the policy above.
 type Settings struct {
 	// LoadBalancer configures how endpoints are chosen.
 	//
@@ -175,7 +176,7 @@ type Settings struct {
 	// +optional
 	ResponseOverride []ResponseOverride `json:"responseOverride,omitempty"`
 
-	// HTTPUpgrade lists the protocols that clients may switch to. Defaults to websocket.
+	// HTTPUpgrade lists the protocols that clients may switch to. Without it the appProtocol of a Service's port decides, which can allow websocket.
 	//
 	// +optional
 	// +patchMergeKey=type

@@ -26,23 +26,20 @@ type HealthCheck struct {
 
 // PassiveHealthCheck ejects endpoints depending on the results of requests (outlier detection).
 type PassiveHealthCheck struct {
-	// SplitExternalLocalOriginErrors counts failed connection attempts, resets and timeouts separately from responses.
+	// SplitExternalLocalOriginErrors counts failed connection attempts, resets and timeouts separately from responses. Defaults to false.
 	//
 	// +optional
-	// +kubebuilder:default=false
 	SplitExternalLocalOriginErrors *bool `json:"splitExternalLocalOriginErrors,omitempty"`
 
-	// Interval is how often ejections and percentages are evaluated.
+	// Interval is how often ejections and percentages are evaluated. Defaults to 3s.
 	//
 	// +optional
-	// +kubebuilder:default="3s"
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 
-	// ConsecutiveLocalOriginFailures is the number of consecutive local failures after which an endpoint is ejected, if splitExternalLocalOriginErrors is set.
+	// ConsecutiveLocalOriginFailures is the number of consecutive local failures after which an endpoint is ejected, if splitExternalLocalOriginErrors is set. Defaults to 5.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:default=5
 	ConsecutiveLocalOriginFailures *int32 `json:"consecutiveLocalOriginFailures,omitempty"`
 
 	// ConsecutiveGatewayErrors is the number of consecutive responses with status 502, 503 or 504 after which an endpoint is ejected. Defaults to 0, which disables this.
@@ -51,25 +48,22 @@ type PassiveHealthCheck struct {
 	// +kubebuilder:validation:Minimum=0
 	ConsecutiveGatewayErrors *int32 `json:"consecutiveGatewayErrors,omitempty"`
 
-	// Consecutive5xxErrors is the number of consecutive responses with status 500 or higher after which an endpoint is ejected. 0 disables this.
+	// Consecutive5xxErrors is the number of consecutive responses with status 500 or higher after which an endpoint is ejected. 0 disables this. Defaults to 5.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:default=5
 	Consecutive5xxErrors *int32 `json:"consecutive5XxErrors,omitempty"`
 
-	// BaseEjectionTime is the time of an ejection, multiplied by the number of times that the endpoint was ejected.
+	// BaseEjectionTime is the time of an ejection, multiplied by the number of times that the endpoint was ejected. Defaults to 30s.
 	//
 	// +optional
-	// +kubebuilder:default="30s"
 	BaseEjectionTime *gwv1.Duration `json:"baseEjectionTime,omitempty"`
 
-	// MaxEjectionPercent is the maximum percentage of endpoints that are ejected at a time.
+	// MaxEjectionPercent is the maximum percentage of endpoints that are ejected at a time. Defaults to 10.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	// +kubebuilder:default=10
 	MaxEjectionPercent *int32 `json:"maxEjectionPercent,omitempty"`
 
 	// FailurePercentageThreshold is the percentage of failures at which an endpoint is ejected. Disabled by default.
@@ -79,10 +73,9 @@ type PassiveHealthCheck struct {
 	// +kubebuilder:validation:Maximum=100
 	FailurePercentageThreshold *int32 `json:"failurePercentageThreshold,omitempty"`
 
-	// AlwaysEjectOneEndpoint allows that one endpoint is ejected, regardless of maxEjectionPercent.
+	// AlwaysEjectOneEndpoint allows that one endpoint is ejected, regardless of maxEjectionPercent. Defaults to false.
 	//
 	// +optional
-	// +kubebuilder:default=false
 	AlwaysEjectOneEndpoint *bool `json:"alwaysEjectOneEndpoint,omitempty"`
 }
 
@@ -92,16 +85,14 @@ type PassiveHealthCheck struct {
 // +kubebuilder:validation:XValidation:rule="self.type == 'TCP' ? has(self.tcp) : !has(self.tcp)",message="tcp must be set exactly where type is TCP"
 // +kubebuilder:validation:XValidation:rule="has(self.grpc) ? self.type == 'GRPC' : true",message="grpc can be set where type is GRPC"
 type ActiveHealthCheck struct {
-	// Timeout is the time to wait for the result of a probe.
+	// Timeout is the time to wait for the result of a probe. Defaults to 1s.
 	//
 	// +optional
-	// +kubebuilder:default="1s"
 	Timeout *gwv1.Duration `json:"timeout,omitempty"`
 
-	// Interval is the time between probes.
+	// Interval is the time between probes. Defaults to 3s.
 	//
 	// +optional
-	// +kubebuilder:default="3s"
 	Interval *gwv1.Duration `json:"interval,omitempty"`
 
 	// InitialJitter is the maximum random delay before the first probe.
@@ -109,18 +100,16 @@ type ActiveHealthCheck struct {
 	// +optional
 	InitialJitter *gwv1.Duration `json:"initialJitter,omitempty"`
 
-	// UnhealthyThreshold is the number of consecutive failures after which an endpoint is unhealthy.
+	// UnhealthyThreshold is the number of consecutive failures after which an endpoint is unhealthy. Defaults to 3.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:default=3
 	UnhealthyThreshold *int32 `json:"unhealthyThreshold,omitempty"`
 
-	// HealthyThreshold is the number of consecutive successes after which an endpoint is healthy.
+	// HealthyThreshold is the number of consecutive successes after which an endpoint is healthy. Defaults to 1.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:default=1
 	HealthyThreshold *int32 `json:"healthyThreshold,omitempty"`
 
 	// Type is the type of the probes.

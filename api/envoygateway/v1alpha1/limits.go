@@ -359,10 +359,9 @@ type FaultInjectionDelay struct {
 	// FixedDelay is the length of the delay.
 	FixedDelay *gwv1.Duration `json:"fixedDelay"`
 
-	// Percentage is the percentage of requests that are delayed, with up to four decimal places.
+	// Percentage is the percentage of requests that are delayed, with up to four decimal places. Defaults to 100.
 	//
 	// +optional
-	// +kubebuilder:default=100
 	Percentage *float32 `json:"percentage,omitempty"`
 }
 
@@ -384,10 +383,9 @@ type FaultInjectionAbort struct {
 	// +kubebuilder:validation:Maximum=16
 	GrpcStatus *int32 `json:"grpcStatus,omitempty"`
 
-	// Percentage is the percentage of requests that are answered, with up to four decimal places.
+	// Percentage is the percentage of requests that are answered, with up to four decimal places. Defaults to 100.
 	//
 	// +optional
-	// +kubebuilder:default=100
 	Percentage *float32 `json:"percentage,omitempty"`
 }
 

@@ -96,12 +96,11 @@ type ConsistentHash struct {
 	// +optional
 	QueryParams []*Named `json:"queryParams,omitempty"`
 
-	// TableSize is the size of the Maglev table, a prime number.
+	// TableSize is the size of the Maglev table, a prime number. Defaults to 65537.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=5000011
-	// +kubebuilder:default=65537
 	TableSize *int64 `json:"tableSize,omitempty"`
 }
 
@@ -155,10 +154,9 @@ type BackendUtilization struct {
 	// +optional
 	MetricNamesForComputingUtilization []string `json:"metricNamesForComputingUtilization,omitempty"`
 
-	// KeepResponseHeaders passes the reports on to clients.
+	// KeepResponseHeaders passes the reports on to clients. Defaults to false.
 	//
 	// +optional
-	// +kubebuilder:default=false
 	KeepResponseHeaders *bool `json:"keepResponseHeaders,omitempty"`
 
 	// OutOfBand requests reports from endpoints over a separate stream instead of reading them from responses.
@@ -284,7 +282,7 @@ type WeightedZoneConfig struct {
 	// Zone is the value of the label topology.kubernetes.io/zone.
 	Zone string `json:"zone"`
 
-	// Weight is the weight of the zone. Zones that are not listed have weight 1.
+	// Weight is the weight of the zone. 0 means no requests while an endpoint of another zone is healthy. Zones that are not listed have weight 1.
 	//
 	// +kubebuilder:validation:Minimum=0
 	Weight int32 `json:"weight"`

@@ -7,11 +7,10 @@ import (
 
 // Retry configures when a request is retried.
 type Retry struct {
-	// NumRetries is the maximum number of retries, not counting the first attempt.
+	// NumRetries is the maximum number of retries, not counting the first attempt. Defaults to 2.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:default=2
 	NumRetries *int32 `json:"numRetries,omitempty"`
 
 	// NumAttemptsPerPriority is the number of attempts at endpoints of one priority before those of the next; 0 means all. All endpoints of a Service or
@@ -100,36 +99,32 @@ type BackOffPolicy struct {
 
 // CircuitBreaker limits the connections and requests to a backend at a time, in each proxy. Requests over a limit are answered with 503.
 type CircuitBreaker struct {
-	// MaxConnections limits connections.
+	// MaxConnections limits connections. Defaults to 1024.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:default=1024
 	MaxConnections *int64 `json:"maxConnections,omitempty"`
 
-	// MaxPendingRequests limits requests that are waiting for a connection.
+	// MaxPendingRequests limits requests that are waiting for a connection. Defaults to 1024.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:default=1024
 	MaxPendingRequests *int64 `json:"maxPendingRequests,omitempty"`
 
-	// MaxParallelRequests limits requests.
+	// MaxParallelRequests limits requests. Defaults to 1024.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:default=1024
 	MaxParallelRequests *int64 `json:"maxParallelRequests,omitempty"`
 
-	// MaxParallelRetries limits retries, unless retryBudget is set.
+	// MaxParallelRetries limits retries, unless retryBudget is set. Defaults to 1024.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:default=1024
 	MaxParallelRetries *int64 `json:"maxParallelRetries,omitempty"`
 
 	// MaxRequestsPerConnection is the maximum number of requests over one connection.
@@ -152,12 +147,11 @@ type CircuitBreaker struct {
 
 // PerEndpointCircuitBreakers are limits for each endpoint.
 type PerEndpointCircuitBreakers struct {
-	// MaxConnections limits connections.
+	// MaxConnections limits connections. Defaults to 1024.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:default=1024
 	MaxConnections *int64 `json:"maxConnections,omitempty"`
 }
 
@@ -211,7 +205,7 @@ type HTTPTimeout struct {
 	// +optional
 	RequestTimeout *gwv1.Duration `json:"requestTimeout,omitempty"`
 
-	// MaxStreamDuration is the time limit for a streamed request and its response.
+	// MaxStreamDuration is the time limit for a request and its complete response, streamed or not, or for a tunnel.
 	//
 	// +optional
 	MaxStreamDuration *gwv1.Duration `json:"maxStreamDuration,omitempty"`

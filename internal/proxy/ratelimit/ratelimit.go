@@ -240,7 +240,7 @@ func (l *limit) count(hash uint64, now time.Duration, d *Decision) (passes bool)
 	}
 	if !passes {
 		l.over.enforced.Add(1)
-		d.Limited = true
+		d.Limited, d.Told = true, false // the values of other limits do not matter any more
 	}
 	if l.config.Headers && !l.config.Shadow {
 		left, reset := l.left(word, at)

@@ -339,6 +339,11 @@ func TestTold(t *testing.T) {
 	if r.Check(request(t, "POST /", "192.0.2.1"), nil, &d); !same(d, Decision{}) {
 		t.Errorf("of no limit: %+v", d)
 	}
+	stricter := &config.RateLimit{Name: "stricter", Requests: 9, PeriodSeconds: 3600, RequestCost: 1, Headers: true, Methods: all.Methods}
+	refusing := &config.RateLimit{Name: "refusing", Requests: 1, PeriodSeconds: 60, RequestCost: 2, Methods: all.Methods}
+	if compile(t, s, stricter, refusing).Check(request(t, "GET /", "192.0.2.1"), nil, &d); !d.Limited || d.Told {
+		t.Errorf("refused by a limit that tells nothing: %+v", d)
+	}
 }
 
 // TestCost: a request costs as many tokens as its limit says, and with 0 it is only asked whether there is one.

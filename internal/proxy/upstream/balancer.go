@@ -56,7 +56,8 @@ type balancer struct {
 	list     []*Endpoint // the usable endpoints
 	// byAddress is list sorted by address; nil unless requests may name an endpoint.
 	byAddress []*Endpoint
-	all       *pool
+	all       *pool                  // of list, without spare
+	spare     *pool                  // the endpoints of zones of weight 0; nil if there are none, or no others
 	zones     []*pool                // of list, sorted by zone; nil if zones are not considered
 	shares    atomic.Pointer[shares] // of zones; nil means that all endpoints are in the draw
 	lookup    atomic.Pointer[lookup] // of a consistent hash; nil until its table is computed
@@ -85,7 +86,11 @@ func (b *Backend) newBalancer(usable []*Endpoint, before *balancer) *balancer {
 	if settings == nil {
 		return nil
 	}
-	l := &balancer{settings: settings, set: b.set, list: usable, all: newPool(settings.kind, "", usable)}
+	l := &balancer{settings: settings, set: b.set, list: usable}
+	weighted, rest := withWeight(usable, settings.zoneWeights)
+	if l.all = newPool(settings.kind, "", weighted); len(rest) > 0 {
+		l.spare = newPool(settings.kind, "", rest)
+	}
 	if len(settings.OverrideHeaders) > 0 {
 		l.byAddress = slices.Clone(usable)
 		slices.SortFunc(l.byAddress, func(a, b *Endpoint) int { return a.address.Compare(b.address) })
@@ -104,6 +109,9 @@ func (b *Backend) newBalancer(usable []*Endpoint, before *balancer) *balancer {
 	}
 	if before != nil { // the turn is kept, since endpoints change all the time
 		l.all.turn.Store(before.all.turn.Load())
+		if l.spare != nil && before.spare != nil {
+			l.spare.turn.Store(before.spare.turn.Load())
+		}
 		for _, z := range l.zones {
 			for _, old := range before.zones {
 				if old.zone == z.zone {
@@ -158,7 +166,23 @@ func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	if e := l.all.pick(seed, tried); e != nil {
 		return e
 	}
-	return leastBad(l.list, int(index(Random(seed), len(l.list))), tried)
+	list := l.all.list
+	if l.spared() {
+		if e := l.spare.pick(seed, tried); e != nil {
+			return e
+		}
+		list = l.list
+	}
+	return leastBad(list, int(index(Random(seed), len(list))), tried)
+}
+
+// spared reports whether endpoints of zones of weight 0 take part, because they are fit and no others are, or all others are barred.
+// A request that has tried all others is no reason.
+func (l *balancer) spared() bool {
+	if l.spare == nil || slices.ContainsFunc(l.all.list, (*Endpoint).fit) {
+		return false
+	}
+	return slices.ContainsFunc(l.spare.list, (*Endpoint).fit) || !slices.ContainsFunc(l.all.list, func(e *Endpoint) bool { return !e.barred() })
 }
 
 // at returns the usable endpoint with an address, nil if there is none.

@@ -2,9 +2,11 @@ package upstream
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -720,6 +722,56 @@ func TestZoneShares(t *testing.T) {
 					t.Errorf("%s: zone %q has a share of %.3f, want %.3f", name, zone, got[zone], tc.want[zone])
 				}
 			}
+		}
+	}
+}
+
+// TestZonesOfNoWeight: an endpoint of a zone of weight 0 gets no request while another one is fit, even if it was tried.
+func TestZonesOfNoWeight(t *testing.T) {
+	for name, l := range everyBalancer() {
+		if l.PreferLocalZone != nil {
+			continue
+		}
+		l.ZoneWeights = []*config.ZoneWeight{{Zone: "a"}, {Zone: "b", Weight: 2}}
+		for _, table := range []bool{true, false} {
+			s, b := balanced(t, l, inZones(map[string]int{"a": 3, "b": 2, "c": 2})...)
+			of := map[string][]*Endpoint{}
+			for _, e := range b.Endpoints() {
+				of[e.Zone()] = append(of[e.Zone()], e)
+			}
+			others := slices.Concat(of["b"], of["c"])
+			zones := func(tried ...*Endpoint) string {
+				if !table {
+					b.list.Load().balancer.lookup.Store(nil)
+				}
+				seed, seen := uint64(1), map[string]bool{}
+				for range 2000 {
+					seen[b.PickFor(&seed, triedOf(tried...), &PickInfo{Hash: Random(&seed), Hashed: true}).Zone()] = true
+				}
+				return strings.Join(slices.Sorted(maps.Keys(seen)), " ")
+			}
+			check := func(what, want string, tried ...*Endpoint) {
+				t.Helper()
+				for range 2 { // before and after the shares of zones are computed
+					if got := zones(tried...); got != want {
+						t.Errorf("%s, table %v, %s: zones %s, want %s", name, table, what, got, want)
+					}
+					s.UpdateWeights(time.Now())
+				}
+			}
+			check("all are fit", "b c")
+			check("zone b was tried", "c", of["b"]...)
+			check("all others were tried", "b c", others...)
+			avoid(true, of["b"]...)
+			check("zone b fails", "c")
+			check("zone b fails, and zone c was tried", "b", of["c"]...)
+			avoid(true, others...)
+			check("all others fail", "a")
+			check("all others fail, and one was tried", "a", of["b"][0], of["a"][0])
+			avoid(true, of["a"]...)
+			check("all fail", "b c")
+			avoid(false, b.Endpoints()...)
+			check("all are fit again", "b c")
 		}
 	}
 }

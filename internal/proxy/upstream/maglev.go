@@ -179,7 +179,7 @@ const maxSlots = 64
 
 // byHash chooses the endpoint of a hash: that of its slot, or of the next slot with a fit one. If there is none within
 // maxSlots slots, or no table yet, it chooses the endpoint whose own hash combined with h is highest, which is the same
-// as long as the same endpoints are fit.
+// as long as the same endpoints are fit. That choice ignores the weights of zones, except that of 0.
 func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	if t := l.lookup.Load(); t != nil && len(t.slots) > 0 {
 		size := uint64(len(t.slots))
@@ -195,7 +195,11 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	}
 	var best *Endpoint
 	bestScore := 0.0
-	for _, e := range l.list {
+	list := l.all.list
+	if l.spared() {
+		list = l.list
+	}
+	for _, e := range list {
 		if e.barred() {
 			continue
 		}

@@ -91,6 +91,9 @@ func (l *endpointList) weights(zoned bool) map[*Endpoint]float64 {
 		return of
 	}
 	pools := []*pool{l.balancer.all}
+	if l.balancer.spare != nil {
+		pools = append(pools, l.balancer.spare)
+	}
 	if zoned {
 		pools = l.balancer.zones
 	}

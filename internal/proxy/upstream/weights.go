@@ -70,6 +70,9 @@ func (l *balancer) refresh(now int64) {
 		l.due = now + max(u.WeightUpdatePeriodNanos, int64(minWeightUpdate))
 	}
 	l.weigh(l.all, now)
+	if l.spare != nil {
+		l.weigh(l.spare, now)
+	}
 	for _, z := range l.zones {
 		l.weigh(z, now)
 	}

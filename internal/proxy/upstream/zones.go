@@ -6,8 +6,8 @@ import (
 
 // shares are the shares of requests for zones. They are immutable.
 type shares struct {
-	// ending has the cumulative sum up to each zone, in units of 1/(1<<32). The rest goes to all endpoints, whatever
-	// their zones.
+	// ending has the cumulative sum up to each zone, in units of 1/(1<<32). The rest goes to balancer.all, whatever the
+	// zone.
 	ending []uint64
 }
 
@@ -115,6 +115,22 @@ func weightShares(counts []int, zones []*pool, weights map[string]uint32) []floa
 		of[i] /= sum
 	}
 	return of
+}
+
+// withWeight divides endpoints into those of zones with a weight and those of zones of weight 0. If no zone has a weight, all are
+// treated as if they had one.
+func withWeight(list []*Endpoint, weights map[string]uint32) (weighted, rest []*Endpoint) {
+	for _, e := range list {
+		if zoneWeight(weights, e.Zone()) > 0 {
+			weighted = append(weighted, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	if len(rest) == 0 || len(weighted) == 0 {
+		return list, nil
+	}
+	return weighted, rest
 }
 
 // zoneWeight returns the weight of a zone; 1 if it has none.

@@ -63,6 +63,15 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source, limitsOf string, configM
 	r.out.Rule.Traffic.RateLimits = r.rateLimit(s.RateLimit, limitsOf)
 	r.out.Rule.Traffic.ResponseOverrides = r.responseOverrides(s.ResponseOverride, configMap)
 	r.out.ByService = s.RoutingType != nil && *s.RoutingType == eg.RoutingTypeService
+	if r.out.ByService {
+		const why = "no effect on Services with a clusterIP, which choose among endpoints themselves (routingType Service)"
+		if backend.LoadBalancer != nil {
+			r.note("loadBalancer", why)
+		}
+		if backend.HealthCheck != nil {
+			r.note("healthCheck", why)
+		}
+	}
 	if r.problem != nil {
 		return nil, r.problem
 	}

@@ -15,8 +15,8 @@ const leastContentLength = 30
 func (r *reader) compression(s *eg.Settings) *config.Compression {
 	list, field := s.Compressor, "compressor"
 	if len(s.Compression) > 0 {
-		if len(list) > 0 { // of a policy and of the one that it is merged onto
-			r.invalid("compression", "use compressor in both policies", "it cannot be set together with compressor")
+		if len(list) > 0 {
+			r.invalid("compression", "use compressor only", "it cannot be set together with compressor")
 		}
 		list, field = s.Compression, "compression"
 	}

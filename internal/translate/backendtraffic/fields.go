@@ -42,7 +42,7 @@ func Fields(spec *eg.BackendTrafficPolicySpec) (paths []string) {
 var (
 	ofRequests = []string{
 		"spec.admissionControl", "spec.bandwidthLimit", "spec.circuitBreaker.maxParallelRequests", "spec.circuitBreaker.maxParallelRetries", "spec.circuitBreaker.maxRequestsPerConnection", "spec.circuitBreaker.retryBudget",
-		"spec.compression", "spec.compressor", "spec.faultInjection", "spec.http2", "spec.httpUpgrade", "spec.loadBalancer.endpointOverride", "spec.rateLimit", "spec.requestBuffer",
+		"spec.compression", "spec.compressor", "spec.connection.bufferLimit", "spec.connection.preconnect", "spec.faultInjection", "spec.http2", "spec.httpUpgrade", "spec.loadBalancer.endpointOverride", "spec.rateLimit", "spec.requestBuffer",
 		"spec.responseOverride", "spec.retry", "spec.telemetry", "spec.timeout.http", "spec.useClientProtocol",
 	}
 	ofConnections = []string{"spec.circuitBreaker", "spec.connection", "spec.dns", "spec.healthCheck", "spec.proxyProtocol", "spec.tcpKeepalive", "spec.timeout.tcp"}
@@ -62,6 +62,12 @@ func WithoutEffect(spec *eg.BackendTrafficPolicySpec, fields []string, datagrams
 	}
 	if lb := spec.LoadBalancer; lb != nil && lb.ConsistentHash != nil && lb.ConsistentHash.Type != "SourceIP" {
 		none = append(none, "spec.loadBalancer.consistentHash")
+	}
+	if lb := spec.LoadBalancer; lb != nil && lb.BackendUtilization != nil {
+		// Reports are in responses, or have a connection of their own, which the port of datagrams does not accept.
+		if o := lb.BackendUtilization.OutOfBand; o == nil || datagrams && o.Port == nil {
+			none = append(none, "spec.loadBalancer.backendUtilization")
+		}
 	}
 	slices.Sort(none)
 	return slices.Compact(none)

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// Defaults of the CRD, which are not set in files.
+// Defaults of the API. The CRD does not set them: a merge must not take them for what a policy says.
 const (
 	defaultCheckTimeout       = time.Second
 	defaultCheckInterval      = 3 * time.Second
@@ -98,10 +98,16 @@ func (r *reader) httpCheck(h *eg.HTTPActiveHealthCheck, at string) *config.HTTPH
 	if out.Method != "" && !config.IsToken(out.Method) {
 		r.invalid(at+".method", "correct it", "%q is not a method", out.Method)
 	}
-	if out.RequestBody != nil && out.Method != "POST" && out.Method != "PUT" {
+	if out.RequestBody != nil && !hasBody(out.Method) {
 		r.invalid(at+".requestBody", "use method POST or PUT", "a request of method %q has no body", cmp.Or(out.Method, "GET"))
 	}
 	return out
+}
+
+// hasBody reports whether checks with a method may have a body.
+func hasBody(method string) bool {
+	method = strings.ToUpper(method)
+	return method == "POST" || method == "PUT"
 }
 
 func (r *reader) statuses(list []eg.HTTPStatus, field string) (out []uint32) {

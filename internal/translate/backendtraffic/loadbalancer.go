@@ -48,12 +48,22 @@ func (r *reader) loadBalancer(lb *eg.LoadBalancer) *config.LoadBalancer {
 		if out.SlowStartWindowNanos = r.duration(lb.SlowStart.Window, time.Millisecond, "loadBalancer.slowStart.window"); lb.SlowStart.Window == nil {
 			r.invalid("loadBalancer.slowStart.window", "set it", "it is missing")
 		}
-		if kind == config.LoadBalancing_LOAD_BALANCING_RANDOM || kind == config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH {
+		if !startsSlowly(lb.Type) {
 			r.invalid("loadBalancer.slowStart", "remove it, or use another type", "type %s has no slow start", lb.Type)
 		}
 	}
 	r.zones(out, lb)
 	return out
+}
+
+// startsSlowly reports whether a type has slow start.
+func startsSlowly(t eg.LoadBalancerType) bool {
+	return t != eg.RandomLoadBalancer && t != eg.ConsistentHashLoadBalancer
+}
+
+// prefersZones reports whether a type can prefer the proxy's zone.
+func prefersZones(t eg.LoadBalancerType) bool {
+	return t != eg.ConsistentHashLoadBalancer && t != eg.BackendUtilizationLoadBalancer
 }
 
 func (r *reader) zones(out *config.LoadBalancer, lb *eg.LoadBalancer) {
@@ -62,7 +72,7 @@ func (r *reader) zones(out *config.LoadBalancer, lb *eg.LoadBalancer) {
 	}
 	const at = "loadBalancer.zoneAware"
 	if p := lb.ZoneAware.PreferLocal; p != nil {
-		if lb.Type == eg.ConsistentHashLoadBalancer || lb.Type == eg.BackendUtilizationLoadBalancer {
+		if !prefersZones(lb.Type) {
 			r.invalid(at+".preferLocal", "remove it, or use another type", "type %s does not prefer zones", lb.Type)
 		}
 		least := ptr.Deref(p.MinEndpointsThreshold, defaultMinEndpoints)

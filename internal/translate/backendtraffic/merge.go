@@ -14,13 +14,17 @@ import (
 
 // Merge returns the settings of parent with those of child merged onto them, as child's mergeType requires: RFC 7386, or a strategic
 // merge of Kubernetes, which merges lists by their keys. The result has no targets. Limits that rateLimit.type excludes in one of
-// the policies are not merged, nor is the type itself: it would exclude limits of the other.
+// the policies are not merged, nor is the type itself: it would exclude limits of the other. Settings of parent that child's settings
+// exclude are not merged either.
 func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
-	patch, err := json.Marshal(mergeable(child))
+	own, above := mergeable(child), mergeable(parent)
+	above.Settings = *above.Settings.DeepCopy()
+	exclude(&above.Settings, &own.Settings)
+	patch, err := json.Marshal(own)
 	if err != nil {
 		return nil, err
 	}
-	base, err := json.Marshal(mergeable(parent))
+	base, err := json.Marshal(above)
 	if err != nil {
 		return nil, err
 	}
@@ -59,4 +63,84 @@ func mergeable(spec *eg.BackendTrafficPolicySpec) settings {
 		s.HTTPUpgrade[i].Type = strings.ToLower(s.HTTPUpgrade[i].Type)
 	}
 	return s
+}
+
+// exclude removes from above what own excludes, where one policy must not have both or only one of both would have an effect: the
+// choice of the more specific policy is in force, instead of making the merged settings invalid.
+func exclude(above, own *eg.Settings) {
+	if above.LoadBalancer != nil && own.LoadBalancer != nil {
+		excludeBalancing(above.LoadBalancer, own.LoadBalancer)
+	}
+	if above.HealthCheck != nil && above.HealthCheck.Active != nil && own.HealthCheck != nil && own.HealthCheck.Active != nil {
+		excludeCheck(above.HealthCheck.Active, own.HealthCheck.Active)
+	}
+	if len(own.HTTPUpgrade) > 0 {
+		above.RequestBuffer = nil
+	}
+	if own.RequestBuffer != nil {
+		above.HTTPUpgrade = nil
+	}
+	if len(own.Compressor) > 0 {
+		above.Compression = nil
+	}
+	if len(own.Compression) > 0 {
+		above.Compressor = nil
+	}
+	if a, o := above.FaultInjection, own.FaultInjection; a != nil && a.Abort != nil && o != nil && o.Abort != nil {
+		if o.Abort.HTTPStatus != nil {
+			a.Abort.GrpcStatus = nil
+		}
+		if o.Abort.GrpcStatus != nil {
+			a.Abort.HTTPStatus = nil
+		}
+	}
+}
+
+func excludeBalancing(above, own *eg.LoadBalancer) {
+	if own.Type != eg.ConsistentHashLoadBalancer {
+		above.ConsistentHash = nil
+	}
+	if own.Type != eg.BackendUtilizationLoadBalancer {
+		above.BackendUtilization = nil
+	}
+	if !startsSlowly(own.Type) {
+		above.SlowStart = nil
+	}
+	if a, o := above.ConsistentHash, own.ConsistentHash; a != nil && o != nil && a.Type != o.Type {
+		above.ConsistentHash = &eg.ConsistentHash{Type: o.Type, TableSize: a.TableSize}
+	}
+	if above.ZoneAware == nil {
+		return
+	}
+	if !prefersZones(own.Type) || own.ZoneAware != nil && len(own.ZoneAware.WeightedZones) > 0 {
+		above.ZoneAware.PreferLocal = nil
+	}
+	if own.ZoneAware != nil && own.ZoneAware.PreferLocal != nil {
+		above.ZoneAware.WeightedZones = nil
+	}
+	if above.ZoneAware.PreferLocal == nil && len(above.ZoneAware.WeightedZones) == 0 {
+		above.ZoneAware = nil
+	}
+}
+
+func excludeCheck(above, own *eg.ActiveHealthCheck) {
+	if above.Type != own.Type {
+		above.HTTP, above.TCP, above.GRPC = nil, nil, nil
+	}
+	payload := func(above **eg.ActiveHealthCheckPayload, own *eg.ActiveHealthCheckPayload) {
+		if own != nil { // else the text of one and the bytes of the other would be merged
+			*above = nil
+		}
+	}
+	if a, o := above.HTTP, own.HTTP; a != nil && o != nil {
+		payload(&a.ExpectedResponse, o.ExpectedResponse)
+		payload(&a.RequestBody, o.RequestBody)
+		if o.Method != nil && !hasBody(*o.Method) {
+			a.RequestBody = nil
+		}
+	}
+	if a, o := above.TCP, own.TCP; a != nil && o != nil {
+		payload(&a.Send, o.Send)
+		payload(&a.Receive, o.Receive)
+	}
 }

@@ -17,7 +17,7 @@ import (
 const maxRetries = 16
 
 const (
-	defaultRetries     = 2 // that of the CRD
+	defaultRetries     = 2
 	defaultRetryStatus = 503
 )
 
@@ -125,7 +125,7 @@ func (r *reader) retry(spec *eg.Retry) *config.Retry {
 	return out
 }
 
-// defaultCircuit is the default of the CRD.
+// defaultCircuit is the default of each limit.
 const defaultCircuit = 1024
 
 const (
