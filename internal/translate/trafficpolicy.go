@@ -171,7 +171,7 @@ func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, t
 	case isService(target):
 		_, exists = incremental.Fetch(v, ts.services.all, n)
 	case isXBackend(target):
-		_, exists = incremental.Fetch(v, ts.xbackends.all, n)
+		_, exists = incremental.Fetch(v, ts.xbackends.objects, n)
 	default:
 		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service or an XBackend", "%s of group %q cannot be a backend", target.Kind, target.Group)
 		return o

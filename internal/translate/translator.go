@@ -106,7 +106,7 @@ func New(options Options) *Translator {
 	t.proxySpecs = newProxySpecs(e, o, t.in.classes.Collection, t.in.gateways.Collection, t.gatewayClasses, t.gateways, t.listeners)
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
-	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies, listenerCertificates)
+	xbackends := newXBackends(e, t.in.xbackends.Collection, xbackendsInUse, backendTLSPolicies, listenerCertificates)
 	t.endpointSelectors = newEndpointSelectors(e, o, t.in.xbackends.Collection, xbackendsInUse, xbackendUsers)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
