@@ -127,7 +127,7 @@ func New(options Options) *Translator {
 	t.xbackendGateways = newPolicyGateways(e, kind.XBackend.Kind, policyTargets(e, kind.XBackend.Kind, xbackendsInUse, func(n name, _ *apisx.XBackend) []policy.Target {
 		return []policy.Target{xbackendTarget(n)}
 	}), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
-	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
+	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, clientValidations, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
 	listenerSetStatuses := newListenerSetStatuses(e, t.in.listenerSets.Collection, t.listeners, t.listenerStates, t.routes, gatewayStatuses)
 	routeStatuses := newRouteStatuses(e, o, t.in.routeFaults.Collection, t.gateways, admissions, t.routes, refusals)
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, tlsPolicyGateways)
