@@ -115,7 +115,7 @@ func New(options Options) *Translator {
 	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, routeNamespaces, grants, t.redises)
 	backendTraffic.declareAbove(e, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters, backendTraffic)
-	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
+	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses, xbackends)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, xbackends, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals, infrastructure, backendTraffic)
 	t.certificates = newCertificates(e, t.secrets, t.listenerStates, t.backends)
