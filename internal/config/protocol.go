@@ -20,8 +20,9 @@ type BackendProtocolInfo struct {
 
 var backendProtocols = []BackendProtocolInfo{
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_HTTP, AppProtocols: []string{"", "http", "https"}, Cleartext: "HTTP/1.1", TLS: "HTTP/2 or HTTP/1.1, as the backend chooses,"},
-	// The names of Kubernetes are defined in KEP-3726.
-	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2"},
+	// The names of Kubernetes are defined in KEP-3726. grpc is not registered with IANA, but the OpenTelemetry Operator writes it to its
+	// Services, and Istio knows it.
+	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c", "grpc"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2"},
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, AppProtocols: []string{"kubernetes.io/ws", "kubernetes.io/wss"}, Upgrade: "websocket", Cleartext: "HTTP/1.1 and WebSocket",
 		TLS: "HTTP/1.1 and WebSocket"},
 }

@@ -16,6 +16,11 @@ func TestBackendProtocols(t *testing.T) {
 			}
 		}
 	}
+	for _, a := range []string{"kubernetes.io/h2c", "grpc"} {
+		if p, ok := BackendProtocolOf(a); !ok || !p.Info().HTTP2 {
+			t.Errorf("appProtocol %q means %v", a, p)
+		}
+	}
 	if p, ok := BackendProtocolOf("example.com/odd"); ok {
 		t.Errorf("an unknown appProtocol means %v", p)
 	}

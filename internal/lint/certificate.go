@@ -13,6 +13,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
 // certificates examines the server certificates of a listener.
@@ -37,7 +38,9 @@ func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, s
 			continue // a condition reports it, and the listener does not use it
 		}
 		leaves = append(leaves, leaf)
-		l.times(o, fmt.Sprintf("spec.listeners[%d].tls.certificateRefs[%d]", i, j), at, leaf)
+		field := fmt.Sprintf("spec.listeners[%d].tls.certificateRefs[%d]", i, j)
+		l.times(o, field, at, leaf)
+		l.chain(o, field, at)
 	}
 	if hostname == nil || *hostname == "" || len(leaves) == 0 {
 		return
@@ -66,6 +69,16 @@ func (l *linter) times(o metav1.Object, field string, secret key, leaf *x509.Cer
 		l.add(o, field, fmt.Sprintf("the certificate in Secret %s is not valid before %s, so clients will reject it", name, leaf.NotBefore.UTC().Format(day)), "use another until then, or correct this machine's clock")
 	case leaf.NotAfter.Sub(l.now) < Soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*Soon: // short-lived ones are renewed in time by their issuer
 		l.add(o, field, fmt.Sprintf("the certificate in Secret %s expires on %s, in %d days", name, leaf.NotAfter.UTC().Format(day), int(leaf.NotAfter.Sub(l.now)/(24*time.Hour))), "renew it")
+	}
+}
+
+// chain finds a block of a certificate chain that cannot be decoded. The listener presents the others.
+func (l *linter) chain(o metav1.Object, field string, secret key) {
+	for _, err := range revocation.Blocks(corev1.TLSCertKey, string(l.secrets[secret].Data[corev1.TLSCertKey])) {
+		if err != nil {
+			l.add(o, field, fmt.Sprintf("the chain in Secret %s/%s is presented without a part of it: %v", secret.namespace, secret.name, err), "correct it")
+			return
+		}
 	}
 }
 

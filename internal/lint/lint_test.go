@@ -283,9 +283,13 @@ func TestCertificatesInUse(t *testing.T) {
 		g.Spec.To = []gwv1.ReferenceGrantTo{{Kind: "Secret", Name: new(gwv1.ObjectName(name))}}
 		return g
 	}
+	damaged := other("default")
+	damaged.Data[corev1.TLSCertKey] = append(damaged.Data[corev1.TLSCertKey], "-----BEGIN CERTIFICATE-----\nMII!\n-----END CERTIFICATE-----\n"...)
 	own := gwv1.SecretObjectReference{Name: "c"}
 	foreign := gwv1.SecretObjectReference{Name: "c", Namespace: new(gwv1.Namespace("certs"))}
 	const wrong = "Gateway default/g: spec.listeners[0].hostname: no certificate of the listener is for a.test (they are for b.test), so clients will reject it"
+	const skipped = "Gateway default/g: spec.listeners[0].tls.certificateRefs[0]: the chain in Secret default/c is presented without a part of it: " +
+		"PEM block 2 of tls.crt: its BEGIN and END are not on lines of their own, or what is between them is not base64"
 	for name, c := range map[string]struct {
 		refs    []gwv1.SecretObjectReference
 		objects []metav1.Object
@@ -296,6 +300,7 @@ func TestCertificatesInUse(t *testing.T) {
 		"with a grant for others":    {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs"), grant("web", "c")}, nil},
 		"with a grant of another":    {[]gwv1.SecretObjectReference{foreign}, []metav1.Object{other("certs"), grant("default", "d")}, nil},
 		"with a key of another":      {[]gwv1.SecretObjectReference{own}, []metav1.Object{mismatch}, nil},
+		"with a damaged block":       {[]gwv1.SecretObjectReference{own}, []metav1.Object{damaged}, []string{wrong, skipped}},
 		"of another type":            {[]gwv1.SecretObjectReference{own}, []metav1.Object{opaque}, nil},
 		"beside one that is missing": {[]gwv1.SecretObjectReference{own, {Name: "d"}}, []metav1.Object{other("default")}, []string{wrong}},
 		"behind one that is missing": {[]gwv1.SecretObjectReference{{Name: "d"}, own}, []metav1.Object{other("default")}, []string{wrong}},

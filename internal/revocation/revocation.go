@@ -1,5 +1,6 @@
 // Package revocation parses certificate revocation lists (RFC 5280 section 5), and finds certificates in them. It exists so that
-// translation, which rejects lists in objects, and the verification of certificates apply the same rules.
+// translation, which rejects lists in objects, and the verification of certificates apply the same rules. It also reads the PEM
+// that both are in.
 //
 // It must never import anything of this project.
 package revocation

@@ -2,7 +2,6 @@ package revocation
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,15 +57,15 @@ func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
 	return pool, lists, nil
 }
 
-// Certificates returns those of a text in PEM that can be parsed.
+// Certificates returns those of a text in PEM that can be parsed, and leaves out the others.
 func Certificates(text string) (all []*x509.Certificate) {
-	for rest := []byte(text); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return all
+	for block, err := range Blocks("", text) {
+		if err != nil || block.Type != "CERTIFICATE" {
+			continue
 		}
-		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
 			all = append(all, c)
 		}
 	}
+	return all
 }

@@ -70,21 +70,30 @@ func authoritiesObject(group gwv1.Group, k gwv1.Kind, namespace string, objectNa
 	return kindName{}, false
 }
 
-// absence returns why there are no objects of a kind, or "" if there may be some.
+// absence returns why objects of a kind cannot be referred to, or "" if they can. They can if they are served and only may not be
+// read, which read reports.
 func (as *authorities) absence(v *incremental.View, k Kind) string {
-	if !kind.Named(string(k)).Optional {
-		return ""
-	}
-	if lacks := as.installation.lacks(v); lacks != nil && lacks(gwv1.Kind(k)) {
+	if as.lacks(v, k) && as.installation.unreadKind(v, k) == "" {
 		return string(k) + "s cannot be read: the API server does not serve them, or not to this controller"
 	}
 	return ""
+}
+
+// lacks reports whether no objects of a kind were read, because they are not served or because they may not be read.
+func (as *authorities) lacks(v *incremental.View, k Kind) bool {
+	if !kind.Named(string(k)).Optional {
+		return false
+	}
+	lacks := as.installation.lacks(v)
+	return lacks != nil && lacks(gwv1.Kind(k))
 }
 
 // read returns the authorities of an object, or nil if it does not exist, and why they cannot be used and the remedy.
 func (as *authorities) read(v *incremental.View, k kindName) (a *certificate.Authorities, why, remedy string) {
 	a, exists := incremental.Fetch(v, as.all, k)
 	switch {
+	case !exists && as.lacks(v, k.Kind):
+		return nil, string(k.Kind) + "s cannot be read", as.installation.unreadKind(v, k.Kind)
 	case !exists:
 		return nil, authoritiesTitle(k) + " does not exist", "create it or correct the name"
 	case a.Wrong != "":

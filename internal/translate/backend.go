@@ -204,7 +204,10 @@ func (bs *backends) ofXBackend(v *incremental.View, key backendKey) *config.Back
 		b.Protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
 	}
 	traffic := bs.trafficPolicies.inForce(v, key.target())
-	b.RetryBudget, b.SessionPersistence = traffic.Budget, traffic.Sessions
+	b.RetryBudget = traffic.Budget
+	if x.Hostname == "" { // else only rules can have sessions, which the status of the policy reports
+		b.SessionPersistence = traffic.Sessions
+	}
 	if x.Sessions != nil {
 		b.SessionPersistence = x.Sessions // that of the XBackend is more specific
 	}

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/utils/ptr"
@@ -177,12 +178,48 @@ func (cv *clientValidations) of(v *incremental.View, k listenerKey, l *listener.
 	if l.Protocol != gwv1.HTTPSProtocolType {
 		return &clientValidation{}
 	}
-	for _, port := range []int32{l.Port, 0} {
-		if c, exists := incremental.Fetch(v, cv.all, gatewayPort{k.Gateway, port}); exists {
+	c := cv.at(v, k.Gateway, l.Port)
+	if k.Set != "" {
+		return c.confined(k.Gateway, l)
+	}
+	return c
+}
+
+// at returns what is required of the clients of a Gateway's port.
+func (cv *clientValidations) at(v *incremental.View, gateway name, port int32) *clientValidation {
+	for _, port := range []int32{port, 0} {
+		if c, exists := incremental.Fetch(v, cv.all, gatewayPort{gateway, port}); exists {
 			return c
 		}
 	}
 	// Reading it panicked.
 	return &clientValidation{Config: &config.ClientValidation{}, Invalid: condition.NewProblem(gwv1.ListenerReasonNoValidCACertificate, "spec.tls.frontend", "see the controller's log",
 		"what is demanded of clients could not be read, and they are not served without")}
+}
+
+// confined returns c as the status of a listener of a ListenerSet reports it. Who may read the ListenerSet need not be permitted to
+// read the Gateway, so the names in its references and the grants for them are not reported.
+func (c *clientValidation) confined(gateway name, l *listener.Listener) *clientValidation {
+	const remedy = "see the status of the Gateway"
+	out := &clientValidation{Config: c.Config}
+	if len(c.Refs) > 0 {
+		out.Refs = []*condition.Problem{condition.NewProblem(c.Refs[0].Reason, l.Field+".port", remedy,
+			"spec.tls.frontend of Gateway %s has references for port %d that cannot be used", gateway, l.Port)}
+	}
+	if c.Invalid != nil {
+		out.Invalid = condition.NewProblem(c.Invalid.Reason, l.Field+".port", remedy,
+			"spec.tls.frontend of Gateway %s has no usable authorities for port %d, and clients are not served without", gateway, l.Port)
+	}
+	return out
+}
+
+// unresolvedForSets returns the first reference that cannot be used for a port that only listeners of ListenerSets have, or nil. own
+// are the ports of the Gateway's own HTTPS listeners, whose statuses report theirs.
+func (cv *clientValidations) unresolvedForSets(v *incremental.View, gateway name, own, all map[int32]bool) *condition.Problem {
+	for _, port := range slices.Sorted(maps.Keys(all)) {
+		if c := cv.at(v, gateway, port); !own[port] && len(c.Refs) > 0 {
+			return c.Refs[0]
+		}
+	}
+	return nil
 }

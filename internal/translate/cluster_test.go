@@ -269,7 +269,7 @@ func TestInstalledWakesFew(t *testing.T) {
 	crds[0].BundleVersion = "v1.9.0"
 	w.SetInstalled(translate.Installed{CRDs: crds, Kinds: kinds})
 	r := w.commit(t)
-	if want := map[string]int{"installed kinds": 1, "unread namespaces": 1, "GatewayClass status": 1}; !reflect.DeepEqual(r.Stats.RunsByName, want) {
+	if want := map[string]int{"installed kinds": 1, "unread namespaces": 1, "unread kinds": 1, "GatewayClass status": 1}; !reflect.DeepEqual(r.Stats.RunsByName, want) {
 		t.Errorf("ran %v, want %v", r.Stats.RunsByName, want)
 	}
 	if len(r.Statuses) != 1 || r.Statuses[0].Status.(*gwv1.GatewayClassStatus).Conditions[1].Status != metav1.ConditionFalse {

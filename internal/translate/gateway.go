@@ -304,6 +304,7 @@ type gatewayStatuses struct {
 	gateways             *gateways
 	listeners            *listeners
 	listenerCertificates *listenerCertificates
+	clientValidations    *clientValidations
 	infrastructure       *infrastructure
 	listenerStates       *listenerStates
 	routes               *routes
@@ -314,9 +315,9 @@ type gatewayStatuses struct {
 }
 
 func newGatewayStatuses(e *incremental.Engine, o *Options,
-	gateways *gateways, listeners *listeners, listenerCertificates *listenerCertificates, infrastructure *infrastructure,
+	gateways *gateways, listeners *listeners, listenerCertificates *listenerCertificates, clientValidations *clientValidations, infrastructure *infrastructure,
 	listenerStates *listenerStates, routes *routes, policies ...*policyGateways) *gatewayStatuses {
-	gst := &gatewayStatuses{o: o, gateways: gateways, listeners: listeners, listenerCertificates: listenerCertificates, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policies: policies}
+	gst := &gatewayStatuses{o: o, gateways: gateways, listeners: listeners, listenerCertificates: listenerCertificates, clientValidations: clientValidations, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policies: policies}
 	gst.all = incremental.Map(e, "Gateway status", gateways.all,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
 			return &status[gwv1.GatewayStatus]{g.Generation, gst.gatewayStatus(v, n, g)}, true
@@ -362,7 +363,9 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		sum.Unresolved(p)
 	}
 	if len(g.Frontends) > 0 {
-		g.NoteFrontends(gst.listeners.httpsPorts(v, n), &sum)
+		own, all := gst.listeners.httpsPorts(v, n)
+		g.NoteFrontends(all, &sum)
+		sum.Unresolved(gst.clientValidations.unresolvedForSets(v, n, own, all))
 	}
 	for _, policies := range gst.policies {
 		sum.Note(policies.unnamedPolicies(v, n))

@@ -270,10 +270,11 @@ func decodeFact(t *testing.T, path, doc, name string) (i input, is bool) {
 			Kind             string
 			CRDs             []translate.InstalledCRD
 			Kinds            []translate.Kind
+			Unread           []translate.UnreadKind
 			UnreadNamespaces []string
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
-		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds, UnreadNamespaces: fact.UnreadNamespaces}
+		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds, Unread: fact.Unread, UnreadNamespaces: fact.UnreadNamespaces}
 	case "Undecoded":
 		var fact struct {
 			Kind, Of string

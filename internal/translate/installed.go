@@ -17,6 +17,7 @@ type installation struct {
 	installed *incremental.Collection[name, Installed]
 
 	kinds            *incremental.Collection[name, []Kind] // installed kinds, under the empty name
+	unreadKinds      *incremental.Collection[name, string] // the remedies for kinds that cannot be read, under their names
 	unreadNamespaces *incremental.Collection[name, bool]
 }
 
@@ -35,6 +36,13 @@ func newInstallation(e *incremental.Engine,
 			}
 			return out
 		}, same[bool])
+	inst.unreadKinds = incremental.FlatMap(e, "unread kinds", inst.installed,
+		func(_ *incremental.View, _ name, i Installed) (out []incremental.Entry[name, string]) {
+			for _, u := range i.Unread {
+				out = append(out, incremental.Entry[name, string]{Key: name{"", string(u.Kind)}, Value: u.Remedy})
+			}
+			return out
+		}, same[string])
 	inst.kinds = incremental.Map(e, "installed kinds", inst.installed,
 		func(_ *incremental.View, _ name, i Installed) ([]Kind, bool) { return i.Kinds, true }, slices.Equal[[]Kind])
 	return inst
@@ -47,6 +55,12 @@ func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
 		return nil
 	}
 	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
+}
+
+// unreadKind returns the remedy if the objects of a kind that is served cannot be read, otherwise "".
+func (inst *installation) unreadKind(v *incremental.View, k Kind) string {
+	remedy, _ := incremental.Fetch(v, inst.unreadKinds, name{"", string(k)})
+	return remedy
 }
 
 // experimentalFields reports whether Gateways keep their experimental fields. They always do if nothing has to be installed.

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,23 +108,24 @@ func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 		}, same[gwv1.ListenerConditionReason])
 }
 
-// httpsPorts returns the ports of a Gateway's HTTPS listeners, including those of its ListenerSets.
-func (lis *listeners) httpsPorts(v *incremental.View, n name) map[int32]bool {
-	ports := map[int32]bool{}
+// httpsPorts returns the ports of a Gateway's own HTTPS listeners, and all with those of its ListenerSets.
+func (lis *listeners) httpsPorts(v *incremental.View, n name) (own, all map[int32]bool) {
+	own, all = map[int32]bool{}, map[int32]bool{}
 	note := func(l *listener.Listener) {
 		if l.Protocol == gwv1.HTTPSProtocolType {
-			ports[l.Port] = true
+			all[l.Port] = true
 		}
 	}
 	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {
 		l, _ := incremental.Fetch(v, lis.own, k)
 		note(l)
 	}
+	maps.Copy(own, all)
 	for _, k := range incremental.Lookup(v, lis.setSpecsByGateway, n) {
 		s, _ := incremental.Fetch(v, lis.setSpecs, k)
 		note(s.Listener)
 	}
-	return ports
+	return own, all
 }
 
 func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {

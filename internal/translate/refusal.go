@@ -7,6 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/denial"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -25,7 +26,11 @@ const maxRefusals = 8
 
 // refusal lists the addresses of an EndpointSlice to which no request is sent.
 type refusal struct {
-	Service   name
+	Service name
+	// XBackend is the slice's label for an XBackend, with the slice's namespace, and XBackendUID the one with its UID; both may be empty.
+	XBackend    name
+	XBackendUID string
+
 	Addresses []string             // as written there; sorted, distinct
 	Problems  []*condition.Problem // for the first ones
 }
@@ -34,17 +39,19 @@ type refusal struct {
 type refusals struct {
 	o              *Options
 	gatewayClasses *gatewayClasses
+	xbackends      *xbackends
 
 	denyingClasses  *incremental.Index[bool, name, class]
 	allowingClasses *incremental.Index[bool, name, class]
 	all             *incremental.Collection[name, *refusal]  // by EndpointSlice
 	byService       *incremental.Index[name, name, *refusal] // by Service
+	byXBackend      *incremental.Index[name, name, *refusal] // by the label for an XBackend
 }
 
 func newRefusals(e *incremental.Engine, o *Options,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	gatewayClasses *gatewayClasses) *refusals {
-	rf := &refusals{o: o, gatewayClasses: gatewayClasses}
+	gatewayClasses *gatewayClasses, xbackends *xbackends) *refusals {
+	rf := &refusals{o: o, gatewayClasses: gatewayClasses, xbackends: xbackends}
 	rf.denyingClasses = incremental.NewIndex(rf.gatewayClasses.all, "GatewayClasses that deny endpoints",
 		func(_ name, c class) []bool {
 			if len(c.Denied) == 0 {
@@ -66,6 +73,13 @@ func newRefusals(e *incremental.Engine, o *Options,
 		}, sameDeeply[*refusal])
 	rf.byService = incremental.NewIndex(rf.all, "refused addresses by Service",
 		func(_ name, r *refusal) []name { return []name{r.Service} })
+	rf.byXBackend = incremental.NewIndex(rf.all, "refused addresses by XBackend",
+		func(_ name, r *refusal) []name {
+			if r.XBackend.Name == "" {
+				return nil
+			}
+			return []name{r.XBackend}
+		})
 	return rf
 }
 
@@ -119,7 +133,8 @@ func (rf *refusals) hostname(v *incremental.View, host string, denied []string) 
 }
 
 func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
-	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
+	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]},
+		XBackend: name{n.Namespace, s.Labels[v1alpha1.LabelXBackend]}, XBackendUID: s.Labels[v1alpha1.LabelXBackendUID]}
 	all := rf.denied(v)
 	for i := range s.Endpoints {
 		for _, a := range s.Endpoints[i].Addresses {
@@ -148,12 +163,23 @@ func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointS
 	return r
 }
 
-// refusedOf returns the refused addresses of Services.
-func (rf *refusals) refusedOf(v *incremental.View, services []name) (out []*condition.Problem) {
-	for _, svc := range services {
+// refusedOf returns the refused addresses of the Services and XBackends that a route may mention.
+func (rf *refusals) refusedOf(v *incremental.View, c *compiled) (out []*condition.Problem) {
+	for _, svc := range c.Services {
 		for _, slice := range incremental.Lookup(v, rf.byService, svc) {
 			r, _ := incremental.Fetch(v, rf.all, slice)
 			out = append(out, r.Problems...)
+		}
+	}
+	for _, n := range c.XBackends {
+		x, read := incremental.Fetch(v, rf.xbackends.all, n)
+		if !read || x.Hostname != "" { // a host has no slices
+			continue
+		}
+		for _, slice := range incremental.Lookup(v, rf.byXBackend, name{n.Namespace, v1alpha1.XBackendLabel(n.Name)}) {
+			if r, _ := incremental.Fetch(v, rf.all, slice); r.XBackendUID == "" || r.XBackendUID == string(x.UID) {
+				out = append(out, r.Problems...)
+			}
 		}
 	}
 	return out

@@ -40,6 +40,8 @@ type findings struct {
 	Invalid               *condition.Problem   // why the route as a whole is not accepted
 	// Expressions are the regular expressions of the rules that have any. They are in Route too.
 	Expressions []expressions
+	// XBackends are those that its status may mention; sorted, distinct.
+	XBackends []name
 }
 
 var noFindings = &findings{}
@@ -151,7 +153,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 func sameCompiled(a, b *compiled) bool {
 	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
 		sameDeeply(a.Unresolved, b.Unresolved) &&
-		slices.EqualFunc(a.Passthrough, b.Passthrough, sameMessage[*config.BackendRef]) && sameDeeply(a.PassthroughUnresolved, b.PassthroughUnresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) &&
+		slices.EqualFunc(a.Passthrough, b.Passthrough, sameMessage[*config.BackendRef]) && sameDeeply(a.PassthroughUnresolved, b.PassthroughUnresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) && slices.Equal(a.XBackends, b.XBackends) &&
 		a.Rules == b.Rules && slices.Equal(a.Expressions, b.Expressions)
 }
 
@@ -192,8 +194,11 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	resolveFor := func(passthrough bool) rule.Resolve {
 		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (rule.Backend, *condition.Problem) {
 			key, permitted, p := rs.backendRefs.resolveBackend(v, from, rk, ref, passthrough, http2, field)
-			if permitted {
+			switch {
+			case permitted:
 				c.Services = append(c.Services, key.Name)
+			case key.XBackend && p == nil:
+				c.XBackends = append(c.XBackends, key.Name)
 			}
 			return rs.backendRefs.named(v, key), p
 		}
@@ -228,6 +233,8 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	c.judge()
 	slices.SortFunc(c.Services, name.Compare)
 	c.Services = slices.Compact(c.Services)
+	slices.SortFunc(c.XBackends, name.Compare)
+	c.XBackends = slices.Compact(c.XBackends)
 	if reflect.ValueOf(c.findings).Elem().IsZero() {
 		c.findings = noFindings
 	}
@@ -270,7 +277,7 @@ func newRouteStatuses(e *incremental.Engine, o *Options,
 		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
 			c := rst.routes.bounded(v, k, a)
 			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
-			refused := refusals.refusedOf(v, c.Services)
+			refused := refusals.refusedOf(v, c)
 			for _, p := range a.Parents {
 				if p.Problem == nil {
 					p.Problem = c.Invalid

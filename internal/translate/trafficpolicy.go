@@ -157,7 +157,7 @@ func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBac
 		return s
 	}
 	targets, _ := incremental.Fetch(v, ts.policies.targets, n)
-	named, outcomes := ts.gateways.outcomes(v, targets, func(target policy.Target, field string) policy.Outcome { return ts.outcome(v, n, target, field) })
+	named, outcomes := ts.gateways.outcomes(v, targets, func(target policy.Target, field string) policy.Outcome { return ts.outcome(v, n, read, target, field) })
 	for _, a := range named {
 		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(ts.o.ControllerName, s.Generation, policy.Accepted(read.Invalid, outcomes[a])))
 	}
@@ -165,14 +165,14 @@ func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBac
 }
 
 // outcome returns the outcome of one of a policy's targets.
-func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, target policy.Target, field string) policy.Outcome {
+func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, read *trafficPolicy, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
 	n, exists := name{target.Namespace, target.Name}, false
 	switch {
 	case isService(target):
 		_, exists = incremental.Fetch(v, ts.services.all, n)
 	case isXBackend(target):
-		_, exists = incremental.Fetch(v, ts.xbackends.all, n)
+		_, exists = incremental.Fetch(v, ts.xbackends.objects, n)
 	default:
 		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service or an XBackend", "%s of group %q cannot be a backend", target.Kind, target.Group)
 		return o
@@ -181,6 +181,11 @@ func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, t
 		o.Missing = policy.NotFound(field+".name", target, "create it or correct the name")
 	} else if winner, _ := incremental.Fetch(v, ts.policies.winners, target); winner != policyName {
 		o.Lost = (*types.NamespacedName)(&winner)
+	} else if isXBackend(target) && read.Sessions != nil {
+		// An XBackend itself can have sessionPersistence only if it is of type EndpointSelector.
+		if x, used := incremental.Fetch(v, ts.xbackends.all, n); used && x.Hostname != "" {
+			o.Note = condition.NewProblem("", field+".name", "configure it in rules", "sessionPersistence does not apply to %s, which is not of type EndpointSelector", target).String()
+		}
 	}
 	return o
 }

@@ -106,7 +106,7 @@ func New(options Options) *Translator {
 	t.proxySpecs = newProxySpecs(e, o, t.in.classes.Collection, t.in.gateways.Collection, t.gatewayClasses, t.gateways, t.listeners)
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
-	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies, listenerCertificates)
+	xbackends := newXBackends(e, t.in.xbackends.Collection, xbackendsInUse, backendTLSPolicies, listenerCertificates)
 	t.endpointSelectors = newEndpointSelectors(e, o, t.in.xbackends.Collection, xbackendsInUse, xbackendUsers)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
@@ -115,7 +115,7 @@ func New(options Options) *Translator {
 	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, routeNamespaces, grants, t.redises)
 	backendTraffic.declareAbove(e, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters, backendTraffic)
-	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
+	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses, xbackends)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, xbackends, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals, infrastructure, backendTraffic)
 	t.certificates = newCertificates(e, t.secrets, t.listenerStates, t.backends)
@@ -127,7 +127,7 @@ func New(options Options) *Translator {
 	t.xbackendGateways = newPolicyGateways(e, kind.XBackend.Kind, policyTargets(e, kind.XBackend.Kind, xbackendsInUse, func(n name, _ *apisx.XBackend) []policy.Target {
 		return []policy.Target{xbackendTarget(n)}
 	}), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
-	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
+	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, clientValidations, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
 	listenerSetStatuses := newListenerSetStatuses(e, t.in.listenerSets.Collection, t.listeners, t.listenerStates, t.routes, gatewayStatuses)
 	routeStatuses := newRouteStatuses(e, o, t.in.routeFaults.Collection, t.gateways, admissions, t.routes, refusals)
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, tlsPolicyGateways)

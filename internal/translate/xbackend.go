@@ -52,11 +52,13 @@ type xbackends struct {
 	backendTLSPolicies *backendTLSPolicies
 	certificates       *listenerCertificates
 
-	all *incremental.Collection[name, *xbackend] // those that are named as backends
+	objects *incremental.Collection[name, *apisx.XBackend]
+	inUse   *incremental.Collection[name, *apisx.XBackend] // those that are named as backends
+	all     *incremental.Collection[name, *xbackend]       // of inUse
 }
 
-func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *apisx.XBackend], backendTLSPolicies *backendTLSPolicies, certificates *listenerCertificates) *xbackends {
-	xs := &xbackends{backendTLSPolicies: backendTLSPolicies, certificates: certificates}
+func newXBackends(e *incremental.Engine, objects, inUse *incremental.Collection[name, *apisx.XBackend], backendTLSPolicies *backendTLSPolicies, certificates *listenerCertificates) *xbackends {
+	xs := &xbackends{objects: objects, inUse: inUse, backendTLSPolicies: backendTLSPolicies, certificates: certificates}
 	xs.all = incremental.Map(e, "XBackend", inUse,
 		func(v *incremental.View, n name, x *apisx.XBackend) (*xbackend, bool) {
 			return xs.read(v, n, x), true
@@ -264,9 +266,9 @@ func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, 
 		return key, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", "create one in namespace "+from.Name.Namespace,
 			"XBackend %s is in another namespace, which no ReferenceGrant permits", key.Name)
 	}
-	x, exists := incremental.Fetch(v, xs.all, key.Name)
-	if !exists {
-		return key, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name", "XBackend %s does not exist", key.Name)
+	x, read := incremental.Fetch(v, xs.all, key.Name)
+	if !read {
+		return xs.resolveUnread(v, key, field)
 	}
 	key.Port = x.Port
 	unsupported := func(remedy, format string, args ...any) (backendKey, *condition.Problem) {
@@ -289,6 +291,20 @@ func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, 
 	case over2 && !x.Protocol.Info().HTTP2 && (x.TLS == nil || x.Protocol != config.BackendProtocol_BACKEND_PROTOCOL_HTTP):
 		return unsupported("use protocol GRPC", "gRPC needs HTTP/2, and XBackend %s has protocol %s", key.Name, x.Speaks)
 	}
+	return key, nil
+}
+
+// resolveUnread returns the result of a reference to an XBackend that is not read. One that exists although nothing uses it is named
+// by an object that is not served, such as a route that no listener accepts, so its contents do not matter.
+func (xs *xbackends) resolveUnread(v *incremental.View, key backendKey, field string) (backendKey, *condition.Problem) {
+	if _, used := incremental.Fetch(v, xs.inUse, key.Name); used { // reading it panicked
+		return key, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".name", "see the controller's log", "XBackend %s could not be read", key.Name)
+	}
+	object, exists := incremental.Fetch(v, xs.objects, key.Name)
+	if !exists {
+		return key, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name", "XBackend %s does not exist", key.Name)
+	}
+	key.Port = int32(object.Spec.Port.Number)
 	return key, nil
 }
 

@@ -71,9 +71,18 @@ func (t tolerant) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner)
 
 type tolerantDecoder struct{ runtime.Decoder }
 
+// decode decodes what fits its type.
+func (d tolerantDecoder) decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, gvk, err := d.Decoder.Decode(data, defaults, into)
+	if err == nil {
+		readFormerSessions(obj, data)
+	}
+	return obj, gvk, err
+}
+
 // Decode decodes one object or list.
 func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	obj, gvk, err := d.Decoder.Decode(data, defaults, into)
+	obj, gvk, err := d.decode(data, defaults, into)
 	if err == nil || into != nil || gvk == nil || optionalKind(gvk.GroupKind()) == nil {
 		return obj, gvk, err
 	}
@@ -103,7 +112,7 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 
 // item decodes one object; it returns nil if it has not even a name.
 func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime.Object {
-	obj, _, err := d.Decoder.Decode(data, gvk, nil)
+	obj, _, err := d.decode(data, gvk, nil)
 	if err == nil {
 		return obj
 	}
@@ -142,7 +151,7 @@ func (d tolerantDecoder) withoutStatus(data []byte, gvk *schema.GroupVersionKind
 	left := "metadata.managedFields"
 	for range 2 {
 		rest, _ := json.Marshal(fields)
-		if o, _, wrong := d.Decoder.Decode(rest, gvk, nil); wrong == nil {
+		if o, _, wrong := d.decode(rest, gvk, nil); wrong == nil {
 			if o, ok := o.(object); ok && o.GetName() != "" {
 				return &statusless{o, left, err}
 			}

@@ -65,6 +65,75 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// TestFormerSessions: the session persistence of rules is read in the form of versions before v1.7.0 too, from the first list, from a
+// watch, and beside an object that cannot be decoded.
+func TestFormerSessions(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		put := func(k *kind.Kind, n string, sessions ...any) {
+			rules := []any{}
+			for _, p := range sessions {
+				rules = append(rules, fields{"sessionPersistence": p})
+			}
+			s.put(gatewayGroup+"/"+k.Resource, k.Name, "team", n, fields{"spec": fields{"rules": rules}})
+		}
+		put(kind.HTTPRoute.Kind, "a-first", fields{"cookie": fields{"name": "first"}})
+		put(kind.HTTPRoute.Kind, "listed", fields{"sessionName": "one", "type": "Cookie"},
+			fields{"sessionName": "two", "type": "Header", "cookieConfig": fields{"lifetimeType": "Permanent"}}, fields{"cookieConfig": fields{"lifetimeType": "Permanent"}, "absoluteTimeout": "1h"},
+			fields{"sessionName": "three", "cookie": fields{"name": "four"}}, fields{"type": "Header", "sessionName": "five", "header": fields{"name": "six"}}, fields{"type": "Header"}, nil)
+		put(kind.GRPCRoute.Kind, "listed", fields{"sessionName": "one"})
+		c := consume(t, s)
+		text := func(k *kind.Kind, n string) string {
+			var all []*gwv1.SessionPersistence
+			switch o := c.objects[k.Key("team", n)].(type) {
+			case *gwv1.HTTPRoute:
+				all = sessionsOf(o)[0]
+			case *gwv1.GRPCRoute:
+				all = sessionsOf(o)[0]
+			}
+			var words []string
+			for _, p := range all {
+				switch {
+				case p == nil:
+					words = append(words, "none")
+				case p.Cookie != nil:
+					name, lifetime := gwv1.CookieName("?"), gwv1.CookieLifetimeType("?")
+					if p.Cookie.Name != nil {
+						name = *p.Cookie.Name
+					}
+					if p.Cookie.LifetimeType != nil {
+						lifetime = *p.Cookie.LifetimeType
+					}
+					words = append(words, "cookie", string(name), string(lifetime))
+				case p.Header != nil:
+					words = append(words, "header", string(p.Header.Name))
+				default:
+					words = append(words, "nothing")
+				}
+			}
+			return strings.Join(words, " ")
+		}
+		const all = "cookie one ? header two cookie ? Permanent cookie four ? header six nothing none"
+		until := func(k *kind.Kind, n, want string) {
+			t.Helper()
+			c.until(k.Name+" "+n+" has its session persistence", func() bool { return text(k, n) == want })
+		}
+		until(kind.HTTPRoute.Kind, "a-first", "cookie first ?")
+		until(kind.HTTPRoute.Kind, "listed", all)
+		until(kind.GRPCRoute.Kind, "listed", "cookie one ?")
+		put(kind.GRPCRoute.Kind, "watched", fields{"sessionName": "two", "type": "Header"})
+		until(kind.GRPCRoute.Kind, "watched", "header two")
+		put(kind.HTTPRoute.Kind, "watched", fields{"sessionName": "two", "type": "Header"})
+		until(kind.HTTPRoute.Kind, "watched", "header two")
+		s.stop()
+		s.put(gatewayGroup+"/httproutes", "HTTPRoute", "team", "b-odd", fields{"spec": fields{"hostnames": int64(7)}})
+		put(kind.HTTPRoute.Kind, "watched", fields{"sessionName": "three"})
+		s.compact() // lists again
+		s.start()
+		until(kind.HTTPRoute.Kind, "watched", "cookie three ?")
+	})
+}
+
 // TestDeniedEndpointsOutliveAMistake: what closes something is read though the object cannot be decoded, from the first list, from a
 // watch, and with and without an older version.
 func TestDeniedEndpointsOutliveAMistake(t *testing.T) {

@@ -100,15 +100,15 @@ func readConfigMap(data map[string]string) *Authorities {
 // readable reports whether a text contains certificates, all of which can be parsed.
 func readable(text string) bool {
 	blocks := 0
-	for rest := []byte(text); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return blocks > 0 && blocks == len(revocation.Certificates(text))
+	for block, err := range revocation.Blocks(kind.AuthoritiesKey, text) {
+		if err != nil {
+			return false
 		}
 		if block.Type == "CERTIFICATE" {
 			blocks++
 		}
 	}
+	return blocks > 0 && blocks == len(revocation.Certificates(text))
 }
 
 // Shares reports whether both texts contain a certificate of the same authority, compared by name and key.
@@ -136,13 +136,12 @@ func (a *Authorities) revoking(text string) *Authorities {
 		return wrong("%s has %d bytes, and at most %d are read", kind.RevocationsKey, len(text), MaxRevocationBytes)
 	}
 	signers := revocation.NewSigners(revocation.Certificates(a.PEM))
-	rest := []byte(text)
-	for n := 1; ; n++ {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
+	n := 0
+	for block, err := range revocation.Blocks(kind.RevocationsKey, text) {
+		if err != nil {
+			return wrong("%v", err)
 		}
-		if block.Type != "X509 CRL" {
+		if n++; block.Type != "X509 CRL" {
 			continue
 		}
 		if len(a.Lists) == revocation.MaxLists {
@@ -167,13 +166,12 @@ func parse(field, text string) *Authorities {
 	}
 	var out bytes.Buffer
 	subjects := 0
-	rest := []byte(text)
-	for n := 1; ; n++ {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
+	n := 0
+	for block, err := range revocation.Blocks(field, text) {
+		if err != nil {
+			return wrong("%v", err)
 		}
-		if block.Type != "CERTIFICATE" {
+		if n++; block.Type != "CERTIFICATE" {
 			continue // other blocks are neither trusted nor sent to proxies
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)

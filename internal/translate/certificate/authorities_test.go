@@ -28,6 +28,10 @@ func TestReadAuthorities(t *testing.T) {
 	}
 	example, other, key := read("example.crt"), read("other.crt"), read("example.key")
 	broken := "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	// What pem.Decode skips: three blocks of which one is left, one with a damaged line, and one without its end.
+	joined := func(text string) string { return strings.Repeat(strings.TrimSuffix(text, "\n"), 2) + "\n" + text }
+	damaged := func(text string) string { return strings.Replace(text, "\nMI", "\n!I", 1) }
+	endless := func(text string) string { return text[:strings.Index(text, "-----END ")] }
 	for name, test := range map[string]struct {
 		data         map[string]string
 		pem, problem string
@@ -41,6 +45,9 @@ func TestReadAuthorities(t *testing.T) {
 		"no PEM":                              {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
 		"a private key alone":                 {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
 		"malformed beside a good":             {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
+		"joined without a newline":            {map[string]string{"ca.crt": joined(example)}, "", "PEM block 1 of ca.crt: its BEGIN and END"},
+		"a damaged line":                      {map[string]string{"ca.crt": example + damaged(other) + example}, "", "PEM block 2 of ca.crt: its BEGIN and END"},
+		"no end":                              {map[string]string{"ca.crt": example + endless(other)}, "", "PEM block 2 of ca.crt: its BEGIN and END"},
 		"a key that takes long to verify by":  {map[string]string{"ca.crt": example + longRSA(t)}, "", "PEM block 2 of ca.crt: the modulus of its RSA key has 16384 bits, and at most 8192 are supported"},
 		"too much":                            {map[string]string{"ca.crt": strings.Repeat("#", MaxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
 		"too much, of which nothing was kept": {map[string]string{kind.AuthoritiesTooLarge: "600000"}, "", "ca.crt has 600000 bytes, and at most 524288 are read"},
@@ -52,6 +59,8 @@ func TestReadAuthorities(t *testing.T) {
 	}
 	for text, problem := range map[string]string{
 		example + other: "", "": "spec.trustBundle has no certificate in PEM", example + broken: "PEM block 2 of spec.trustBundle: x509",
+		joined(example): "PEM block 1 of spec.trustBundle: its BEGIN", example + damaged(other): "PEM block 2 of spec.trustBundle: its BEGIN",
+		example + endless(other):                         "PEM block 2 of spec.trustBundle: its BEGIN",
 		strings.Repeat("#", MaxAuthorityBytes) + example: "bytes, and at most 524288 are read",
 	} {
 		got := ReadAuthorities(&certificatesv1.ClusterTrustBundle{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}})
@@ -67,7 +76,8 @@ func TestReadAuthorities(t *testing.T) {
 	for text, problem := range map[string]string{
 		"": "ca.crl has no revocation list in PEM", authority: "ca.crl has no revocation list in PEM",
 		list + "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n": "PEM block 2 of ca.crl: x509",
-		strings.Repeat("#", MaxRevocationBytes) + list:                    "bytes, and at most 1048576 are read",
+		joined(list): "PEM block 1 of ca.crl: its BEGIN", list + damaged(list) + list: "PEM block 2 of ca.crl: its BEGIN", list + endless(list): "PEM block 2 of ca.crl: its BEGIN",
+		strings.Repeat("#", MaxRevocationBytes) + list: "bytes, and at most 1048576 are read",
 	} {
 		if got := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority, "ca.crl": text}}); !strings.Contains(got.Wrong, problem) || got.PEM != "" || got.Lists != nil || got.Withheld != authority {
 			t.Errorf("a ca.crl with %d bytes: %d lists, wrong %q", len(text), len(got.Lists), got.Wrong)
@@ -85,6 +95,7 @@ func TestReadAuthorities(t *testing.T) {
 		"a ca.crt that is too large":                {map[string]string{"ca.crt": large, "ca.crl": list}, true},
 		"one of which nothing was kept":             {map[string]string{kind.AuthoritiesTooLarge: "600000", "ca.crl": ""}, true},
 		"one with a certificate that is malformed":  {map[string]string{"ca.crt": authority + broken, "ca.crl": list}, true},
+		"one with a block that cannot be decoded":   {map[string]string{"ca.crt": authority + damaged(authority), "ca.crl": list}, true},
 		"one without any certificate":               {map[string]string{"ca.crt": "hello", "ca.crl": list}, true},
 		"no ca.crt":                                 {map[string]string{"ca.crl": ""}, true},
 		"a key that takes long to verify by":        {map[string]string{"ca.crt": authority + longRSA(t), "ca.crl": list}, false},

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,8 +27,8 @@ type Summary struct {
 	reference                     *condition.Problem
 }
 
-// Unresolved sets what is wrong with a reference of the Gateway itself, nil if nothing.
-func (s *Summary) Unresolved(p *condition.Problem) { s.reference = p }
+// Unresolved records what is wrong with a reference of the Gateway itself, nil if nothing. The first one is reported.
+func (s *Summary) Unresolved(p *condition.Problem) { s.reference = cmp.Or(s.reference, p) }
 
 // Note adds a sentence to the message of condition Accepted, unless it is "".
 func (s *Summary) Note(text string) {
