@@ -44,9 +44,8 @@ func (c *catalog) read(list []*file, now time.Time) {
 			list = list[1:]
 			text, st, failed := c.text(f.path)
 			c.work.read++
-			if !st.unchanged(f.stamp) {
-				f.changed = now
-				f.swapped = c.swapped(f, st)
+			if swapped := c.swapped(f, st); !st.unchanged(f.stamp) {
+				f.changed, f.swapped = now, swapped
 				if len(text) == 0 && !f.swapped {
 					f.changed = now.Add((maxGrace - 1) * c.grace) // a shell that runs "generate > file" may have emptied it
 				}

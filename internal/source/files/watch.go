@@ -67,6 +67,8 @@ type follower struct {
 	// unquiet are files to be read when they are unchanged for a while; rescan is set if there may be others.
 	unquiet map[string]wait
 	rescan  wait
+	// relinked is set if rescan is set because a link may have another destination.
+	relinked bool
 	// poll is when to check what may change without an event; zero if nothing may.
 	poll     time.Time
 	throttle throttle
@@ -141,11 +143,11 @@ func (f *follower) update() Change {
 	}
 	read, gone, all := f.look(due)
 	if all || f.rescan.ready(now) {
-		f.rescan = wait{}
+		f.rescan, f.relinked = wait{}, false
 		c.rescan(f.watcher.Add, due, now)
 		f.unwatch()
 	} else {
-		c.update(read, gone, now)
+		c.update(read, gone, nil, now)
 	}
 	switch {
 	case len(c.scan.problems)+len(c.failing) == 0:
@@ -166,6 +168,8 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		switch {
 		case slices.Contains(c.scan.blocked, path):
 			return nil, nil, true // a scan removes its problem
+		case f.relinked && c.scan.indirect(path):
+			return nil, nil, true // it may be one of many files that are others now, which are read together
 		case err == nil && info.Mode().IsRegular() && (known != nil || walked):
 			if known == nil {
 				known = c.file(path, root)
@@ -312,6 +316,7 @@ func (f *follower) note(e fsnotify.Event) bool {
 		for p := range s.linked {
 			f.await(p, fsnotify.Event{})
 		}
+		f.relinked = true
 		f.rescanLater()
 	case known:
 		f.await(path, e)

@@ -319,6 +319,73 @@ func TestWatchWholeVersions(t *testing.T) {
 			whole(t, w, n%2)
 		}
 	})
+	t.Run("folder link", func(t *testing.T) {
+		dir := t.TempDir()
+		current := filepath.Join(dir, "current")
+		release := func(n int) (want []string) {
+			t.Helper()
+			want = writeRelease(t, filepath.Join(dir, fmt.Sprint(n)), n)
+			link(t, fmt.Sprint(n), current)
+			return want
+		}
+		first := release(0)
+		s, err := New([]string{current}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		w.until(first...)
+		for n := 1; n < 6; n++ {
+			want := release(n)
+			if err := os.RemoveAll(filepath.Join(dir, fmt.Sprint(n-1))); err != nil {
+				t.Fatal(err)
+			}
+			if w.next(); !slices.Equal(w.configs(), want) {
+				t.Fatalf("after %d: %v, want %v", n, w.configs(), want)
+			}
+		}
+	})
+}
+
+// writeRelease writes a folder of files of which each has something of its own, and returns the ConfigMaps in it. An odd one has a folder more.
+func writeRelease(t *testing.T, dir string, n int) (want []string) {
+	t.Helper()
+	app, value := fmt.Sprintf("app%d", n), fmt.Sprintf("v%d", n)
+	write(t, filepath.Join(dir, "services.yaml"), config(app, value))
+	write(t, filepath.Join(dir, "routes.yaml"), config("route", value))
+	want = []string{app + "=" + value, "route=" + value}
+	if n%2 == 1 {
+		write(t, filepath.Join(dir, "more", "extra.yaml"), config("extra", value))
+		want = slices.Insert(want, 1, "extra="+value)
+	}
+	return want
+}
+
+// link makes a link lead to another destination, in one step.
+func link(t *testing.T, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	rename(t, path+".new", path)
+}
+
+// TestFolderLinkWithOtherEvents: what happens to the files of the former destination does not make one of them be read before the others.
+func TestFolderLinkWithOtherEvents(t *testing.T) {
+	dir := t.TempDir()
+	current := filepath.Join(dir, "current")
+	writeRelease(t, filepath.Join(dir, "0"), 0)
+	writeRelease(t, filepath.Join(dir, "1"), 1)
+	link(t, "1", current)
+	f := followed(t, current)
+	f.catalog.grace = time.Hour
+	link(t, "0", current)
+	f.note(fsnotify.Event{Name: current, Op: fsnotify.Create})
+	f.note(fsnotify.Event{Name: filepath.Join(current, "routes.yaml"), Op: fsnotify.Remove})
+	change, did := f.after(filepath.Join(current, "services.yaml"))
+	if did.scans != 1 || len(change.Upserts) != 2 || len(change.Deletes) != 2 {
+		t.Errorf("%v, %v after %d scans", names(change.Upserts), change.Deletes, did.scans)
+	}
 }
 
 // TestHeldFileOutOfSight: a version that waits is not forgotten while the folder of its file cannot be seen, and a link that is taken away and put back is waited for.
