@@ -32,7 +32,7 @@ type scan struct {
 	// blocked are folders that cannot be listed, and given paths that do not exist: objects that were there or below are kept.
 	blocked []string
 
-	// watched is called with each folder before it is listed, so that no change is lost between the listing and the watch.
+	// watched is called with each name of a folder before it is listed, so that no change is lost between the listing and the watch.
 	watched func(dir string) error
 	paths   []string        // those given to New
 	real    map[string]bool // folders walked, with links resolved, to detect cycles

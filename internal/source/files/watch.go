@@ -63,6 +63,7 @@ func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 type follower struct {
 	source  *Source
 	watcher *fsnotify.Watcher
+	watches watches
 	catalog *catalog
 	// unquiet are files to be read when they are unchanged for a while; rescan is set if there may be others.
 	unquiet map[string]wait
@@ -144,8 +145,9 @@ func (f *follower) update() Change {
 	read, gone, all := f.look(due)
 	if all || f.rescan.ready(now) {
 		f.rescan, f.relinked = wait{}, false
-		c.rescan(f.watcher.Add, due, now)
-		f.unwatch()
+		f.watches.begin(f.watcher)
+		c.rescan(f.watches.add, due, now)
+		f.watches.end()
 	} else {
 		c.update(read, gone, nil, now)
 	}
@@ -187,16 +189,6 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		}
 	}
 	return read, gone, false
-}
-
-// unwatch removes the watches of folders that no longer matter.
-func (f *follower) unwatch() {
-	for _, dir := range f.watcher.WatchList() {
-		if !f.catalog.scan.watch[dir] {
-			// It fails if the folder is gone, and the watch with it.
-			_ = f.watcher.Remove(dir)
-		}
-	}
 }
 
 // throttle limits how often events are read. The zero value is ready for use.
@@ -303,8 +295,17 @@ func (f *follower) sooner(t time.Time) {
 }
 
 // note records an event, and reports whether it concerns the files.
-func (f *follower) note(e fsnotify.Event) bool {
-	path := filepath.Clean(e.Name)
+func (f *follower) note(e fsnotify.Event) (concerns bool) {
+	for _, path := range f.watches.of(filepath.Clean(e.Name)) {
+		if f.notePath(path, e) {
+			concerns = true
+		}
+	}
+	return concerns
+}
+
+// notePath is note for one name of what the event is about.
+func (f *follower) notePath(path string, e fsnotify.Event) bool {
 	s := f.catalog.scan
 	_, known := f.catalog.files[path]
 	_, walked := s.walked[path]

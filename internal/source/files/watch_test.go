@@ -614,6 +614,48 @@ func TestWatchLinkTargets(t *testing.T) {
 	w.until("a=two")
 }
 
+// TestWatchFolderOfTwoNames: a folder may be known under the name by which it is listed and under others by which links or paths lead to it.
+func TestWatchFolderOfTwoNames(t *testing.T) {
+	for name, paths := range map[string]func(dir string) []string{
+		"link": func(dir string) []string {
+			if err := os.Symlink(filepath.Join(dir, "manifests/shared/a.yaml"), "manifests/app/link.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"manifests"}
+		},
+		"paths": func(dir string) []string {
+			return []string{"manifests/shared/a.yaml", filepath.Join(dir, "manifests")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			write(t, "manifests/shared/a.yaml", config("a", "one"))
+			write(t, "manifests/shared/other.yaml", config("other", "one"))
+			write(t, "manifests/app/b.yaml", config("b", "one"))
+			w := watch(t, paths(dir)...)
+			w.until("a=one", "b=one", "other=one")
+			write(t, "manifests/shared/other.yaml", config("other", "two"))
+			w.until("a=one", "b=one", "other=two")
+			write(t, "manifests/shared/new.yaml", config("new", "one"))
+			w.until("a=one", "b=one", "new=one", "other=two")
+			write(t, "manifests/shared/a.yaml", config("a", "two"))
+			w.until("a=two", "b=one", "new=one", "other=two")
+			if name == "paths" {
+				return
+			}
+			// The other name goes, and with it not the watch.
+			if err := os.Remove("manifests/app/link.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, "manifests/more/c.yaml", config("c", "one")) // which a scan finds
+			w.until("a=two", "b=one", "c=one", "new=one", "other=two")
+			write(t, "manifests/shared/other.yaml", config("other", "three"))
+			w.until("a=two", "b=one", "c=one", "new=one", "other=three")
+		})
+	}
+}
+
 func TestWatchHalfWrittenFiles(t *testing.T) {
 	dir := t.TempDir()
 	a := filepath.Join(dir, "a.yaml")
