@@ -76,6 +76,9 @@ type file struct {
 	swapped bool
 	// ragged is set if the last read found a text that was written in place and does not end with a line end: more may follow.
 	ragged bool
+	// recreated is set if the name was gone for a moment since the last read: the file that has it now may not be complete, unlike one
+	// that was moved over another.
+	recreated bool
 }
 
 // section is one document of a file, with its place.

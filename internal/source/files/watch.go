@@ -125,6 +125,9 @@ func (f *follower) update() Change {
 			w.since, w.due = now, now.Add(max(f.source.options.Debounce, settle))
 			f.unquiet[path] = w
 		default:
+			if known := c.files[path]; known != nil {
+				known.recreated = known.recreated || w.removed
+			}
 			due[path] = true
 			delete(f.unquiet, path)
 		}

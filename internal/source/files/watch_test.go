@@ -293,6 +293,36 @@ func TestWatchWholeVersions(t *testing.T) {
 		write(t, a, strings.Replace(text, "two", "three", 1)) // as it is to be
 		w.until("a=three")
 	})
+	t.Run("replaced, without a line end", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, config("a", "v0"))
+		s, err := New([]string{dir}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		for n := 1; n < 4; n++ {
+			value := fmt.Sprint("v", n)
+			write(t, filepath.Join(dir, "new"), strings.TrimSuffix(config("a", value), "\n---\n"))
+			rename(t, filepath.Join(dir, "new"), a)
+			w.until("a=" + value)
+		}
+	})
+	t.Run("removed and written again, without a line end", func(t *testing.T) {
+		dir := t.TempDir()
+		a, old := filepath.Join(dir, "a.yaml"), filepath.Join(t.TempDir(), "old")
+		write(t, a, config("a", "one"))
+		f := followed(t, dir)
+		f.catalog.grace = time.Hour
+		f.note(fsnotify.Event{Name: a, Op: fsnotify.Rename})
+		rename(t, a, old) // it stays, so that the next file is another one
+		write(t, a, strings.TrimSuffix(config("a", "two"), "\n---\n"))
+		time.Sleep(f.source.options.Debounce)
+		if change := f.update(); len(change.Upserts) > 0 || f.catalog.files[a].heldSince.IsZero() {
+			t.Errorf("%v before the grace period is over", names(change.Upserts))
+		}
+	})
 	t.Run("mounted", func(t *testing.T) {
 		dir := t.TempDir()
 		generation := func(n int) {
