@@ -12,11 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/proxyprotocol"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // toldConn is a connection whose PROXY header was read.
@@ -111,7 +113,7 @@ func TestProxyHeader(t *testing.T) {
 					t.Parallel()
 					checkLeaks(t)
 					addr, l := toldBackend(t, version)
-					g := startGateway(t, Timeouts{})
+					g := startGatewayWith(t, Options{Upstream: upstream.Options{IdleTimeout: time.Hour}})
 					protocol := config.BackendProtocol_BACKEND_PROTOCOL_HTTP
 					if backend2 {
 						protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
@@ -123,8 +125,10 @@ func TestProxyHeader(t *testing.T) {
 					})})
 					const clients, requests = 8, 20
 					var all sync.WaitGroup
+					var conns []net.Conn
 					for range clients {
 						c := g.dial()
+						conns = append(conns, c)
 						want := c.LocalAddr().String()
 						all.Go(func() {
 							r := bufio.NewReader(c)
@@ -163,6 +167,10 @@ func TestProxyHeader(t *testing.T) {
 						t.Errorf("%d connections for %d clients", n, clients)
 					}
 					g.uncounted()
+					for _, c := range conns {
+						c.Close()
+					}
+					g.eventually("what was kept for the clients is closed", func() bool { return g.upstreams.Get("Service/default/b/80").Stats().Open == 0 })
 				})
 			}
 		}
@@ -205,8 +213,12 @@ func TestProxyHeaderOfTunnels(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		passes(t, b, c)
+		e := g.upstreams.Get("Service/default/b/80").Endpoints()[0]
+		who := upstream.For{Client: b.client, Listener: netip.MustParseAddrPort(g.addr())}
+		kept := e.At(who)
 		c.Close()
 		b.Close()
+		g.eventually("what was kept for the client is dropped", func() bool { return e.At(who) != kept })
 	}
 }
 

@@ -125,6 +125,7 @@ func New(o Options) *Proxy {
 	loggedRequest, loggedResponse := o.AccessLog.Headers()
 	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, LoggedRequest: loggedRequest, LoggedResponse: loggedResponse, KeepRequestIDs: o.KeepRequestIDs, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
 	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
+	p.engine.Upstreams = p.upstreams
 	p.engine.Background, p.cancel = context.WithCancel(context.Background())
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())

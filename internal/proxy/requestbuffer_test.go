@@ -170,11 +170,17 @@ func TestRequestBufferHTTP2(t *testing.T) {
 // TestRequestBufferRetries: a request whose body was buffered is sent again, whatever else is kept of bodies.
 func TestRequestBufferRetries(t *testing.T) {
 	t.Parallel()
-	for _, h2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("HTTP2 %v", h2), func(t *testing.T) {
+	for _, c := range []struct {
+		h2           bool
+		limit, other uint32 // other is how much is kept of bodies that are not buffered; 0 means the default
+		size         int
+	}{
+		{false, 1 << 20, 0, 700 << 10}, {true, 1 << 20, 0, 700 << 10}, {false, 64 << 10, 1 << 10, 10 << 10}, {true, 64 << 10, 1 << 10, 10 << 10},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
 			checkLeaks(t)
-			body := strings.Repeat("b", 700<<10)
+			body := strings.Repeat("b", c.size)
 			var attempts atomic.Int64
 			handle := func(w http.ResponseWriter, r *http.Request) {
 				if b, err := io.ReadAll(r.Body); err != nil || string(b) != body {
@@ -186,10 +192,11 @@ func TestRequestBufferRetries(t *testing.T) {
 			}
 			g := startGateway(t, Timeouts{})
 			rule := func(r *config.Rule) {
-				withBuffer(1 << 20)(r)
+				withBuffer(c.limit)(r)
+				r.Traffic.BufferLimitBytes = c.other
 				r.Retry = &config.Retry{Attempts: 2, Codes: []uint32{503}, BackoffNanos: int64(time.Millisecond)}
 			}
-			if h2 {
+			if c.h2 {
 				addr, _ := h2cBackend(t, 0, handle)
 				g.serveH2C(addr, rule)
 			} else {

@@ -307,6 +307,7 @@ func (c *Conn) end() {
 		l.unwatchHangUp(c)
 	}
 	c.park()
+	c.set.engine.ClientGone(c.side.Peer)
 	c.side.Socket.Stats.ConnectionClosed()
 	c.set.remove(c)
 }

@@ -232,6 +232,7 @@ func (l *dormants) remove(s *Set, d *dormant) {
 // end ends a claimed connection.
 func (l *dormants) end(s *Set, d *dormant) {
 	l.removeClosed(s, d)
+	s.engine.ClientGone(d.peer)
 	s.wakeEmpty()
 }
 

@@ -5,6 +5,7 @@ package client
 import (
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -14,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -101,6 +104,32 @@ func TestDormant(t *testing.T) {
 		a.ended()
 	}
 	<-set.Empty()
+}
+
+// TestDormantEndsForBackends: what is kept for a client goes with its dormant connection.
+func TestDormantEndsForBackends(t *testing.T) {
+	upstreams := upstream.NewSet(upstream.Options{})
+	t.Cleanup(upstreams.Close)
+	if err := upstreams.Apply([]*config.Resource{
+		{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b", Traffic: &config.BackendTraffic{
+			Connections: &config.BackendConnections{ProxyHeader: config.ProxyHeader_PROXY_HEADER_V1}}}}},
+		{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: "b", Endpoints: []*config.Endpoint{{Address: "192.0.2.1", Port: 80}}}}},
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	set, addr := servedBy(t, false, nil, func(set *Set) { set.engine.Upstreams = upstreams })
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	rest(t, set, 1)
+	who := upstream.For{Client: a.LocalAddr().(*net.TCPAddr).AddrPort()}
+	e := upstreams.Get("b").Endpoints()[0]
+	kept := e.At(who)
+	if e.At(who) != kept {
+		t.Fatal("nothing is kept for the client")
+	}
+	a.Close()
+	testkit.Eventually(t, "what was kept is gone", func() bool { return e.At(who) != kept })
 }
 
 // TestDormantEnds: whatever ends a dormant connection, the client sees a regular end and nothing is left.

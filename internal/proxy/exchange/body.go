@@ -247,12 +247,9 @@ func (x *Exchange) replayable() int64 {
 	if x.rule == nil {
 		return replayable
 	}
-	limit := x.rule.BufferLimit
-	if x.rule.RequestBuffer > replayable { // that much was kept anyway
-		limit = max(limit, x.rule.RequestBuffer)
-	}
+	limit := max(cmp.Or(x.rule.BufferLimit, replayable), x.rule.RequestBuffer) // what was buffered is in memory anyway
 	switch e := x.Client.Engine; {
-	case limit == 0, limit > replayable && e.keptScarce():
+	case limit > replayable && e.keptScarce():
 		return replayable
 	case limit > replayable:
 		return min(limit, e.mostKept())

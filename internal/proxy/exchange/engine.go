@@ -8,6 +8,7 @@ package exchange
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -16,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Engine is what all exchanges of a proxy share. Its exported fields are set before the first exchange.
@@ -31,6 +33,8 @@ type Engine struct {
 	// be sent again, because configuration requires it. It does not count bodies for which no more is held than for any
 	// request. 0 means no limit.
 	MaxKept int64
+	// Upstreams holds the connections to backends that are for one client each; nil if there are none.
+	Upstreams *upstream.Set
 	// Background ends the copies of requests (mirrors) that are in progress.
 	Background context.Context
 	// Snapshot is the current configuration. It is never nil once connections are served.
@@ -77,6 +81,13 @@ func (e *Engine) Refuses() bool { return e.Overloaded.Load() || e.Budget.Exhaust
 
 // Now returns the coarse clock in Unix milliseconds.
 func (e *Engine) Now() int64 { return e.Clock.Load() }
+
+// ClientGone must be called when a connection from a client has ended, with the client's address, see Client.Peer.
+func (e *Engine) ClientGone(client netip.AddrPort) {
+	if e.Upstreams != nil {
+		e.Upstreams.ClientGone(client)
+	}
+}
 
 // Mirrors returns the number of copies of requests in progress.
 func (e *Engine) Mirrors() int { return e.mirrors.count() }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"sync"
@@ -23,7 +24,8 @@ type For struct {
 	HTTP2 bool
 }
 
-// maxWithin is the largest number of Endpoints within one. Beyond it, connections are made for one request each.
+// maxWithin is the largest number of Endpoints within one. Beyond it, those that were not used for the longest time make
+// room, and if all were used a moment ago, connections are made for one request each.
 const maxWithin = 4096
 
 // within holds the Endpoints within one.
@@ -37,9 +39,8 @@ type within struct {
 // inner is the additional state of an Endpoint within another.
 type inner struct {
 	whole *Endpoint
-	client,
-	listener netip.AddrPort
-	used atomic.Int64 // the Set's clock when At last returned it
+	who   For
+	used  atomic.Int64 // the Set's clock when At last returned it
 	// dropped means that At does not return it any more: connections are closed when they are released.
 	dropped atomic.Bool
 }
@@ -78,12 +79,15 @@ func (e *Endpoint) At(f For) *Endpoint {
 		}
 		t = w.speaking[version]
 	}
-	in = &Endpoint{backend: e.backend, address: e.address, text: e.text, transport: t, health: e.health, life: e.life, end: func() {}, inner: &inner{whole: e, client: f.Client, listener: f.Listener}}
+	in = &Endpoint{backend: e.backend, address: e.address, text: e.text, transport: t, health: e.health, life: e.life, end: func() {}, inner: &inner{whole: e, who: f}}
 	in.inner.used.Store(clock)
 	in.dials.blocked.breaker, in.sharing.blocked.breaker = e.dials.blocked.breaker, e.dials.blocked.breaker
 	if len(w.endpoints) >= maxWithin && w.lookedAt != clock {
 		w.lookedAt = clock
 		w.dropUnused(clock)
+		if len(w.endpoints) >= maxWithin {
+			w.dropOldest(clock)
+		}
 	}
 	if len(w.endpoints) >= maxWithin || e.life.Err() != nil {
 		in.drop()
@@ -93,7 +97,75 @@ func (e *Endpoint) At(f For) *Endpoint {
 		w.endpoints = make(map[For]*Endpoint)
 	}
 	w.endpoints[f] = in
+	e.backend.set.clients.add(in)
 	return in
+}
+
+// clients are the Endpoints within others by the client that they are for, so that they go when it leaves. A client that
+// only a proxy knows, by X-Forwarded-For, does not leave: its Endpoints are dropped when they are unused. So are those that
+// are needed after the client has left, for a copy of its request.
+type clients struct {
+	number atomic.Int64 // len(kept), readable without mu
+	mu     sync.Mutex   // locked after that of a within
+	kept   map[netip.AddrPort][]*Endpoint
+}
+
+func (c *clients) add(e *Endpoint) {
+	client := e.inner.who.Client
+	if client.Port() == 0 { // not the address of a connection
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept == nil {
+		c.kept = make(map[netip.AddrPort][]*Endpoint)
+	}
+	c.kept[client] = append(c.kept[client], e)
+	c.number.Store(int64(len(c.kept)))
+}
+
+func (c *clients) remove(e *Endpoint) {
+	client := e.inner.who.Client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, ok := c.kept[client]
+	if !ok {
+		return
+	}
+	if all = slices.DeleteFunc(all, func(other *Endpoint) bool { return other == e }); len(all) > 0 {
+		c.kept[client] = all
+	} else {
+		delete(c.kept, client)
+	}
+	c.number.Store(int64(len(c.kept)))
+}
+
+// take removes and returns all Endpoints of a client.
+func (c *clients) take(client netip.AddrPort) []*Endpoint {
+	if c.number.Load() == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.kept[client]
+	delete(c.kept, client)
+	c.number.Store(int64(len(c.kept)))
+	return all
+}
+
+// ClientGone must be called when a connection of a client has ended. The connections that only this client's requests
+// may use are closed, those in use when they are released. If the client has another connection, because a proxy names
+// the same address for several, that gets new ones.
+func (s *Set) ClientGone(client netip.AddrPort) {
+	for _, in := range s.clients.take(client) {
+		w := &in.inner.whole.within
+		w.mu.Lock()
+		if w.endpoints[in.inner.who] == in {
+			delete(w.endpoints, in.inner.who)
+		}
+		w.mu.Unlock()
+		in.drop()
+	}
 }
 
 // whole returns the endpoint within which e is, or e itself.
@@ -128,12 +200,39 @@ func (e *Endpoint) innerCount(of func(*Endpoint) int64) (n int64) {
 // dropUnused removes Endpoints that have no connections and were not returned by At since the last Sweep. mu must be
 // held.
 func (w *within) dropUnused(since int64) {
-	for f, in := range w.endpoints {
+	for _, in := range w.endpoints {
 		if in.inner.used.Load() < since && in.unused() {
+			w.remove(in)
 			in.drop()
-			delete(w.endpoints, f)
 		}
 	}
+}
+
+// dropOldest removes half of the Endpoints that were not returned by At since the last Sweep, those first that were not
+// for the longest time. mu must be held.
+func (w *within) dropOldest(since int64) {
+	var old []*Endpoint
+	for _, in := range w.endpoints {
+		if in.inner.used.Load() < since {
+			old = append(old, in)
+		}
+	}
+	slices.SortFunc(old, func(a, b *Endpoint) int { return cmp.Compare(a.inner.used.Load(), b.inner.used.Load()) })
+	old = old[:(len(old)+1)/2]
+	for _, in := range old {
+		w.remove(in)
+	}
+	go func() { // closing thousands of connections takes milliseconds
+		for _, in := range old {
+			in.drop()
+		}
+	}()
+}
+
+// remove makes At no longer return an Endpoint. mu must be held.
+func (w *within) remove(in *Endpoint) {
+	delete(w.endpoints, in.inner.who)
+	in.backend.set.clients.remove(in)
 }
 
 // unused reports whether there are neither connections nor requests that wait for one.
@@ -141,12 +240,13 @@ func (e *Endpoint) unused() bool {
 	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && e.dials.numWaiting.Load() == 0 && e.sharing.numWaiting.Load() == 0
 }
 
-// drop makes connections be closed when they are released.
+// drop closes the idle connections, and makes others be closed when they are released.
 func (e *Endpoint) drop() {
 	e.inner.dropped.Store(true)
 	for _, c := range e.own.retire() {
 		c.Close()
 	}
+	e.retireShared()
 }
 
 // sweepWithin sweeps the Endpoints within e.
@@ -161,10 +261,11 @@ func (e *Endpoint) sweepWithin(limits sweepLimits) {
 	}
 }
 
-// retireWithin ends the waits in the Endpoints within e.
+// retireWithin ends the waits in the Endpoints within e, and forgets their clients.
 func (e *Endpoint) retireWithin() {
 	for _, in := range e.innerList() {
 		in.dropBlocked()
+		e.backend.set.clients.remove(in)
 	}
 }
 
@@ -181,7 +282,7 @@ func (e *Endpoint) PrefersHTTP2() bool {
 func (e *Endpoint) header() []byte {
 	var client, listener netip.AddrPort
 	if e.inner != nil {
-		client, listener = e.inner.client, e.inner.listener
+		client, listener = e.inner.who.Client, e.inner.who.Listener
 	}
 	switch e.transport.header {
 	case config.ProxyHeader_PROXY_HEADER_V1:

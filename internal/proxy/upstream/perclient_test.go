@@ -67,6 +67,96 @@ func TestAt(t *testing.T) {
 	testkit.Eventually(t, "its connection is closed", func() bool { return b.Stats().Open == 0 })
 }
 
+// known is how many clients have something kept for them.
+func (s *Set) known() int {
+	s.clients.mu.Lock()
+	defer s.clients.mu.Unlock()
+	if n := int(s.clients.number.Load()); n != len(s.clients.kept) {
+		return -1
+	}
+	return len(s.clients.kept)
+}
+
+// TestClientGone: what is kept for a client goes with it, at once or when it is released, and nothing of others.
+func TestClientGone(t *testing.T) {
+	s, b, e := toldOf(t, nil)
+	one := e.At(clientOf(1))
+	connect := func(in *Endpoint) *Conn {
+		t.Helper()
+		c := wait(t, connecting(t.Context(), in, true))
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		return c.conn
+	}
+	idle, used, other := connect(one), connect(one), connect(e.At(clientOf(2)))
+	idle.Release()
+	other.Release()
+	s.ClientGone(clientOf(3).Client) // of which nothing is known
+	if st := b.Stats(); st.Open != 3 || s.known() != 2 {
+		t.Fatalf("%+v, %d clients are known", st, s.known())
+	}
+	s.ClientGone(clientOf(1).Client)
+	if st := b.Stats(); st.Open != 2 || st.Idle != 1 || s.known() != 1 {
+		t.Errorf("%+v, %d clients are known", st, s.known())
+	}
+	used.Release()
+	if st := b.Stats(); st.Open != 1 || st.Idle != 1 {
+		t.Errorf("%+v", st)
+	}
+	if e.At(clientOf(1)) == one {
+		t.Error("what was kept for a client that has left is there again")
+	}
+	s.ClientGone(clientOf(1).Client)
+	s.ClientGone(clientOf(2).Client)
+	if st := b.Stats(); st.Open != 0 || len(e.innerList()) != 0 || s.known() != 0 {
+		t.Errorf("%+v, %d clients are known", st, s.known())
+	}
+	for i := range 5000 {
+		if kept := e.At(clientOf(i)); e.At(clientOf(i)) != kept {
+			t.Fatalf("nothing is kept for client %d", i)
+		}
+		s.ClientGone(clientOf(i).Client)
+	}
+	if len(e.innerList()) != 0 || s.known() != 0 {
+		t.Errorf("%d Endpoints are left, %d clients are known", len(e.innerList()), s.known())
+	}
+	// Those that go otherwise are forgotten too, and one that only a proxy knows never comes.
+	e.At(clientOf(1))
+	s.Sweep(time.Now().Add(time.Hour))
+	s.Sweep(time.Now().Add(2 * time.Hour))
+	e.At(For{Client: netip.AddrPortFrom(clientOf(1).Client.Addr(), 0)})
+	if s.known() != 0 {
+		t.Errorf("%d clients are known after a sweep", s.known())
+	}
+	e.At(clientOf(1))
+	apply(t, s, endpointsResource(key))
+	if s.known() != 0 {
+		t.Errorf("%d clients of an endpoint that is gone are known", s.known())
+	}
+}
+
+// TestAtMakesRoom: with too many clients, those that have not asked for long make room for new ones, though they have connections.
+func TestAtMakesRoom(t *testing.T) {
+	s, _, e := toldOf(t, nil)
+	var all []*Endpoint
+	for i := range maxWithin {
+		if i == maxWithin/2 {
+			s.clock.Add(1)
+		}
+		all = append(all, e.At(clientOf(i)))
+		all[i].own.count.Store(1) // as with an idle connection
+	}
+	s.clock.Add(1)
+	late := e.At(clientOf(maxWithin))
+	if e.At(clientOf(maxWithin)) != late {
+		t.Error("nothing is kept for a new client")
+	}
+	if e.At(clientOf(0)) == all[0] || e.At(clientOf(maxWithin-1)) != all[maxWithin-1] {
+		t.Error("not what was unused for the longest time has made room")
+	}
+}
+
 // TestAtIsBounded: beyond a number of clients connections are for one request each.
 func TestAtIsBounded(t *testing.T) {
 	s, b, e := toldOf(t, nil)

@@ -129,6 +129,8 @@ type Set struct {
 	// recent is the time of the Sweep before: what was released since then is less than two intervals old.
 	recent atomic.Int64
 
+	clients clients
+
 	sockets  atomic.Int64 // connections that are open or being made
 	eviction eviction
 

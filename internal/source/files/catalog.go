@@ -70,12 +70,15 @@ type file struct {
 	heldSince time.Time
 	// heldHas are the objects of the held version that are new, or differ, or are elsewhere in the file.
 	heldHas map[kind.ObjectKey]bool
-	// target is the destination of the link when it was last read, if the file is a link.
+	// target is the final destination when it was last read, if the path leads through a link.
 	target string
-	// swapped is set if the last read found that the link has another destination.
+	// swapped is set if the last read found that the path leads to another destination.
 	swapped bool
 	// ragged is set if the last read found a text that was written in place and does not end with a line end: more may follow.
 	ragged bool
+	// recreated is set if the name was gone for a moment since the last read: the file that has it now may not be complete, unlike one
+	// that was moved over another.
+	recreated bool
 }
 
 // section is one document of a file, with its place.
@@ -143,23 +146,29 @@ func (c *catalog) begin() {
 }
 
 // rescan lists all paths and reads the files that are new or changed, and those in due. Those in c.unquiet are still being written
-// and wait.
+// and wait, unless they are other files now because a link has another destination: then all that it leads to is read together.
 func (c *catalog) rescan(watched func(string) error, due map[string]bool, now time.Time) {
 	c.work.scans++
+	before := c.scan
 	c.scan = scanPaths(c.paths, c.streams, watched)
 	seen := make(map[string]bool, len(c.scan.files))
 	var read, gone []*file
 	for _, candidate := range c.scan.files {
 		seen[candidate.path] = true
-		if _, ok := c.unquiet[candidate.path]; ok {
+		known := c.files[candidate.path]
+		switched := known != nil && known.stamp.info != nil && known.target != c.scan.target(candidate.path)
+		if _, ok := c.unquiet[candidate.path]; ok && !switched {
 			continue
 		}
 		f := c.file(candidate.path, candidate.root)
-		if c.work.scans > 1 && !due[f.path] && !f.stamp.unchanged(candidate.stamp) && openForWriting(f.path) {
+		if c.work.scans > 1 && !due[f.path] && (switched || !f.stamp.unchanged(candidate.stamp)) && openForWriting(f.path) {
 			c.unquiet[f.path] = wait{since: now, due: now.Add(settle), first: now, last: now}
 			continue
 		}
-		if f.failed != nil || len(f.gone) > 0 || !f.heldSince.IsZero() || due[f.path] || !f.stamp.same(candidate.stamp) {
+		if switched {
+			delete(c.unquiet, f.path) // what happened was about its former destination
+		}
+		if f.failed != nil || len(f.gone) > 0 || !f.heldSince.IsZero() || due[f.path] || switched || !f.stamp.same(candidate.stamp) {
 			read = append(read, f)
 		}
 	}
@@ -171,22 +180,26 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, now ti
 			c.unawait(f) // it is not known whether it has changed
 			f.hidden = true
 		default:
+			if c.scan.switched(f.path, before) {
+				delete(c.unquiet, f.path)
+			}
 			gone = append(gone, f)
 		}
 	}
-	c.update(read, gone, now)
+	c.update(read, gone, before, now)
 	for i, p := range c.scan.problems {
 		c.scan.problems[i].Kept = c.holds(p.File)
 	}
 }
 
-// update reads files, and records that others are gone.
-func (c *catalog) update(read, gone []*file, now time.Time) {
+// update reads files, and records that others are gone. before is the scan before the present one if that was just made, otherwise
+// nil.
+func (c *catalog) update(read, gone []*file, before *scan, now time.Time) {
 	slices.SortFunc(read, compareFiles)
 	slices.SortFunc(gone, compareFiles)
 	c.read(read, now)
 	for _, f := range gone {
-		c.vanished(f, now)
+		c.vanished(f, c.scan.switched(f.path, before), now)
 	}
 }
 
@@ -229,19 +242,19 @@ func compareFiles(a, b *file) int {
 	return cmp.Or(cmp.Compare(a.root, b.root), cmp.Compare(a.path, b.path))
 }
 
-// vanished handles a file that no longer exists.
-func (c *catalog) vanished(f *file, now time.Time) {
+// vanished handles a file that no longer exists. switched means that its folder is another one now, see scan.switched.
+func (c *catalog) vanished(f *file, switched bool, now time.Time) {
 	if f.stamp.info != nil {
 		f.changed = now
 	}
 	if f.hidden {
 		// The folder exists again, and may still be filled file by file: that takes longer than a single file.
-		f.hidden, f.changed = false, now.Add((maxGrace-1)*c.grace)
+		f.hidden, f.changed, switched = false, now.Add((maxGrace-1)*c.grace), false
 		for d := range f.gone {
 			d.missing = time.Time{}
 		}
 	}
-	f.stamp, f.swapped, f.ragged = stamp{}, false, false
+	f.stamp, f.swapped, f.ragged = stamp{}, switched, false
 	c.fail(f, nil)
 	c.take(f, nil, f.sections, nil, now)
 	if f.held == 0 {

@@ -2,6 +2,7 @@ package files
 
 import (
 	"hash/maphash"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -44,14 +45,15 @@ func (c *catalog) read(list []*file, now time.Time) {
 			list = list[1:]
 			text, st, failed := c.text(f.path)
 			c.work.read++
-			if !st.unchanged(f.stamp) {
-				f.changed = now
-				f.swapped = c.swapped(f, st)
+			if swapped := c.swapped(f, st); !st.unchanged(f.stamp) {
+				f.changed, f.swapped = now, swapped
 				if len(text) == 0 && !f.swapped {
 					f.changed = now.Add((maxGrace - 1) * c.grace) // a shell that runs "generate > file" may have emptied it
 				}
-				f.ragged = !f.swapped && len(text) > 0 && text[len(text)-1] != '\n' && f.stamp.info != nil
+				inPlace := f.stamp.info != nil && (f.recreated || os.SameFile(f.stamp.info, st.info))
+				f.ragged = inPlace && !f.swapped && len(text) > 0 && text[len(text)-1] != '\n'
 			}
+			f.recreated = false
 			if (f.hidden || f.failed != nil) && !f.heldSince.IsZero() {
 				f.heldSince = now // nothing could be read in the meantime
 			}

@@ -22,14 +22,17 @@ type scan struct {
 	// path, or a link on the way to one.
 	walked map[string]int
 	watch  map[string]bool
-	// links are the symbolic links on the way, and their final destinations; linked are the files that are links.
-	links    map[string]bool
-	linked   map[string]bool
+	// links are the symbolic links on the way, and their final destinations; linked are the files that are links, or whose path as
+	// given leads through one.
+	links  map[string]bool
+	linked map[string]bool
+	// through are the folders in walked whose path leads through a link, with links resolved.
+	through  map[string]string
 	problems []Problem
 	// blocked are folders that cannot be listed, and given paths that do not exist: objects that were there or below are kept.
 	blocked []string
 
-	// watched is called with each folder before it is listed, so that no change is lost between the listing and the watch.
+	// watched is called with each name of a folder before it is listed, so that no change is lost between the listing and the watch.
 	watched func(dir string) error
 	paths   []string        // those given to New
 	real    map[string]bool // folders walked, with links resolved, to detect cycles
@@ -61,21 +64,21 @@ func (s stamp) unchanged(o stamp) bool {
 }
 
 func scanPaths(paths []string, streams map[string][]byte, watched func(string) error) *scan {
-	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, linked: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
+	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, linked: map[string]bool{}, through: map[string]string{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
 	for i, path := range paths {
 		if _, ok := streams[path]; ok {
 			s.file(path, i, stamp{stream: true})
 			continue
 		}
-		s.follow(path)
+		linked := s.follow(path)
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
 			s.problem(path, err)
 		case info.IsDir():
-			s.walk(path, i)
+			s.walk(path, i, linked)
 		default:
-			if own, err := os.Lstat(path); err == nil && own.Mode()&fs.ModeSymlink != 0 {
+			if linked {
 				s.linked[path] = true
 			}
 			s.file(path, i, stamp{info: info})
@@ -123,7 +126,8 @@ func (s *scan) watchDir(dir string) {
 	}
 }
 
-func (s *scan) walk(dir string, root int) {
+// walk lists a folder. linked means that its path leads through a link.
+func (s *scan) walk(dir string, root int, linked bool) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil && slices.Contains(s.paths, dir) {
 		s.problem(dir, err)
@@ -134,6 +138,9 @@ func (s *scan) walk(dir string, root int) {
 	s.real[real] = true
 	s.watchDir(dir)
 	s.walked[dir] = root
+	if linked {
+		s.through[dir] = real
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		s.problem(dir, err)
@@ -145,19 +152,19 @@ func (s *scan) walk(dir string, root int) {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
+		path, link := filepath.Join(dir, e.Name()), e.Type()&fs.ModeSymlink != 0
 		info, err := s.stat(path, e)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0:
+		case errors.Is(err, fs.ErrNotExist) && !link:
 			// It was removed since it was listed.
 		case err != nil:
 			if isManifest(path) {
 				s.problem(path, err)
 			}
 		case info.IsDir():
-			s.walk(path, root)
+			s.walk(path, root, linked || link)
 		case isManifest(path):
-			if e.Type()&fs.ModeSymlink != 0 {
+			if link {
 				s.linked[path] = true
 			}
 			s.file(path, root, stamp{info: info})
@@ -185,9 +192,42 @@ func (s *scan) file(path string, root int, st stamp) {
 	s.files = append(s.files, candidate{path: path, root: root, stamp: st})
 }
 
+// indirect reports whether the path of a file leads through a link.
+func (s *scan) indirect(path string) bool {
+	return s.linked[path] || s.through[filepath.Dir(path)] != ""
+}
+
+// target returns the final destination of a file whose path leads through a link; "" for all others.
+func (s *scan) target(path string) (target string) {
+	if real := s.through[filepath.Dir(path)]; real != "" && !s.linked[path] {
+		return filepath.Join(real, filepath.Base(path))
+	}
+	if s.linked[path] {
+		target, _ = filepath.EvalSymlinks(path)
+	}
+	return target
+}
+
+// switched reports whether path is below a folder that was reached through a link when before was made, and that is another folder
+// now. It returns false if before is nil.
+func (s *scan) switched(path string, before *scan) bool {
+	if before == nil {
+		return false
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		then := before.through[dir]
+		if then == "" {
+			return false
+		}
+		if now := s.through[dir]; now != "" && now != then {
+			return true
+		}
+	}
+}
+
 // follow records the folders in which a change could make path another file: the one that contains it, and those of the links on the
-// way.
-func (s *scan) follow(path string) {
+// way. It reports whether there are links on the way.
+func (s *scan) follow(path string) (linked bool) {
 	s.watchDir(filepath.Dir(path))
 	resolved, rest := "", path
 	if filepath.IsAbs(path) {
@@ -203,6 +243,7 @@ func (s *scan) follow(path string) {
 			continue
 		}
 		links++
+		linked = true
 		s.links[at] = true
 		s.watchDir(filepath.Dir(at))
 		if filepath.IsAbs(target) {
@@ -217,6 +258,7 @@ func (s *scan) follow(path string) {
 		s.links[resolved] = true
 		s.watchDir(filepath.Dir(resolved))
 	}
+	return linked
 }
 
 func tooLarge(path string, limit int64) *Problem {

@@ -9,9 +9,9 @@
 // object, the first by order of the paths given, then by path, then by line is served. An object is removed when its file parses
 // without it, or is gone, and has not changed for Options.RemovalGrace (ten times as long in a file that keeps changing): files that
 // are rewritten in place pass through such states. Other changes in such a file wait as long, so that what is served was in the file
-// at some moment. The destination of a link, as in a mounted ConfigMap, is complete, and replaces the old one at once. A file that a
-// process has open for writing is not read before it is closed, as far as that is known; the objects of a file that was emptied in
-// place are removed after ten times RemovalGrace.
+// at some moment. The destination of a link to a file or a folder, as in a mounted ConfigMap, is complete, and replaces the old one at
+// once, all files together. A file that a process has open for writing is not read before it is closed, as far as that is known; the
+// objects of a file that was emptied in place are removed after ten times RemovalGrace.
 //
 // A path given to New that disappears later, with all its content, is reported, and its objects are kept until it exists again;
 // objects that are then missing are removed after ten times as long as otherwise.

@@ -116,11 +116,12 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 	}
 }
 
-// swapped reports whether f is a link with another destination now, like those of a mounted ConfigMap. That file is complete, and so
-// are the others of the mount, so objects that it lacks are removed at once. It records the destination.
+// swapped reports whether the path of f leads to another destination now through a link: that of the file, as in a mounted ConfigMap,
+// or that of a folder, as git-sync has it. That file is complete, and so are the others of the mount or folder, so objects that it
+// lacks are removed at once. It records the destination.
 func (c *catalog) swapped(f *file, now stamp) bool {
 	target := ""
-	if c.scan.linked[f.path] {
+	if c.scan.indirect(f.path) {
 		target, _ = filepath.EvalSymlinks(f.path)
 	}
 	before := f.target

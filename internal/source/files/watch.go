@@ -63,10 +63,13 @@ func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 type follower struct {
 	source  *Source
 	watcher *fsnotify.Watcher
+	watches watches
 	catalog *catalog
 	// unquiet are files to be read when they are unchanged for a while; rescan is set if there may be others.
 	unquiet map[string]wait
 	rescan  wait
+	// relinked is set if rescan is set because a link may have another destination.
+	relinked bool
 	// poll is when to check what may change without an event; zero if nothing may.
 	poll     time.Time
 	throttle throttle
@@ -122,6 +125,9 @@ func (f *follower) update() Change {
 			w.since, w.due = now, now.Add(max(f.source.options.Debounce, settle))
 			f.unquiet[path] = w
 		default:
+			if known := c.files[path]; known != nil {
+				known.recreated = known.recreated || w.removed
+			}
 			due[path] = true
 			delete(f.unquiet, path)
 		}
@@ -141,11 +147,12 @@ func (f *follower) update() Change {
 	}
 	read, gone, all := f.look(due)
 	if all || f.rescan.ready(now) {
-		f.rescan = wait{}
-		c.rescan(f.watcher.Add, due, now)
-		f.unwatch()
+		f.rescan, f.relinked = wait{}, false
+		f.watches.begin(f.watcher)
+		c.rescan(f.watches.add, due, now)
+		f.watches.end()
 	} else {
-		c.update(read, gone, now)
+		c.update(read, gone, nil, now)
 	}
 	switch {
 	case len(c.scan.problems)+len(c.failing) == 0:
@@ -166,6 +173,8 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		switch {
 		case slices.Contains(c.scan.blocked, path):
 			return nil, nil, true // a scan removes its problem
+		case f.relinked && c.scan.indirect(path):
+			return nil, nil, true // it may be one of many files that are others now, which are read together
 		case err == nil && info.Mode().IsRegular() && (known != nil || walked):
 			if known == nil {
 				known = c.file(path, root)
@@ -183,16 +192,6 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		}
 	}
 	return read, gone, false
-}
-
-// unwatch removes the watches of folders that no longer matter.
-func (f *follower) unwatch() {
-	for _, dir := range f.watcher.WatchList() {
-		if !f.catalog.scan.watch[dir] {
-			// It fails if the folder is gone, and the watch with it.
-			_ = f.watcher.Remove(dir)
-		}
-	}
 }
 
 // throttle limits how often events are read. The zero value is ready for use.
@@ -299,8 +298,17 @@ func (f *follower) sooner(t time.Time) {
 }
 
 // note records an event, and reports whether it concerns the files.
-func (f *follower) note(e fsnotify.Event) bool {
-	path := filepath.Clean(e.Name)
+func (f *follower) note(e fsnotify.Event) (concerns bool) {
+	for _, path := range f.watches.of(filepath.Clean(e.Name)) {
+		if f.notePath(path, e) {
+			concerns = true
+		}
+	}
+	return concerns
+}
+
+// notePath is note for one name of what the event is about.
+func (f *follower) notePath(path string, e fsnotify.Event) bool {
 	s := f.catalog.scan
 	_, known := f.catalog.files[path]
 	_, walked := s.walked[path]
@@ -312,6 +320,7 @@ func (f *follower) note(e fsnotify.Event) bool {
 		for p := range s.linked {
 			f.await(p, fsnotify.Event{})
 		}
+		f.relinked = true
 		f.rescanLater()
 	case known:
 		f.await(path, e)

@@ -293,6 +293,36 @@ func TestWatchWholeVersions(t *testing.T) {
 		write(t, a, strings.Replace(text, "two", "three", 1)) // as it is to be
 		w.until("a=three")
 	})
+	t.Run("replaced, without a line end", func(t *testing.T) {
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.yaml")
+		write(t, a, config("a", "v0"))
+		s, err := New([]string{dir}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		for n := 1; n < 4; n++ {
+			value := fmt.Sprint("v", n)
+			write(t, filepath.Join(dir, "new"), strings.TrimSuffix(config("a", value), "\n---\n"))
+			rename(t, filepath.Join(dir, "new"), a)
+			w.until("a=" + value)
+		}
+	})
+	t.Run("removed and written again, without a line end", func(t *testing.T) {
+		dir := t.TempDir()
+		a, old := filepath.Join(dir, "a.yaml"), filepath.Join(t.TempDir(), "old")
+		write(t, a, config("a", "one"))
+		f := followed(t, dir)
+		f.catalog.grace = time.Hour
+		f.note(fsnotify.Event{Name: a, Op: fsnotify.Rename})
+		rename(t, a, old) // it stays, so that the next file is another one
+		write(t, a, strings.TrimSuffix(config("a", "two"), "\n---\n"))
+		time.Sleep(f.source.options.Debounce)
+		if change := f.update(); len(change.Upserts) > 0 || f.catalog.files[a].heldSince.IsZero() {
+			t.Errorf("%v before the grace period is over", names(change.Upserts))
+		}
+	})
 	t.Run("mounted", func(t *testing.T) {
 		dir := t.TempDir()
 		generation := func(n int) {
@@ -319,6 +349,73 @@ func TestWatchWholeVersions(t *testing.T) {
 			whole(t, w, n%2)
 		}
 	})
+	t.Run("folder link", func(t *testing.T) {
+		dir := t.TempDir()
+		current := filepath.Join(dir, "current")
+		release := func(n int) (want []string) {
+			t.Helper()
+			want = writeRelease(t, filepath.Join(dir, fmt.Sprint(n)), n)
+			link(t, fmt.Sprint(n), current)
+			return want
+		}
+		first := release(0)
+		s, err := New([]string{current}, Options{RemovalGrace: time.Hour}) // which is not waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watchSource(t, s)
+		w.until(first...)
+		for n := 1; n < 6; n++ {
+			want := release(n)
+			if err := os.RemoveAll(filepath.Join(dir, fmt.Sprint(n-1))); err != nil {
+				t.Fatal(err)
+			}
+			if w.next(); !slices.Equal(w.configs(), want) {
+				t.Fatalf("after %d: %v, want %v", n, w.configs(), want)
+			}
+		}
+	})
+}
+
+// writeRelease writes a folder of files of which each has something of its own, and returns the ConfigMaps in it. An odd one has a folder more.
+func writeRelease(t *testing.T, dir string, n int) (want []string) {
+	t.Helper()
+	app, value := fmt.Sprintf("app%d", n), fmt.Sprintf("v%d", n)
+	write(t, filepath.Join(dir, "services.yaml"), config(app, value))
+	write(t, filepath.Join(dir, "routes.yaml"), config("route", value))
+	want = []string{app + "=" + value, "route=" + value}
+	if n%2 == 1 {
+		write(t, filepath.Join(dir, "more", "extra.yaml"), config("extra", value))
+		want = slices.Insert(want, 1, "extra="+value)
+	}
+	return want
+}
+
+// link makes a link lead to another destination, in one step.
+func link(t *testing.T, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	rename(t, path+".new", path)
+}
+
+// TestFolderLinkWithOtherEvents: what happens to the files of the former destination does not make one of them be read before the others.
+func TestFolderLinkWithOtherEvents(t *testing.T) {
+	dir := t.TempDir()
+	current := filepath.Join(dir, "current")
+	writeRelease(t, filepath.Join(dir, "0"), 0)
+	writeRelease(t, filepath.Join(dir, "1"), 1)
+	link(t, "1", current)
+	f := followed(t, current)
+	f.catalog.grace = time.Hour
+	link(t, "0", current)
+	f.note(fsnotify.Event{Name: current, Op: fsnotify.Create})
+	f.note(fsnotify.Event{Name: filepath.Join(current, "routes.yaml"), Op: fsnotify.Remove})
+	change, did := f.after(filepath.Join(current, "services.yaml"))
+	if did.scans != 1 || len(change.Upserts) != 2 || len(change.Deletes) != 2 {
+		t.Errorf("%v, %v after %d scans", names(change.Upserts), change.Deletes, did.scans)
+	}
 }
 
 // TestHeldFileOutOfSight: a version that waits is not forgotten while the folder of its file cannot be seen, and a link that is taken away and put back is waited for.
@@ -545,6 +642,48 @@ func TestWatchLinkTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("a=two")
+}
+
+// TestWatchFolderOfTwoNames: a folder may be known under the name by which it is listed and under others by which links or paths lead to it.
+func TestWatchFolderOfTwoNames(t *testing.T) {
+	for name, paths := range map[string]func(dir string) []string{
+		"link": func(dir string) []string {
+			if err := os.Symlink(filepath.Join(dir, "manifests/shared/a.yaml"), "manifests/app/link.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"manifests"}
+		},
+		"paths": func(dir string) []string {
+			return []string{"manifests/shared/a.yaml", filepath.Join(dir, "manifests")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			write(t, "manifests/shared/a.yaml", config("a", "one"))
+			write(t, "manifests/shared/other.yaml", config("other", "one"))
+			write(t, "manifests/app/b.yaml", config("b", "one"))
+			w := watch(t, paths(dir)...)
+			w.until("a=one", "b=one", "other=one")
+			write(t, "manifests/shared/other.yaml", config("other", "two"))
+			w.until("a=one", "b=one", "other=two")
+			write(t, "manifests/shared/new.yaml", config("new", "one"))
+			w.until("a=one", "b=one", "new=one", "other=two")
+			write(t, "manifests/shared/a.yaml", config("a", "two"))
+			w.until("a=two", "b=one", "new=one", "other=two")
+			if name == "paths" {
+				return
+			}
+			// The other name goes, and with it not the watch.
+			if err := os.Remove("manifests/app/link.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, "manifests/more/c.yaml", config("c", "one")) // which a scan finds
+			w.until("a=two", "b=one", "c=one", "new=one", "other=two")
+			write(t, "manifests/shared/other.yaml", config("other", "three"))
+			w.until("a=two", "b=one", "c=one", "new=one", "other=three")
+		})
+	}
 }
 
 func TestWatchHalfWrittenFiles(t *testing.T) {

@@ -229,28 +229,43 @@ func (p *pod) connect() error {
 		if err != nil {
 			return err
 		}
-		link := fmt.Sprintf("pod%x", address.As4())
-		network, err := sandbox.NewNetwork(link, address, p.host.Address)
+		network, err := p.makeNetwork(address)
 		if err != nil {
 			p.host.addresses.give(address)
 			return err
 		}
 		p.address, p.network = address, network
-		if p.host != p.node.Hosts[0] {
-			if err := addHairpin(address); err != nil {
-				return err
-			}
-		}
-		if object.Spec.SecurityContext != nil {
-			for _, sysctl := range object.Spec.SecurityContext.Sysctls {
-				path := "/proc/sys/" + strings.ReplaceAll(sysctl.Name, ".", "/")
-				if err := network.SetSysctl(path, sysctl.Value); err != nil {
-					return fmt.Errorf("sysctl %s: %w", sysctl.Name, err)
-				}
-			}
-		}
 	}
 	p.update(func() { p.networked = true })
+	return nil
+}
+
+// makeNetwork leaves nothing behind if it fails, so that it can be tried again.
+func (p *pod) makeNetwork(address netip.Addr) (*sandbox.Network, error) {
+	network, err := sandbox.NewNetwork(fmt.Sprintf("pod%x", address.As4()), address, p.host.Address)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.setSysctls(network); err == nil && p.host != p.node.Hosts[0] {
+		err = addHairpin(address)
+	}
+	if err != nil {
+		return nil, errors.Join(err, network.Close())
+	}
+	return network, nil
+}
+
+func (p *pod) setSysctls(network *sandbox.Network) error {
+	security := p.current().Spec.SecurityContext
+	if security == nil {
+		return nil
+	}
+	for _, sysctl := range security.Sysctls {
+		path := "/proc/sys/" + strings.ReplaceAll(sysctl.Name, ".", "/")
+		if err := network.SetSysctl(path, sysctl.Value); err != nil {
+			return fmt.Errorf("sysctl %s: %w", sysctl.Name, err)
+		}
+	}
 	return nil
 }
 
