@@ -3,6 +3,10 @@
 // a socket (keep-alive, raw reads, lingering closes) and what HTTP/2 needs are separate from how a request is
 // processed.
 //
+// What is idle costs little. A connection without a request is parked: it has no goroutine. After some seconds one of
+// HTTP/1 without TLS is dormant: it has no Conn either. An exchange or a tunnel through which nothing moves is
+// suspended: it has no goroutine.
+//
 // It must never import the engine, and must read configuration only through exchange.
 package client
 
@@ -91,8 +95,8 @@ type Conn struct {
 	// about the bytes to the client and bodyWait about those to the backend.
 	wait, bodyWait waitState
 	// wireWait is the wait for the client to take what TLS writes, on whatever goroutine, see writeWire.
-	wireWait waitState
-	rests    atomic.Bool // it is a tunnel that is suspended, or that cannot be suspended
+	wireWait       waitState
+	suspendSettled atomic.Bool // it is a tunnel that is suspended, or that cannot be suspended
 
 	mu sync.Mutex
 	// idled means that the sweeper has interrupted the wait in order to park the connection. Guarded by mu.
@@ -262,7 +266,7 @@ func (c *Conn) serve() {
 	for {
 		head, err := c.nextHead()
 		if head == parked {
-			if c.retire() {
+			if c.park() {
 				return
 			}
 			c.in = make([]byte, idleBuffer)
@@ -306,7 +310,7 @@ func (c *Conn) end() {
 	if l := c.set.hangUps.Load(); l != nil && c.hangUpWatched.Load() {
 		l.unwatchHangUp(c)
 	}
-	c.park()
+	c.releaseAll()
 	c.set.engine.ClientGone(c.side.Peer)
 	c.side.Socket.Stats.ConnectionClosed()
 	c.set.remove(c)
@@ -463,7 +467,7 @@ func (c *Conn) giveInput() {
 }
 
 // park is like releaseMemory, for a connection that waits longer.
-func (c *Conn) park() {
+func (c *Conn) releaseAll() {
 	c.releaseMemory()
 	c.eager = false
 	c.holding.Store(false)
@@ -503,7 +507,7 @@ func (c *Conn) answerPlain() {
 // closeRefused calls closeLingering for a client whose handshake has failed, so that it receives the alert. If memory
 // or connections are scarce, it does not.
 func (c *Conn) closeRefused() {
-	if !c.set.engine.Refuses() && !c.set.admission.isScarce() {
+	if !c.set.engine.Refuses() && !c.set.connections.isScarce() {
 		c.closeLingering()
 	}
 }

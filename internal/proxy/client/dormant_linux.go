@@ -51,11 +51,11 @@ func (c *Conn) goDormant() bool {
 	s := c.set
 	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served, disordered: c.disordered}
 	if err := c.detach(&d.fd); err != nil {
-		c.retireAgain()
+		c.parkDisordered()
 		return !upstream.IsExhausted(err) // another error means that the connection was cut
 	}
 	d.key = c.key
-	d.counts.Store(c.counts.Load())
+	d.state.Store(c.state.Load())
 	armed := s.dormants.take(s, d)
 	c.shard.remove(c) // not Set.remove, because the connection still counts
 	s.wakeEmpty()
@@ -218,7 +218,7 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
 	l.remove(s, d)
-	c.counts.Store(d.counts.Load())
+	c.state.Store(d.state.Load())
 	s.begin(c, (*Conn).goOn)
 	return true
 }

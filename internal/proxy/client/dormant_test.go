@@ -86,8 +86,8 @@ func TestDormant(t *testing.T) {
 			t.Fatalf("%d connections are dormant, want all", got)
 		}
 		set.Each(func(*Conn) { t.Error("a dormant connection has a Conn") })
-		if set.admission.open.Load() != n {
-			t.Errorf("%d connections count, want %d", set.admission.open.Load(), n)
+		if set.connections.open.Load() != n {
+			t.Errorf("%d connections count, want %d", set.connections.open.Load(), n)
 		}
 		if round == 0 {
 			files = openFiles(t)
@@ -144,7 +144,7 @@ func TestDormantEnds(t *testing.T) {
 			}
 			testkit.Eventually(a.t, "ended", func() bool {
 				later(set, parkAfter) // the end may be noticed then only
-				return set.admission.open.Load() == 0
+				return set.connections.open.Load() == 0
 			})
 			a.ended()
 		},
@@ -169,7 +169,7 @@ func TestDormantEnds(t *testing.T) {
 				rest(t, set, 1)
 				end(set, a)
 				<-set.Empty()
-				if set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+				if set.connections.open.Load() != 0 || set.connections.ending.Load() != 0 {
 					t.Error("it still counts")
 				}
 			}
@@ -299,7 +299,7 @@ func TestDormantRaces(t *testing.T) {
 	if answered < 480 || woken == 0 {
 		t.Errorf("%d requests were answered, %d not the first of their connection, want 480 at least and some", answered, woken)
 	}
-	if n := set.admission.open.Load(); n != 0 {
+	if n := set.connections.open.Load(); n != 0 {
 		t.Errorf("%d connections still count", n)
 	}
 	if got := openFiles(t); got > files+4 { // the two sets of epoll, with a wake each
@@ -333,12 +333,12 @@ func TestDormantAskedAtItsEnd(t *testing.T) {
 		if err := a.receive(); err != nil {
 			t.Fatal(err)
 		}
-		if n := set.admission.open.Load(); n != 1 {
+		if n := set.connections.open.Load(); n != 1 {
 			t.Errorf("%d connections count, want 1", n)
 		}
 	}
 	<-set.Empty()
-	if set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+	if set.connections.open.Load() != 0 || set.connections.ending.Load() != 0 {
 		t.Error("it still counts")
 	}
 }

@@ -132,7 +132,7 @@ func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 	c.nc.SetReadDeadline(never)
 	c.set.readmit(&c.counted)
 	if n == 0 && idled {
-		c.park()
+		c.releaseAll()
 		return false, parked, nil
 	}
 	return true, 0, nil

@@ -12,7 +12,7 @@ func TestHeadByteByByte(t *testing.T) {
 	for name, start := range map[string]string{"name": "GET / HTTP/1.1\r\n", "value": "GET / HTTP/1.1\r\na:"} {
 		t.Run(name, func(t *testing.T) {
 			c := &Conn{set: &Set{engine: &exchange.Engine{}}}
-			defer c.park()
+			defer c.releaseAll()
 			c.makeRoom()
 			c.w = copy(c.in, start)
 			c.headDeadline, c.fresh = 1, true

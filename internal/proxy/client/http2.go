@@ -40,7 +40,7 @@ func (c *Conn) startsHTTP2() bool {
 // serveHTTP2 runs the connection with HTTP/2, from its preface on, until it ends or is parked.
 func (c *Conn) serveHTTP2() {
 	prior := bytes.Clone(c.in[c.r:c.w])
-	c.park()
+	c.releaseAll()
 	c.nc.SetReadDeadline(never)
 	c.side.Protocol = "HTTP/2.0"
 	t := c.timeouts
@@ -49,7 +49,7 @@ func (c *Conn) serveHTTP2() {
 		MaxFields:       c.set.engine.Limits.MaxFields,
 		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
 		ExtendedConnect: true,
-		ParkAfter:       c.set.rest,
+		ParkAfter:       c.set.parkHTTP2After,
 		Scarce:          &c.set.engine.Overloaded,
 		Unacknowledged:  func() int { return listen.Unsent(c.raw) },
 		Refused:         c.refusedHTTP2,
@@ -63,7 +63,7 @@ func (c *Conn) serveHTTP2() {
 func (c *Conn) runHTTP2(prior []byte) {
 	h := c.http2.Load()
 	for h.Serve(prior) == http2.ErrParked { // another error is a protocol error of the client that concerns no request
-		if c.retireHTTP2(h) {
+		if c.parkHTTP2(h) {
 			return
 		}
 		h.NeverPark() // otherwise Serve would return ErrParked each second

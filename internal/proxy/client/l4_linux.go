@@ -302,7 +302,7 @@ func (c *l4Conn) handOver(fd int) {
 	conn := newConn(s, c.socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
-	conn.counts.Store(c.counts.Swap(countsNot)) // a goroutine that has seen c in the loop may still call end
+	conn.state.Store(c.state.Swap(countedNot)) // a goroutine that has seen c in the loop may still call end
 	s.begin(conn, (*Conn).start)
 }
 
@@ -317,7 +317,7 @@ func (s *Set) leaveL4(c *l4Conn) {
 // end ends a connection and stops counting it. It reports whether the connection was still open.
 func (c *l4Conn) end() (ends bool) {
 	c.loop.Locked(func() {
-		ends = c.counts.Load() == countsOpen
+		ends = c.state.Load() == countedOpen
 		c.set.evict(&c.counted)
 		c.pair.Fail(tunnel.Neither, cutError{observe.ReasonOverloaded})
 	})

@@ -47,8 +47,10 @@ func TestEvictedWhenHandedOver(t *testing.T) {
 	if c.end() {
 		t.Error("it ends, though it is another's")
 	}
-	a := &set.admission
-	counts := func() (open, ending int64, clients int) { return a.open.Load(), a.ending.Load(), a.counts()[c.key] }
+	a := &set.connections
+	counts := func() (open, ending int64, clients int) {
+		return a.open.Load(), a.ending.Load(), a.byClientCounts()[c.key]
+	}
 	if open, ending, clients := counts(); open != 1 || ending != 0 || clients != 1 {
 		t.Errorf("%d connections count, %d of the client, and %d end; want 1, 1 and 0", open, clients, ending)
 	}

@@ -12,9 +12,9 @@ import (
 // parked, in place of a head's length, means that nothing has arrived for a while and nothing is unread.
 const parked = -2
 
-// retire parks the connection. It returns false if that is not possible, and the connection continues as it was. After
+// park parks the connection. It returns false if that is not possible, and the connection continues as it was. After
 // it has returned true, another goroutine may own the connection.
-func (c *Conn) retire() bool {
+func (c *Conn) park() bool {
 	l := c.set.openIdlePoller()
 	if l == nil || l.admit(c) != nil {
 		return false
@@ -32,12 +32,12 @@ func (c *Conn) retire() bool {
 	return false
 }
 
-// retireHTTP2 is like retire, for an HTTP/2 connection without streams.
-func (c *Conn) retireHTTP2(h *http2.Conn) bool {
+// parkHTTP2 is like park, for an HTTP/2 connection without streams.
+func (c *Conn) parkHTTP2(h *http2.Conn) bool {
 	left := h.IdleLeft()
 	c.until = c.set.engine.Now() + left.Milliseconds()
 	c.disordered = left < c.timeouts.Idle-2*parkAfter // the client has sent frames since its last request
-	if !c.retire() {
+	if !c.park() {
 		return false
 	}
 	if h.Woken() && c.claim() { // whatever woke it could not claim it before
@@ -50,13 +50,13 @@ func (c *Conn) retireHTTP2(h *http2.Conn) bool {
 // parkAgain undoes the claim of a parked connection.
 func (c *Conn) parkAgain() {
 	c.unpark()
-	c.retireAgain()
+	c.parkDisordered()
 }
 
-// retireAgain parks a connection again that has had no request since it was last parked.
-func (c *Conn) retireAgain() {
+// parkDisordered parks a connection again that has had no request since it was last parked.
+func (c *Conn) parkDisordered() {
 	c.disordered = true
-	if !c.retire() {
+	if !c.park() {
 		go c.goOn()
 	}
 }

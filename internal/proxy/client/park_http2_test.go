@@ -168,7 +168,7 @@ func TestParkedHTTP2Ends(t *testing.T) {
 // TestParkHTTP2Races: requests, ends and drains meet connections of HTTP/2 at any moment of being parked and taken up again. Each request is answered
 // or its connection had ended; nothing is left.
 func TestParkHTTP2Races(t *testing.T) {
-	set, addr := servedBy(t, false, nil, func(s *Set) { s.rest = time.Millisecond })
+	set, addr := servedBy(t, false, nil, func(s *Set) { s.parkHTTP2After = time.Millisecond })
 	stop := make(chan struct{})
 	var others sync.WaitGroup
 	others.Go(func() {
@@ -251,7 +251,7 @@ func TestParkHTTP2EndRaces(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set, addr := servedBy(t, false, nil, func(s *Set) { s.rest = time.Millisecond })
+			set, addr := servedBy(t, false, nil, func(s *Set) { s.parkHTTP2After = time.Millisecond })
 			set.engine.Draining.Store(name == "drain")
 			var clients sync.WaitGroup
 			for i := range 200 {
@@ -259,7 +259,7 @@ func TestParkHTTP2EndRaces(t *testing.T) {
 			}
 			clients.Wait()
 			<-set.Empty()
-			if n := set.admission.ending.Load(); n != 0 {
+			if n := set.connections.ending.Load(); n != 0 {
 				t.Errorf("%d connections are still to end", n)
 			}
 		})
@@ -284,7 +284,7 @@ func TestParkHTTP2ToldBefore(t *testing.T) {
 			c.unpark()
 			h := c.http2.Load()
 			tell(h)
-			if !c.retireHTTP2(h) {
+			if !c.parkHTTP2(h) {
 				c.runHTTP2(nil)
 			} else if name != "Drain" { // the answer of the client to that may have come, by which another goroutine has it go on
 				t.Fatal("it is parked, and nobody would have it go on")

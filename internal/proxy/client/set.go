@@ -88,18 +88,18 @@ func (t *Timeouts) of(port *snapshot.Connections) *Timeouts {
 
 // Set holds all client connections. A connection locks a part of it when it is accepted, is parked and ends.
 type Set struct {
-	engine     *exchange.Engine
-	timeouts   Timeouts
-	plainIO    bool
-	rest       time.Duration // how long HTTP/2 without streams keeps a goroutine; 0 means until its end
-	logger     *slog.Logger
-	idlePoller atomic.Pointer[poller] // nil before the first connection is idle, and if there can be none
-	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and if there can be none
-	shards     [shards]shard
-	l4         l4Loops  // connections without a Conn that loops drive
-	dormants   dormants // idle connections without a Conn
+	engine         *exchange.Engine
+	timeouts       Timeouts
+	plainIO        bool
+	parkHTTP2After time.Duration // how long HTTP/2 without streams keeps a goroutine; 0 means until its end
+	logger         *slog.Logger
+	idlePoller     atomic.Pointer[poller] // nil before the first connection is idle, and if there can be none
+	hangUps        atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and if there can be none
+	shards         [shards]shard
+	l4             l4Loops  // connections without a Conn that loops drive
+	dormants       dormants // idle connections without a Conn
 
-	admission admission
+	connections connectionCounts
 
 	mu        sync.Mutex
 	noPoller  bool          // there will be no idlePoller
@@ -113,7 +113,7 @@ type Set struct {
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
 	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
 	if !s.noPoller {
-		s.rest = parkAfter
+		s.parkHTTP2After = parkAfter
 	}
 	return s
 }
@@ -121,7 +121,7 @@ func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
 // Limit sets how many connections there may be. Refused connections are logged to logger from time to time. It must be
 // called before Serve.
 func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
-	s.admission.limits, s.logger = l, logger
+	s.connections.limits, s.logger = l, logger
 }
 
 // Close ends the pollers and loops. The set must be empty, and remain so.
@@ -229,7 +229,7 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	if most := port.Connections.Max; most > 0 && port.Open() > most {
 		limit = observe.LimitPort
 	} else if !s.engine.Refuses() {
-		limit, ok = s.admit(key, port.Connections.ProxyProtocol)
+		limit, ok = s.countConnection(key, port.Connections.ProxyProtocol)
 	}
 	if !ok {
 		socket.Open.Add(-1)
@@ -375,7 +375,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		switch t := c.tunnel(); {
 		case t.expired(now):
 			c.watch.Expire()
-		case !c.rests.Load() && t.rests(now):
+		case !c.suspendSettled.Load() && t.suspendDue(now):
 			c.watch.Suspend()
 		}
 	}
@@ -443,3 +443,5 @@ func (c *Conn) cut(reason observe.Reason) {
 		}
 	}()
 }
+
+var discard = slog.New(slog.DiscardHandler)

@@ -51,7 +51,7 @@ func (d *stream) extend() {
 // own connection to a backend. It returns false if there are too many.
 func (d *stream) takePlace() bool {
 	s, k := d.c.set, d.c.key
-	limit, ok := s.admit(k, false)
+	limit, ok := s.countConnection(k, false)
 	if !ok {
 		s.refuse(limit, d.c.side.Peer.Addr())
 		return false
@@ -60,7 +60,7 @@ func (d *stream) takePlace() bool {
 		d.own = &streamTunnel{}
 	}
 	d.own.place.key = k
-	d.own.place.counts.Store(countsOpen)
+	d.own.place.state.Store(countedOpen)
 	return true
 }
 
@@ -176,7 +176,7 @@ func (t *streamTunnels) expire(now int64) {
 func (t *streamTunnels) end(d *stream) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, open := t.open[d]; !open || d.own.place.counts.Load() != countsOpen {
+	if _, open := t.open[d]; !open || d.own.place.state.Load() != countedOpen {
 		return false
 	}
 	d.c.set.evict(&d.own.place)

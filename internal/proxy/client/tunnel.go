@@ -84,8 +84,8 @@ func (t tunnelWaits) used() (ms int64, tunnel bool) {
 	return ms, true
 }
 
-// rests reports whether nothing has moved for long enough to suspend the tunnel.
-func (t tunnelWaits) rests(now int64) bool {
+// suspendDue reports whether nothing has moved for long enough to suspend the tunnel.
+func (t tunnelWaits) suspendDue(now int64) bool {
 	ms, ok := t.used()
 	return ok && now >= ms+suspendAfter.Milliseconds() && t.held() == 0
 }
@@ -191,7 +191,7 @@ func (c *Conn) joined(o exchange.Outcome) {
 // woken owns the connection.
 func (c *Conn) unlessSuspended(o exchange.Outcome) (_ exchange.Outcome, away bool) {
 	for o.Suspended {
-		c.rests.Store(true)
+		c.suspendSettled.Store(true)
 		if c.h1.ex.Await(c.wakeTunnel) {
 			return o, true
 		}
@@ -205,7 +205,7 @@ func (c *Conn) wakeTunnel() { go c.resumeTunnel() }
 // resumeTunnel continues with a connection whose tunnel was suspended.
 func (c *Conn) resumeTunnel() {
 	defer c.recovered()
-	c.rests.Store(false)
+	c.suspendSettled.Store(false)
 	o := c.h1.ex.Resume()
 	if c.side.Mode.L4() {
 		c.joined(o)

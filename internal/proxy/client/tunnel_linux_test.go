@@ -52,7 +52,7 @@ func TestRefusedHandshakeWhereScarce(t *testing.T) {
 		"memory": func(s *Set) { s.engine.Overloaded.Store(true) },
 		"connections": func(s *Set) {
 			s.Limit(ConnectionLimits{Total: 1}, discard)
-			s.admission.open.Store(1)
+			s.connections.open.Store(1)
 		},
 	} {
 		for what, speak := range map[string]func(net.Conn){

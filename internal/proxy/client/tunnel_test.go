@@ -239,7 +239,7 @@ func TestStreamTunnelsMakeRoom(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			set, addr := servedBy(t, false, nil, limited(64))
 			server, all := streamTunnelsOf(t, set, addr, tc.unused...)
-			had := set.admission.open.Load()
+			had := set.connections.open.Load()
 			if want := int64(1 + len(tc.unused)); had != want {
 				t.Errorf("%d connections count, want %d", had, want)
 			}
@@ -251,7 +251,7 @@ func TestStreamTunnelsMakeRoom(t *testing.T) {
 					t.Errorf("tunnel %d is ended: %v, want %v", i, got, want)
 				}
 			}
-			if open, ending := set.admission.open.Load(), set.admission.ending.Load(); open != had-int64(tc.ends) || ending != int64(tc.ends) {
+			if open, ending := set.connections.open.Load(), set.connections.ending.Load(); open != had-int64(tc.ends) || ending != int64(tc.ends) {
 				t.Errorf("of %d connections %d count, and %d that end", had, open, ending)
 			}
 			for _, d := range all {
@@ -259,7 +259,7 @@ func TestStreamTunnelsMakeRoom(t *testing.T) {
 				d.leavePlace()
 				d.leavePlace() // as after a panic
 			}
-			if open, ending := set.admission.open.Load(), set.admission.ending.Load(); open != 1 || ending != 0 || server.counts.Load() != countsOpen {
+			if open, ending := set.connections.open.Load(), set.connections.ending.Load(); open != 1 || ending != 0 || server.state.Load() != countedOpen {
 				t.Errorf("%d connections count, and %d that end, when the tunnels have ended", open, ending)
 			}
 		})

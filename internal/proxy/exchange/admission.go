@@ -14,9 +14,9 @@ import (
 // clockBegan is the origin of the times that admission control uses.
 var clockBegan = time.Now()
 
-// admitted reports whether the request may go on, given the outcomes of earlier requests. Its own outcome is recorded
+// passesAdmission reports whether the request may go on, given the outcomes of earlier requests. Its own outcome is recorded
 // once, by one of the functions below.
-func (x *Exchange) admitted(c *admission.Control) bool {
+func (x *Exchange) passesAdmission(c *admission.Control) bool {
 	if !c.Admits(time.Since(clockBegan), upstream.Random(&x.fx.Seed)) {
 		return false
 	}

@@ -237,7 +237,7 @@ func (w *Watch) Suspend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t, ok := w.waiter.(tunnelWaiter); ok {
-		t.rest()
+		t.suspend()
 	}
 }
 

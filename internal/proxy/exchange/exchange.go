@@ -74,11 +74,11 @@ type rareState struct {
 	span   tracing.Span
 	// session is the persistent session of the current request. It has no settings if there is none.
 	session clientSession
-	// admitted counts the current attempt, and retry the last one that the rule's retry has allowed; nil if nothing is
+	// attemptBreaker counts the current attempt, and retryBreaker the last one that the rule's retry has allowed; nil if nothing is
 	// counted.
-	admitted, retry *upstream.Breaker
-	limited         ratelimit.Decision // valid if the rule of the current request has rate limits
-	limits          *streamLimits      // nil if the rule of the current request has none
+	attemptBreaker, retryBreaker *upstream.Breaker
+	limited                      ratelimit.Decision // valid if the rule of the current request has rate limits
+	limits                       *streamLimits      // nil if the rule of the current request has none
 	// admission is where the outcome of the current request is to be recorded; nil if nothing is to be recorded, or it
 	// already was.
 	admission *admission.Control
@@ -377,7 +377,7 @@ func (x *Exchange) applyRule(m *match.Rule[*snapshot.Rule]) (answered, read bool
 			return true, x.fail(reason)
 		}
 	}
-	if c := x.rule.Admission; c != nil && !x.admitted(c) {
+	if c := x.rule.Admission; c != nil && !x.passesAdmission(c) {
 		return true, x.fail(observe.ReasonAdmissionRejected)
 	}
 	return false, false

@@ -76,7 +76,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			backend.Retried()
 		}
 		x.rec.Upstream = ep.Address()
-		if !x.admit(backend) {
+		if !x.countAtBreaker(backend) {
 			f = failure{kind: failedFinally, reason: observe.ReasonCircuitBreakerOpen}
 			break
 		}
@@ -117,26 +117,26 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
-	if s := x.rare; s != nil && s.admitted != nil {
-		s.admitted.Done()
-		s.admitted = nil
+	if s := x.rare; s != nil && s.attemptBreaker != nil {
+		s.attemptBreaker.Done()
+		s.attemptBreaker = nil
 	}
 }
 
-// admit counts an attempt at the backend. It returns false if there are too many.
-func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
+// countAtBreaker counts an attempt at the backend. It returns false if there are too many.
+func (x *Exchange) countAtBreaker(backend *upstream.Backend) (ok bool) {
 	k, ok := backend.Admit()
 	if k != nil {
-		x.ensureRare().admitted = k
+		x.ensureRare().attemptBreaker = k
 	}
 	return ok
 }
 
 // endRetry ends the attempt that the rule's retry allowed last.
 func (x *Exchange) endRetry() {
-	if s := x.rare; s != nil && s.retry != nil {
-		s.retry.RetryDone()
-		s.retry = nil
+	if s := x.rare; s != nil && s.retryBreaker != nil {
+		s.retryBreaker.RetryDone()
+		s.retryBreaker = nil
 	}
 }
 

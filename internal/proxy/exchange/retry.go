@@ -260,7 +260,7 @@ func (x *Exchange) retryByRule(f failure) (v retryDecision) {
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
 	x.endRetry()
 	if v.again && x.rare != nil { // otherwise no retry was limited when the request began
-		x.rare.retry, v.again = x.backend.AdmitRetry()
+		x.rare.retryBreaker, v.again = x.backend.AdmitRetry()
 	}
 	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
 		v.again, v.refused = false, true

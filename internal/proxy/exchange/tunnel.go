@@ -163,8 +163,8 @@ type tunnelWaiter struct {
 
 func (w tunnelWaiter) interrupt() { w.Interrupt() }
 
-// rest is called when nothing has moved for a while.
-func (w tunnelWaiter) rest() {
+// suspend is called when nothing has moved for a while.
+func (w tunnelWaiter) suspend() {
 	if w.conn != nil {
 		w.conn.KeepAlive()
 	}

@@ -12,8 +12,8 @@ type LoopOptions struct {
 	Panicked func(v any)
 }
 
-// restAfter is how long a tunnel must have moved nothing before TCP keep-alive to its backend is enabled.
-const restAfter = time.Second
+// keepAliveAfter is how long a tunnel must have moved nothing before TCP keep-alive to its backend is enabled.
+const keepAliveAfter = time.Second
 
 // Handler handles the events of a Pair. Its methods are called with the Loop locked, and must not wait.
 type Handler interface {

@@ -129,7 +129,7 @@ func (l *Loop) Sweep(now int64, gone func(*Pair) error) {
 		}
 		p = next
 	}
-	rest := min(restAfter.Milliseconds(), l.idle)
+	rest := min(keepAliveAfter.Milliseconds(), l.idle)
 	for p := l.active.first; p != nil && p.moved+rest <= now; p = l.active.first {
 		l.active.remove(p)
 		l.resting.add(p)

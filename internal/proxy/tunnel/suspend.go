@@ -68,7 +68,7 @@ func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 		d.from.Interrupt()
 	}
 	if asked {
-		d.rests = t.agree(!nothing)
+		d.suspended = t.agree(!nothing)
 	}
 	return nothing
 }

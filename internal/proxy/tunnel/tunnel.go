@@ -135,7 +135,7 @@ func (t *Tunnel) Run() End {
 		t.run(&t.toClient)
 		finished = true
 	}()
-	if t.toBackend.rests && t.toClient.rests {
+	if t.toBackend.suspended && t.toClient.suspended {
 		return End{Suspended: true}
 	}
 	t.end.ToBackend, t.end.ToClient = t.toBackend.sent.Load(), t.toClient.sent.Load()
@@ -172,7 +172,7 @@ type direction struct {
 	ended        atomic.Bool // the source has ended its stream
 	first        bool        // the first small part was passed
 	relay        *relay      // nil before the second part
-	rests        bool        // it has stopped because the tunnel is suspended
+	suspended    bool        // it has stopped because the tunnel is suspended
 
 	id uint64 // of its entry in HangUps; 0 if there is none
 	wait
@@ -195,16 +195,16 @@ func socketOf(d Duplex) syscall.RawConn {
 }
 
 func (t *Tunnel) run(d *direction) {
-	d.rests = false
+	d.suspended = false
 	defer func() {
-		if d.rests {
+		if d.suspended {
 			d.relay = nil // it is larger than the rest of a tunnel's memory
 		} else {
 			t.forget(d)
 		}
 	}()
 	defer d.buf.Give()
-	for !d.rests {
+	for !d.suspended {
 		n, woken, err := t.read(d)
 		if n > 0 && !t.pass(d, n, err == nil) {
 			return

@@ -126,7 +126,7 @@ func (b *Backend) Admit() (*Breaker, bool) {
 	if l == nil {
 		return nil, true
 	}
-	return k.admitted(&k.requests, l.requests, LimitRequests)
+	return k.increment(&k.requests, l.requests, LimitRequests)
 }
 
 // Done ends the attempt counted by Admit.
@@ -140,14 +140,14 @@ func (b *Backend) AdmitRetry() (*Breaker, bool) {
 	if l == nil {
 		return nil, true
 	}
-	return k.admitted(&k.retries, l.mostRetries(k.requests.Load()), LimitRetries)
+	return k.increment(&k.retries, l.mostRetries(k.requests.Load()), LimitRetries)
 }
 
 // RetryDone ends the retry counted by AdmitRetry.
 func (k *Breaker) RetryDone() { k.retries.Add(-1) }
 
-// admitted increments a count, unless it has reached most.
-func (k *Breaker) admitted(count *atomic.Int64, most int64, limit BreakerLimit) (*Breaker, bool) {
+// increment increments a count, unless it has reached most.
+func (k *Breaker) increment(count *atomic.Int64, most int64, limit BreakerLimit) (*Breaker, bool) {
 	for {
 		n := count.Load()
 		if n >= most {
@@ -178,7 +178,7 @@ func (e *Endpoint) beginPending() (*Breaker, error) {
 		k.overflows[limit].Add(1)
 		return nil, e.breakerOpen()
 	}
-	k, ok := k.admitted(&k.pending, l.pending, LimitPending)
+	k, ok := k.increment(&k.pending, l.pending, LimitPending)
 	if !ok {
 		return nil, e.breakerOpen()
 	}

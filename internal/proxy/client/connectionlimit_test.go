@@ -36,7 +36,7 @@ func TestClientKey(t *testing.T) {
 // TestAdmissionIsExact: however many connections come and go at a time, no limit is exceeded, none is refused while
 // there is room, and nothing stays counted.
 func TestAdmissionIsExact(t *testing.T) {
-	a := &admission{limits: ConnectionLimits{Total: 100, PerClient: 10}}
+	a := &connectionCounts{limits: ConnectionLimits{Total: 100, PerClient: 10}}
 	key := func(i int) clientKey { return clientKey{uint64(i), true} }
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -112,7 +112,7 @@ func TestLevel(t *testing.T) {
 }
 
 func BenchmarkAdmission(b *testing.B) {
-	a := &admission{limits: ConnectionLimits{Total: 1 << 20, PerClient: 1 << 19}}
+	a := &connectionCounts{limits: ConnectionLimits{Total: 1 << 20, PerClient: 1 << 19}}
 	b.ReportAllocs()
 	for i := range b.N {
 		k := clientKey{uint64(i % 1000), true}
@@ -155,12 +155,12 @@ func TestEvictionLosesRace(t *testing.T) {
 				t.Fatalf("connection %d, after the race: %v", i, err)
 			}
 			answered++
-			if n := set.admission.open.Load(); n != 1 {
+			if n := set.connections.open.Load(); n != 1 {
 				t.Fatalf("connection %d goes on, and %d count", i, n)
 			}
 		}
 		c.Close()
-		for set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+		for set.connections.open.Load() != 0 || set.connections.ending.Load() != 0 {
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
@@ -188,7 +188,7 @@ func TestEvictionLosesRace(t *testing.T) {
 // last for a while.
 func TestEvictionsAreBounded(t *testing.T) {
 	set, addr := servedBy(t, false, nil, limited(256))
-	a := &set.admission
+	a := &set.connections
 	const batch = 256 / scarce / 2
 	for range 2*batch + 1 {
 		c, _ := idleClient(t, set, addr)
@@ -232,9 +232,9 @@ func TestRoomIsFoundAtOthers(t *testing.T) {
 		defer c.Close()
 	}
 	set.engine.Clock.Add(2 * parkAfter.Milliseconds())
-	before := set.admission.open.Load()
-	if !set.makeRoom() || before-set.admission.open.Load() < batch/2 {
-		t.Errorf("%d of %d connections remain", set.admission.open.Load(), before)
+	before := set.connections.open.Load()
+	if !set.makeRoom() || before-set.connections.open.Load() < batch/2 {
+		t.Errorf("%d of %d connections remain", set.connections.open.Load(), before)
 	}
 }
 
