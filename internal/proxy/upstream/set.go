@@ -188,91 +188,13 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.trusted.add(a)
 		}
 	}
-	names := make([]*externalHost, len(upserts))
-	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
-	sessions, healths := make([]*session.Settings, len(upserts)), make([]*parsedHealth, len(upserts))
-	breakers := make([]*breakerLimits, len(upserts))
-	unread := make([]bool, len(upserts))
-	balancings := make([]*Balancing, len(upserts))
-	for i, r := range upserts {
-		var err error
-		switch k := r.Kind.(type) {
-		case *config.Resource_Backend:
-			if unread[i] = config.CheckKnown(r) != nil; unread[i] {
-				transports[i] = unknown
-			} else {
-				transports[i], err = s.newTransport(k.Backend)
-			}
-			if err == nil {
-				budgets[i], err = parseRetryBudget(k.Backend)
-			}
-			if err == nil {
-				sessions[i], err = session.Compile(k.Backend.SessionPersistence)
-			}
-			if err == nil {
-				names[i], err = parseHost(k.Backend)
-			}
-			if err == nil {
-				breakers[i], err = parseBreaker(k.Backend)
-			}
-			if err == nil {
-				balancings[i], err = newBalancing(k.Backend)
-			}
-			if err == nil {
-				healths[i], err = parseHealth(k.Backend)
-			}
-		case *config.Resource_Endpoints:
-			if err = config.CheckKnown(r); err == nil {
-				parsed[i], err = parseEndpoints(k.Endpoints)
-			}
-		}
-		if err != nil {
-			return err
-		}
+	parsed, err := s.parse(upserts)
+	if err != nil {
+		return err
 	}
-	var gone, removed []*Endpoint
 	var watches watchChanges
 	s.mu.Lock()
-	s.slotsMade = 0
-	for i, r := range upserts {
-		switch k := r.Kind.(type) {
-		case *config.Resource_Backend:
-			b := s.backend(k.Backend.Key)
-			b.config.Store(k.Backend)
-			b.unread = unread[i]
-			s.setBudget(b, serviceOf(k.Backend), budgets[i])
-			b.sessions.Store(sessions[i])
-			b.setBreaker(breakers[i])
-			b.connections.Store(parseConnections(k.Backend))
-			b.setBalancing(balancings[i])
-			gone = append(gone, b.setTransport(transports[i])...)
-			b.applyPolicy(healths[i])
-			gone = append(gone, b.setHost(names[i], &watches)...)
-		case *config.Resource_Endpoints:
-			b := s.backend(k.Endpoints.Key)
-			if b.host != nil { // the endpoints of an external hostname come from DNS
-				continue
-			}
-			b.hasEndpoints = true
-			gone = append(gone, b.replace(parsed[i])...)
-		}
-	}
-	gone = append(gone, s.replaceClientCertificates(upserts)...)
-	for _, id := range removals {
-		if id.Kind == config.KindAuthorities {
-			s.trusted.remove(id.Key)
-			continue
-		}
-		ended, left := s.remove(id, &watches)
-		gone, removed = append(gone, ended...), append(removed, left...)
-	}
-	gone = append(gone, s.endRemoved(0)...)
-	if s.closed { // late configuration must not undo Close
-		for _, b := range s.backends {
-			gone = append(gone, b.replace(nil)...)
-		}
-		gone = append(gone, s.endRemoved(math.MaxInt64)...)
-	}
+	gone, removed := s.applyLocked(upserts, parsed, removals, &watches)
 	s.mu.Unlock()
 	for _, e := range gone {
 		e.retire()
@@ -282,6 +204,125 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	}
 	s.watch(&watches)
 	return nil
+}
+
+// parsedResource is a Backend or Endpoints as Apply uses it.
+type parsedResource struct {
+	backend   *parsedBackend // nil for another kind
+	endpoints []parsedEndpoint
+}
+
+// parsedBackend is what the configuration of a Backend compiles to.
+type parsedBackend struct {
+	unread      bool // it has unknown fields
+	transport   *transport
+	budget      *retrySettings
+	sessions    *session.Settings
+	host        *externalHost
+	breaker     *breakerLimits
+	connections *connections
+	balancing   *Balancing
+	health      *parsedHealth
+}
+
+// parse validates resources, without changing anything.
+func (s *Set) parse(upserts []*config.Resource) ([]parsedResource, error) {
+	parsed := make([]parsedResource, len(upserts))
+	for i, r := range upserts {
+		var err error
+		switch k := r.Kind.(type) {
+		case *config.Resource_Backend:
+			parsed[i].backend, err = s.parseBackend(r, k.Backend)
+		case *config.Resource_Endpoints:
+			if err = config.CheckKnown(r); err == nil {
+				parsed[i].endpoints, err = parseEndpoints(k.Endpoints)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return parsed, nil
+}
+
+func (s *Set) parseBackend(r *config.Resource, c *config.Backend) (*parsedBackend, error) {
+	p := &parsedBackend{unread: config.CheckKnown(r) != nil, transport: unknown, connections: parseConnections(c)}
+	var err error
+	if !p.unread {
+		if p.transport, err = s.newTransport(c); err != nil {
+			return nil, err
+		}
+	}
+	if p.budget, err = parseRetryBudget(c); err != nil {
+		return nil, err
+	}
+	if p.sessions, err = session.Compile(c.SessionPersistence); err != nil {
+		return nil, err
+	}
+	if p.host, err = parseHost(c); err != nil {
+		return nil, err
+	}
+	if p.breaker, err = parseBreaker(c); err != nil {
+		return nil, err
+	}
+	if p.balancing, err = newBalancing(c); err != nil {
+		return nil, err
+	}
+	if p.health, err = parseHealth(c); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// applyLocked changes the backends. It returns the endpoints that are gone, and those that stay for requests which were
+// routed before although their Backend was removed. mu must be held.
+func (s *Set) applyLocked(upserts []*config.Resource, parsed []parsedResource, removals []config.ID, watches *watchChanges) (gone, removed []*Endpoint) {
+	s.slotsMade = 0
+	for i, r := range upserts {
+		switch k := r.Kind.(type) {
+		case *config.Resource_Backend:
+			gone = append(gone, s.applyBackend(k.Backend, parsed[i].backend, watches)...)
+		case *config.Resource_Endpoints:
+			b := s.backend(k.Endpoints.Key)
+			if b.host != nil { // the endpoints of an external hostname come from DNS
+				continue
+			}
+			b.hasEndpoints = true
+			gone = append(gone, b.replace(parsed[i].endpoints)...)
+		}
+	}
+	gone = append(gone, s.replaceClientCertificates(upserts)...)
+	for _, id := range removals {
+		if id.Kind == config.KindAuthorities {
+			s.trusted.remove(id.Key)
+			continue
+		}
+		ended, left := s.remove(id, watches)
+		gone, removed = append(gone, ended...), append(removed, left...)
+	}
+	gone = append(gone, s.endRemoved(0)...)
+	if s.closed { // late configuration must not undo Close
+		for _, b := range s.backends {
+			gone = append(gone, b.replace(nil)...)
+		}
+		gone = append(gone, s.endRemoved(math.MaxInt64)...)
+	}
+	return gone, removed
+}
+
+// applyBackend changes the settings of a backend. It returns the endpoints that are gone. mu must be held.
+func (s *Set) applyBackend(c *config.Backend, p *parsedBackend, watches *watchChanges) (gone []*Endpoint) {
+	b := s.backend(c.Key)
+	b.config.Store(c)
+	b.unread = p.unread
+	s.setBudget(b, serviceOf(c), p.budget)
+	b.sessions.Store(p.sessions)
+	b.setBreaker(p.breaker)
+	b.connections.Store(p.connections)
+	b.setBalancing(p.balancing)
+	gone = b.setTransport(p.transport)
+	b.applyPolicy(p.health)
+	return append(gone, b.setHost(p.host, watches)...)
 }
 
 // newTransport compiles the transport of a Backend. If its client certificate is missing, nothing is sent: the backend
