@@ -13,7 +13,7 @@ func TestAccessLogFlags(t *testing.T) {
 		`--access-log-redact: "" is not the name`:  {Redact: []string{""}},
 		"--access-log-one-in: -1 is out of bounds": {OneIn: -1},
 	} {
-		e, err := newEngine(engineOptions{AccessLog: "off", LogLines: f})
+		e, err := newEngine(engineOptions{EngineFlags: EngineFlags{AccessLog: "off", LogLines: f}})
 		if want == "" {
 			if err != nil {
 				t.Error(err)

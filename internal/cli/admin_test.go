@@ -23,15 +23,14 @@ clusters: [{name: x, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: x
 	}
 	for verb, begin := range map[string]func(address string, stderr io.Writer) error{
 		"run": func(address string, stderr io.Writer) error {
-			g, err := newGateway(RunOptions{Files: []string{dir}, AdminAddress: address, AccessLog: "off", Stdout: io.Discard, Stderr: stderr})
+			g, err := newGateway(RunOptions{Files: []string{dir}, AdminAddress: address, Stderr: stderr, EngineFlags: EngineFlags{AccessLog: "off", Stdout: io.Discard}})
 			if err == nil {
 				g.discard()
 			}
 			return err
 		},
 		"proxy": func(address string, stderr io.Writer) error {
-			p, err := newRemoteProxy(ProxyOptions{Controller: "127.0.0.1:1", Gateway: "shop/web", AdminAddress: address, HealthAddress: "0.0.0.0:0",
-				AccessLog: "off", Stdout: io.Discard, Stderr: stderr})
+			p, err := newRemoteProxy(ProxyOptions{Controller: "127.0.0.1:1", Gateway: "shop/web", AdminAddress: address, HealthAddress: "0.0.0.0:0", Stderr: stderr, EngineFlags: EngineFlags{AccessLog: "off", Stdout: io.Discard}})
 			if err == nil {
 				p.discard()
 			}

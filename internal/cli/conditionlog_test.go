@@ -55,8 +55,7 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AccessLog: "off", AdminAddress: "127.0.0.1:0", RequestIDs: defaultRequestIDs,
-			Stdout: log, Stderr: log, Ready: func(Running) { close(ready) }})
+		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AdminAddress: "127.0.0.1:0", Stderr: log, Ready: func(Running) { close(ready) }, EngineFlags: EngineFlags{AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: log}})
 	}()
 	defer func() {
 		cancel()
@@ -105,7 +104,7 @@ spec: {gatewayClassName: moongate, listeners: [{name: http, protocol: HTTP, port
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AccessLog: "off", AdminAddress: "127.0.0.1:0", RequestIDs: defaultRequestIDs, Stdout: log, Stderr: log})
+		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AdminAddress: "127.0.0.1:0", Stderr: log, EngineFlags: EngineFlags{AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: log}})
 	}()
 	defer func() {
 		cancel()

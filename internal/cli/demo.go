@@ -29,7 +29,7 @@ const (
 )
 
 func newDemo(stdout, stderr io.Writer) *cobra.Command {
-	o := RunOptions{Stdout: stdout}
+	o := RunOptions{EngineFlags: EngineFlags{Stdout: stdout}}
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "demo",

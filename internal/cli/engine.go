@@ -91,23 +91,48 @@ func preserves(requestIDs string) (bool, error) {
 	return false, usage("--request-ids %q is not known; use generate or preserve", requestIDs)
 }
 
-// engineOptions are the options that run and proxy have in common.
-type engineOptions struct {
-	Bind          []netip.Addr // empty means all
-	AccessLog     string       // "" means the default
+// EngineFlags are the flags that run and proxy have in common; the zero value of a field is its default.
+type EngineFlags struct {
+	AccessLog     string // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector; "" means json
 	LogLines      accessLogFlags
-	ShutdownDelay time.Duration
-	DrainTimeout  time.Duration
-	PlainIO       bool
-	Connections   connectionFlags
-	DNS           dnsFlags
-	Zone          string
-	RequestIDs    string // "" means the default
-	Stdout        io.Writer
-	Log           *slog.Logger
-	ProcessLog    *observe.ProcessLog   // the log that Log writes to, if it can drop lines; or nil
-	Hangup        <-chan os.Signal      // each value reopens the access log; may be nil
-	Predecessor   *handover.Predecessor // the process whose sockets are taken over; may be nil
+	LogFormat     string        // text or json; "" means text
+	ShutdownDelay time.Duration // how long to accept connections after the first signal
+	DrainTimeout  time.Duration // how long requests in flight may take after that
+	PlainIO       bool          // see proxy.Options
+	// Connections limits the connections of clients.
+	Connections connectionFlags
+	DNS         dnsFlags
+	Zone        string
+	RequestIDs  string // generate or preserve; "" means generate
+
+	Stdout io.Writer
+	Hangup <-chan os.Signal // each value reopens the access log; may be nil
+}
+
+// add adds the flags to a command, whose default of --shutdown-delay is delay.
+func (f *EngineFlags) add(cmd *cobra.Command, delay time.Duration) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.LogFormat, "log-format", defaultLogFormat, logFormatText)
+	flags.StringVar(&f.AccessLog, "access-log", defaultAccessLog, accessLogText)
+	f.LogLines.add(cmd)
+	durationVar(flags, &f.ShutdownDelay, "shutdown-delay", delay,
+		"after SIGTERM, how long to be not ready but still accept connections, so that load balancers notice")
+	durationVar(flags, &f.DrainTimeout, "drain-timeout", defaultDrainTimeout,
+		"after that, how long requests in flight may take before they are aborted")
+	flags.BoolVar(&f.PlainIO, "plain-io", false, plainIOText)
+	f.Connections.add(cmd)
+	f.DNS.add(cmd)
+	flags.StringVar(&f.Zone, "zone", "", zoneText)
+	flags.StringVar(&f.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
+}
+
+// engineOptions are those of an engine.
+type engineOptions struct {
+	EngineFlags
+	Bind        []netip.Addr // empty means all
+	Log         *slog.Logger
+	ProcessLog  *observe.ProcessLog   // the log that Log writes to, if it can drop lines; or nil
+	Predecessor *handover.Predecessor // the process whose sockets are taken over; may be nil
 }
 
 // engine is a proxy with the parts that do not depend on the source of its configuration: the access log, the metrics, the admin
@@ -287,5 +312,12 @@ func (e *engine) close() {
 	e.background.Wait()
 	if err := e.accessLog.Close(accessLogFlush); err != nil {
 		e.o.Log.Warn("lines of the access log were dropped", "error", err)
+	}
+}
+
+// logSockets logs which sockets were bound or closed. warn is called if no listener is served any more.
+func (e *engine) logSockets(warn func()) {
+	if e.sockets.update(e.proxy.Bound) && !e.ending() { // during shutdown this is expected
+		warn()
 	}
 }

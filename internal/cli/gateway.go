@@ -78,8 +78,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if g.source, err = files.New(o.Files, files.Options{Stdin: o.Stdin}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	g.engine, err = newEngine(engineOptions{Bind: bind, AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup, Predecessor: o.Predecessor})
+	g.engine, err = newEngine(engineOptions{EngineFlags: o.EngineFlags, Bind: bind, Log: g.log, ProcessLog: processLogOf(o.Stderr), Predecessor: o.Predecessor})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +128,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 			g.tellPredecessor()
 		},
 		Bound: func() {
-			g.logSockets()
+			g.logSockets(g.warnNoListener)
 			g.tellPredecessor()
 		},
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
@@ -237,12 +236,6 @@ func (g *gateway) started() {
 }
 
 // logSockets logs which sockets were opened or closed.
-func (g *gateway) logSockets() {
-	if g.sockets.update(g.proxy.Bound) && !g.ending() { // during shutdown this is expected
-		g.warnNoListener()
-	}
-}
-
 func (g *gateway) warnNoListener() {
 	g.log.Warn("no listener is served; moongate status and moongate check report why", "files", strings.Join(g.o.Files, ","))
 }

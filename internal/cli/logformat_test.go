@@ -35,7 +35,7 @@ func TestLogFormat(t *testing.T) {
 	if _, err := newLogger(&bytes.Buffer{}, "", "xml"); !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), "use text or json") {
 		t.Errorf("xml: %v", err)
 	}
-	if _, err := newGateway(RunOptions{LogFormat: "xml"}); err == nil || !strings.Contains(err.Error(), "--log-format") {
+	if _, err := newGateway(RunOptions{EngineFlags: EngineFlags{LogFormat: "xml"}}); err == nil || !strings.Contains(err.Error(), "--log-format") {
 		t.Errorf("run with xml: %v", err)
 	}
 }

@@ -31,21 +31,10 @@ type ProxyOptions struct {
 	StateDir      string // "" stores nothing
 	HealthAddress string
 	AdminAddress  string
-	AccessLog     string // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
-	LogLines      accessLogFlags
 	LogLevel      string
-	LogFormat     string        // text or json; "" means text
-	ShutdownDelay time.Duration // how long to accept connections after the first signal
-	DrainTimeout  time.Duration // how long requests in flight may take after that
-	PlainIO       bool          // see proxy.Options
-	// Connections limits the connections of clients.
-	Connections connectionFlags
-	DNS         dnsFlags
-	Zone        string
-	RequestIDs  string // generate or preserve; "" means generate
+	EngineFlags
 
-	Stdout, Stderr io.Writer
-	Hangup         <-chan os.Signal // each value reopens the access log; may be nil
+	Stderr io.Writer
 	// Ready is called once, when a complete configuration is served; may be nil.
 	Ready func(RunningProxy)
 }
@@ -69,7 +58,7 @@ const (
 const readyPoll = 50 * time.Millisecond
 
 func newProxy(stdout, stderr io.Writer) *cobra.Command {
-	o := ProxyOptions{Stdout: stdout}
+	o := ProxyOptions{EngineFlags: EngineFlags{Stdout: stdout}}
 	cmd := &cobra.Command{
 		Use:   "proxy --controller HOST:PORT --gateway NAMESPACE/NAME",
 		Short: "Serve one Gateway, configured by a controller",
@@ -98,19 +87,8 @@ still take effect meanwhile. A second signal makes it exit immediately. SIGHUP r
 		"folder for the last good configuration, which includes private keys: use a volume in memory; if empty, it is not stored")
 	addressVar(flags, &o.HealthAddress, "health-address", defaultProxyHealthAddress, "address for health checks and metrics")
 	addressVar(flags, &o.AdminAddress, "admin-address", defaultProxyAdminAddress, "address for health checks, metrics, the configuration and profiles")
-	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
-	o.LogLines.add(cmd)
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
-	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultProxyDelay,
-		"after SIGTERM, how long to be not ready but still accept connections, so that load balancers notice")
-	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
-		"after that, how long requests in flight may take before they are aborted")
-	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
-	o.Connections.add(cmd)
-	o.DNS.add(cmd)
-	flags.StringVar(&o.Zone, "zone", "", zoneText)
-	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
+	o.EngineFlags.add(cmd, defaultProxyDelay)
 	return cmd
 }
 
@@ -173,8 +151,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 		return nil, err
 	}
 	p := &remoteProxy{o: o, log: log}
-	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, ProcessLog: processLogOf(o.Stderr), Hangup: o.Hangup})
+	p.engine, err = newEngine(engineOptions{EngineFlags: o.EngineFlags, Log: p.log, ProcessLog: processLogOf(o.Stderr)})
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +180,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 		Apply: p.apply,
 		Rebind: func() proxy.Result {
 			r := p.faults(p.proxy.Rebind())
-			p.logSockets()
+			p.logSockets(p.warnNoListener)
 			return r
 		},
 		Unavailable: p.proxy.Unavailable,
@@ -216,18 +193,12 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 func (p *remoteProxy) apply(u *config.Update) proxy.Result {
 	r := p.faults(p.proxy.Apply(u))
 	if u.OfListeners() {
-		p.logSockets()
+		p.logSockets(p.warnNoListener)
 	}
 	return r
 }
 
 // logSockets logs which sockets were opened or closed.
-func (p *remoteProxy) logSockets() {
-	if p.sockets.update(p.proxy.Bound) && !p.ending() { // during shutdown this is expected
-		p.warnNoListener()
-	}
-}
-
 func (p *remoteProxy) warnNoListener() {
 	p.log.Warn("no listener of the Gateway is served; its status reports why", "gateway", p.o.Gateway)
 }

@@ -19,30 +19,19 @@ import (
 
 // RunOptions are the flags of run; the zero value of a field is its default.
 type RunOptions struct {
-	Files         []string
-	Class         string   // GatewayClass that is treated as Moongate's; "" for none
-	Bind          []string // IP addresses for Gateways without spec.addresses; empty means all
-	AccessLog     string   // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
-	LogLines      accessLogFlags
-	LogFormat     string        // text or json; "" means text
-	AdminAddress  string        // host:port
-	ShutdownDelay time.Duration // how long to accept connections after the first signal
-	DrainTimeout  time.Duration // how long requests in flight may take after that
-	PlainIO       bool          // see proxy.Options
-	// Connections limits the connections of clients.
-	Connections connectionFlags
-	DNS         dnsFlags
-	RateLimits  rateLimitFlags
-	Zone        string
-	RequestIDs  string // generate or preserve; "" means generate
-	SecretFile  string // secret for keys that outlive the process; "" means a secret of this process
+	Files        []string
+	Class        string   // GatewayClass that is treated as Moongate's; "" for none
+	Bind         []string // IP addresses for Gateways without spec.addresses; empty means all
+	AdminAddress string   // host:port
+	EngineFlags
+	RateLimits rateLimitFlags
+	SecretFile string // secret for keys that outlive the process; "" means a secret of this process
 
-	Stdin          io.Reader // read for the path "-"; may be nil
-	Stdout, Stderr io.Writer
-	Hangup         <-chan os.Signal // each value reopens the access log; may be nil
-	Replace        <-chan os.Signal // each value starts a successor; may be nil
-	Program        string           // path of the program of a successor
-	ProgramError   error            // why Program is not known
+	Stdin        io.Reader // read for the path "-"; may be nil
+	Stderr       io.Writer
+	Replace      <-chan os.Signal // each value starts a successor; may be nil
+	Program      string           // path of the program of a successor
+	ProgramError error            // why Program is not known
 	// Predecessor is the process that this one replaces; may be nil.
 	Predecessor *handover.Predecessor
 	// Ready is called once, when everything that is accepted is served; may be nil.
@@ -68,20 +57,9 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.Bind, "bind", nil,
 		"IP address for Gateways without spec.addresses; repeat for more; 0.0.0.0 is all of IPv4, :: all of IPv6 (default: all addresses of both)")
-	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
-	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
-	o.LogLines.add(cmd)
 	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "address for health checks, metrics, status and profiles")
-	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultShutdownDelay,
-		"after SIGTERM, how long to be not ready but still accept connections, so that load balancers notice")
-	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
-		"after that, how long requests in flight may take before they are aborted")
-	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
-	o.Connections.add(cmd)
-	o.DNS.add(cmd)
+	o.EngineFlags.add(cmd, defaultShutdownDelay)
 	o.RateLimits.add(cmd)
-	flags.StringVar(&o.Zone, "zone", "", zoneText)
-	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
 }
 
@@ -106,7 +84,7 @@ func bindAddresses(bind []string) ([]netip.Addr, error) {
 }
 
 func newRun(stdout, stderr io.Writer) *cobra.Command {
-	o := RunOptions{Stdout: stdout}
+	o := RunOptions{EngineFlags: EngineFlags{Stdout: stdout}}
 	cmd := &cobra.Command{
 		Use:   "run PATH...",
 		Short: "Serve the Gateways of your manifests",

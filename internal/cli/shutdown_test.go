@@ -26,8 +26,7 @@ func TestSystemdWaits(t *testing.T) {
 	defer stop()
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, RunOptions{Files: []string{folder}, AccessLog: "off", AdminAddress: "127.0.0.1:0", Stdout: io.Discard, Stderr: io.Discard,
-			ShutdownDelay: 10 * time.Millisecond, DrainTimeout: 2 * time.Minute})
+		done <- Run(ctx, RunOptions{Files: []string{folder}, AdminAddress: "127.0.0.1:0", Stderr: io.Discard, EngineFlags: EngineFlags{AccessLog: "off", Stdout: io.Discard, ShutdownDelay: 10 * time.Millisecond, DrainTimeout: 2 * time.Minute}})
 	}()
 	for _, want := range []string{"READY=1", "STOPPING=1\nEXTEND_TIMEOUT_USEC=125010000"} {
 		message := make([]byte, 1<<10)

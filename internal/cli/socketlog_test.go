@@ -92,8 +92,7 @@ func TestSocketLogBegins(t *testing.T) {
 // TestProxyWarnsOfNoListener: a proxy says so when its last listener has gone, as run does.
 func TestProxyWarnsOfNoListener(t *testing.T) {
 	var log testkit.Log
-	p, err := newRemoteProxy(ProxyOptions{Controller: "127.0.0.1:1", Gateway: "shop/web", AdminAddress: "127.0.0.1:0", HealthAddress: "127.0.0.1:0",
-		AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: io.Discard, Stderr: &log})
+	p, err := newRemoteProxy(ProxyOptions{Controller: "127.0.0.1:1", Gateway: "shop/web", AdminAddress: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Stderr: &log, EngineFlags: EngineFlags{AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: io.Discard}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +156,7 @@ spec:
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AccessLog: "off", AdminAddress: "127.0.0.1:0", RequestIDs: defaultRequestIDs, Stdout: io.Discard, Stderr: log})
+		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AdminAddress: "127.0.0.1:0", Stderr: log, EngineFlags: EngineFlags{AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: io.Discard}})
 	}()
 	defer func() {
 		cancel()

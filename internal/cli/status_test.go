@@ -251,8 +251,7 @@ data: {ca.crt: [x]}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AccessLog: "off", AdminAddress: "127.0.0.1:0", RequestIDs: defaultRequestIDs,
-			Stdout: log, Stderr: log, Ready: func(r Running) { ready <- r }})
+		done <- Run(ctx, RunOptions{Files: []string{path}, Bind: []string{"127.0.0.1"}, AdminAddress: "127.0.0.1:0", Stderr: log, Ready: func(r Running) { ready <- r }, EngineFlags: EngineFlags{AccessLog: "off", RequestIDs: defaultRequestIDs, Stdout: log}})
 	}()
 	defer func() {
 		cancel()

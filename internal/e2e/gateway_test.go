@@ -43,10 +43,8 @@ func start(t testing.TB, manifests map[string]string, change ...func(*cli.RunOpt
 	o := cli.RunOptions{
 		Files:        []string{g.dir},
 		Bind:         []string{"127.0.0.1"},
-		AccessLog:    "off",
 		AdminAddress: "127.0.0.1:0",
-		DrainTimeout: 5 * time.Second,
-		Stdout:       io.Discard,
+		EngineFlags:  cli.EngineFlags{AccessLog: "off", DrainTimeout: 5 * time.Second, Stdout: io.Discard},
 		Stderr:       g.stderr,
 		Ready:        func(r cli.Running) { ready <- r },
 	}
