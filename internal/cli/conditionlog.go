@@ -31,7 +31,7 @@ type conditionLog struct {
 	mu      sync.Mutex
 	suggest *suggestions                // from all objects in the manifests
 	refused []kind.ObjectKey            // objects that are known to suggest only by name
-	told    map[kind.ObjectKey][]string // what was logged and still applies, as in statuses, without indexes: changed suggestions or indexes are not logged again
+	logged  map[kind.ObjectKey][]string // what was logged and still applies, as in statuses, without indexes: changed suggestions or indexes are not logged again
 }
 
 // change must be called with a change of the manifests before the resulting statuses are published.
@@ -76,7 +76,7 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 		if !show.Good(c.Status) {
 			complaints = l.complaints(c.Object)
 		}
-		before := l.told[c.Object]
+		before := l.logged[c.Object]
 		known := slices.Clone(before)
 		var now []string
 		for _, complaint := range complaints {
@@ -96,13 +96,13 @@ func (l *conditionLog) publish(changes []translate.StatusChange) {
 			})
 		}
 		if len(now) > 0 {
-			if l.told == nil {
-				l.told = map[kind.ObjectKey][]string{}
+			if l.logged == nil {
+				l.logged = map[kind.ObjectKey][]string{}
 			}
-			l.told[c.Object] = now
+			l.logged[c.Object] = now
 			continue
 		}
-		delete(l.told, c.Object)
+		delete(l.logged, c.Object)
 		if _, there := l.objects.objects.Get(c.Object); there && len(before) > 0 {
 			line(func() {
 				l.log.Info("condition", "object", c.Object.String(), "message", "the problem is resolved")

@@ -35,14 +35,14 @@ func takeClass(objects []files.Object, name, controller string) []files.Object {
 // takenClass returns a GatewayClass as managed by Moongate. found is the class with that name in the manifests, the zero value if
 // there is none.
 func takenClass(name, controller string, found files.Object) files.Object {
-	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
-	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
+	own := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	own.APIVersion, own.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
 	if c, ok := found.Object.(*gwv1.GatewayClass); ok {
-		ours = c.DeepCopy()
-		ours.Spec.ParametersRef = nil // of another controller
+		own = c.DeepCopy()
+		own.Spec.ParametersRef = nil // of another controller
 	}
-	ours.Spec.ControllerName = gwv1.GatewayController(controller)
-	return files.Object{ID: kind.GatewayClass.Key("", name), Position: found.Position, Object: ours}
+	own.Spec.ControllerName = gwv1.GatewayController(controller)
+	return files.Object{ID: kind.GatewayClass.Key("", name), Position: found.Position, Object: own}
 }
 
 // takeClassOf is takeClass for a change of the manifests.

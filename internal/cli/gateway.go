@@ -47,7 +47,7 @@ type gateway struct {
 	scavenger     *scavenger
 	problems      *problemLog
 	secret        []byte     // from which keys are derived
-	telling       sync.Mutex // held while what is served is read and sent to the predecessor, so that an older state is not sent last
+	reporting     sync.Mutex // held while what is served is read and sent to the predecessor, so that an older state is not sent last
 	handedSockets sync.Map   // set of the syscall.Conn that were passed to a successor
 }
 
@@ -125,11 +125,11 @@ func newGateway(o RunOptions) (*gateway, error) {
 			g.objects.publish(changes)
 			g.conditions.publish(changes)
 			g.announce()
-			g.tellPredecessor()
+			g.reportToPredecessor()
 		},
 		Bound: func() {
 			g.logSockets(g.warnNoListener)
-			g.tellPredecessor()
+			g.reportToPredecessor()
 		},
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
@@ -203,7 +203,7 @@ func (g *gateway) change(c files.Change) {
 	if c.Full && g.ready() {
 		g.started()
 	} else if c.ProblemsChanged {
-		g.tellPredecessor()
+		g.reportToPredecessor()
 	}
 }
 
@@ -230,7 +230,7 @@ func (g *gateway) started() {
 	if g.o.Predecessor == nil {
 		notifySystemd(daemon.SdNotifyReady)
 	}
-	g.tellPredecessor()
+	g.reportToPredecessor()
 	// The scavenger frees the garbage of the start: to do it here would delay the first change.
 	g.scavenger.started()
 }

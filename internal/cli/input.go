@@ -222,12 +222,12 @@ func acceptedPolicies(items []map[string]any, controller string) map[kind.Object
 		if text, err := json.Marshal(item); err != nil || json.Unmarshal(text, &p) != nil {
 			continue
 		}
-		ours := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return string(a.ControllerName) != controller })
-		refused := slices.ContainsFunc(ours, func(a gwv1.PolicyAncestorStatus) bool {
+		own := slices.DeleteFunc(p.Status.Ancestors, func(a gwv1.PolicyAncestorStatus) bool { return string(a.ControllerName) != controller })
+		refused := slices.ContainsFunc(own, func(a gwv1.PolicyAncestorStatus) bool {
 			c := meta.FindStatusCondition(a.Conditions, string(gwv1.PolicyConditionAccepted))
 			return c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != p.Metadata.Generation
 		})
-		if len(ours) > 0 && !refused {
+		if len(own) > 0 && !refused {
 			all[kind.BackendTrafficPolicy.Key(p.Metadata.Namespace, p.Metadata.Name)] = true
 		}
 	}

@@ -235,10 +235,10 @@ func (g *gateway) release(s *handover.Successor) error {
 	return nil
 }
 
-// tellPredecessor reports to the predecessor, if there is one, what this process serves.
-func (g *gateway) tellPredecessor() {
-	g.telling.Lock()
-	defer g.telling.Unlock()
+// reportToPredecessor reports to the predecessor, if there is one, what this process serves.
+func (g *gateway) reportToPredecessor() {
+	g.reporting.Lock()
+	defer g.reporting.Unlock()
 	if g.checked.Load() && g.succeeds() {
 		g.o.Predecessor.Ready(g.serves())
 	}
@@ -272,7 +272,7 @@ func (g *gateway) awaitChecks(ctx context.Context) {
 		}
 		if now.After(limit) || !g.proxy.Unchecked() {
 			g.checked.Store(true)
-			g.tellPredecessor()
+			g.reportToPredecessor()
 			return
 		}
 	}

@@ -203,8 +203,8 @@ const byPolicy = "/by/"
 // SplitPolicy splits a key made by ByPolicy; policies is "" if the key was not made by it.
 func SplitPolicy(key string) (base, policies string) {
 	port, rest := splitPort(key)
-	spoken, policies, _ := strings.Cut(rest, byPolicy)
-	return key[:len(port)+len(spoken)], policies
+	suffix, policies, _ := strings.Cut(rest, byPolicy)
+	return key[:len(port)+len(suffix)], policies
 }
 
 // splitPort splits a Backend.key after the port. The part before it holds names, which may be equal to the words that have a meaning
@@ -240,7 +240,7 @@ func XBackendKey(namespace, name string, port int32) string {
 // PassedThrough and ByPolicy.
 func ServicePort(key string) string {
 	port, rest := splitPort(key)
-	if spoken, _, _ := strings.Cut(rest, byPolicy); spoken == overUDP { // the UDP port of the same number is another port
+	if suffix, _, _ := strings.Cut(rest, byPolicy); suffix == overUDP { // the UDP port of the same number is another port
 		return key[:len(port)+len(overUDP)]
 	}
 	return port

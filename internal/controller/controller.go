@@ -93,11 +93,11 @@ type Controller struct {
 
 	// read is closed once everything except Secrets was read and translated for the first time, full once reading each Secret was
 	// attempted as well, or after secretsLimit.
-	read, full chan struct{}
-	mu         sync.Mutex             // guards the fields below
-	leading    bool                   // for health and metrics
-	said       map[[2]string][]string // see inherit
-	saidUntil  time.Time
+	read, full        chan struct{}
+	mu                sync.Mutex             // guards the fields below
+	leading           bool                   // for health and metrics
+	inheritedMessages map[[2]string][]string // see inherit
+	inheritedUntil    time.Time
 	// authority is set once the API server has answered; nil before.
 	authority *auth.Authority
 }

@@ -117,7 +117,7 @@ const inheritance = 10 * time.Minute
 func (c *Controller) setSaid(messages map[[2]string][]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.said, c.saidUntil = messages, time.Now().Add(inheritance)
+	c.inheritedMessages, c.inheritedUntil = messages, time.Now().Add(inheritance)
 }
 
 // inherited reports whether the status of a Gateway, or that of any merged one, contained a text when this replica became leader. It
@@ -125,22 +125,22 @@ func (c *Controller) setSaid(messages map[[2]string][]string) {
 func (c *Controller) inherited(namespace, name, text string) (is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Now().After(c.saidUntil) {
-		c.said = nil
+	if time.Now().After(c.inheritedUntil) {
+		c.inheritedMessages = nil
 		return false
 	}
 	of := [2]string{namespace, name}
-	said := map[[2]string][]string{of: c.said[of]}
+	said := map[[2]string][]string{of: c.inheritedMessages[of]}
 	if _, merged := config.MergedClass(name); merged {
-		said = c.said
+		said = c.inheritedMessages
 	}
 	for at, messages := range said {
 		rest := slices.DeleteFunc(messages, func(message string) bool { return strings.Contains(message, text) })
 		is = is || len(rest) < len(messages)
 		if len(rest) == 0 {
-			delete(c.said, at)
+			delete(c.inheritedMessages, at)
 		} else {
-			c.said[at] = rest
+			c.inheritedMessages[at] = rest
 		}
 	}
 	return is

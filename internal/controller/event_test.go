@@ -198,8 +198,8 @@ func TestInheritedForAWhile(t *testing.T) {
 		if c.inherited("n", "gw", "quota") {
 			t.Error("the same text is no news after hours")
 		}
-		if len(c.said) > 0 {
-			t.Errorf("%v is kept", c.said)
+		if len(c.inheritedMessages) > 0 {
+			t.Errorf("%v is kept", c.inheritedMessages)
 		}
 	})
 }

@@ -27,8 +27,8 @@ type gateway struct {
 	unknown time.Time
 	// faulty is set if the last Report had faults of listeners.
 	faulty bool
-	// saidUnavailable is the text of pod.unavailable in the last Report.
-	saidUnavailable string
+	// reportedUnavailable is the text of pod.unavailable in the last Report.
+	reportedUnavailable string
 }
 
 // pod is one proxy that is connected, or that is ready according to the cluster.
@@ -308,11 +308,11 @@ func (g *gateway) rejecting() map[config.ID][]string {
 func (g *gateway) unavailable() string {
 	now := ""
 	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
-		if said := g.pods[pod].unavailable; said != "" && (now == "" || said == g.saidUnavailable) {
-			now = said
+		if unavailable := g.pods[pod].unavailable; unavailable != "" && (now == "" || unavailable == g.reportedUnavailable) {
+			now = unavailable
 		}
 	}
-	g.saidUnavailable = now
+	g.reportedUnavailable = now
 	if now == "" {
 		return ""
 	}

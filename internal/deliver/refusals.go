@@ -21,8 +21,8 @@ const (
 // refusals decides which refused streams are logged: the first of each caller, which tries again every few seconds for as long as it
 // runs. The zero value is ready. It is safe for concurrent use.
 type refusals struct {
-	mu   sync.Mutex
-	said map[refusal]time.Time
+	mu       sync.Mutex
+	loggedAt map[refusal]time.Time
 }
 
 type refusal struct {
@@ -36,18 +36,18 @@ func (f *refusals) news(caller string, code codes.Code, now time.Time) bool {
 	defer f.mu.Unlock()
 	old := func(_ refusal, at time.Time) bool { return now.Sub(at) >= repeatRefusal }
 	key := refusal{caller, code}
-	if at, known := f.said[key]; known && !old(key, at) {
+	if at, known := f.loggedAt[key]; known && !old(key, at) {
 		return false
 	}
-	if len(f.said) >= maxRefusals {
-		if maps.DeleteFunc(f.said, old); len(f.said) >= maxRefusals {
+	if len(f.loggedAt) >= maxRefusals {
+		if maps.DeleteFunc(f.loggedAt, old); len(f.loggedAt) >= maxRefusals {
 			return false
 		}
 	}
-	if f.said == nil {
-		f.said = map[refusal]time.Time{}
+	if f.loggedAt == nil {
+		f.loggedAt = map[refusal]time.Time{}
 	}
-	f.said[key] = now
+	f.loggedAt[key] = now
 	return true
 }
 
@@ -55,7 +55,7 @@ func (f *refusals) news(caller string, code codes.Code, now time.Time) bool {
 func (f *refusals) forget(caller string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.said, func(k refusal, _ time.Time) bool { return k.caller == caller })
+	maps.DeleteFunc(f.loggedAt, func(k refusal, _ time.Time) bool { return k.caller == caller })
 }
 
 // callerOf returns the address of a call's peer, without the port; "" if it is not known.

@@ -48,8 +48,8 @@ func TestRefusals(t *testing.T) {
 	for i := range 2 * maxRefusals {
 		f.news(fmt.Sprint(i), codes.Unauthenticated, start.Add(repeatRefusal))
 	}
-	if len(f.said) > maxRefusals {
-		t.Errorf("%d remembered", len(f.said))
+	if len(f.loggedAt) > maxRefusals {
+		t.Errorf("%d remembered", len(f.loggedAt))
 	}
 	if !f.news("z", codes.Unauthenticated, start.Add(2*repeatRefusal)) {
 		t.Error("what is long over makes no room")

@@ -126,9 +126,9 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
 	case hello.Gateway != who.Gateway:
 		if r.refusals.news(caller, codes.PermissionDenied, time.Now()) {
-			r.o.Logger.Warn("a proxy asks for the configuration of another Gateway", "gateway", who.Gateway, "pod", who.Pod, "asks-for", said(hello.Gateway))
+			r.o.Logger.Warn("a proxy asks for the configuration of another Gateway", "gateway", who.Gateway, "pod", who.Pod, "asks-for", truncated(hello.Gateway))
 		}
-		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, said(hello.Gateway))
+		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, truncated(hello.Gateway))
 	}
 	ctx, end := context.WithCancelCause(grpcStream.Context())
 	defer end(nil)
@@ -137,7 +137,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return err
 	}
 	r.refusals.forget(caller)
-	r.o.Logger.Info("a proxy is connected", "gateway", who.Gateway, "pod", who.Pod, "version", said(hello.Version), "generation", hello.Generation, "resumes", !s.full)
+	r.o.Logger.Info("a proxy is connected", "gateway", who.Gateway, "pod", who.Pod, "version", truncated(hello.Version), "generation", hello.Generation, "resumes", !s.full)
 	go func() { end(r.send(ctx, s, grpcStream)) }()
 	go func() { end(r.receive(s, grpcStream)) }()
 	<-ctx.Done()
@@ -192,7 +192,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 	if !resumes || hello.Generation < p.acked { // it has lost what it acknowledged
 		p.answered, p.acked = false, 0
 	}
-	p.version = said(hello.Version)
+	p.version = truncated(hello.Version)
 	// A proxy that has refused a generation sends no epoch, and serves its previous configuration.
 	configured := hello.Epoch != "" || hello.Generation > 0
 	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), state: nothingSent, full: !resumes, configured: configured, base: hello.Generation}
@@ -359,7 +359,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 		return nil
 	case a.Epoch != r.epoch || s.state == nothingSent || a.Generation > s.sent:
 		r.mu.Unlock()
-		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, said(a.Epoch))
+		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, truncated(a.Epoch))
 	}
 	news := r.note(s, p, a)
 	r.mu.Unlock()
@@ -382,11 +382,11 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 // refused records that the proxy serves nothing of the generation, and reports whether the reason is new and the proxy was overdue
 // already. A full generation is sent after a while. The caller must hold r.mu.
 func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
-	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", said(a.Error))
-	if news = p.overdue && p.refusal != said(a.Error); news {
+	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", truncated(a.Error))
+	if news = p.overdue && p.refusal != truncated(a.Error); news {
 		r.stale[s.gateway.name] = struct{}{}
 	}
-	p.refusal = said(a.Error)
+	p.refusal = truncated(a.Error)
 	if s.state != awaitsAnswer {
 		return news
 	}
@@ -410,7 +410,7 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	listeners, rejected := map[string]string{}, map[config.ID]string{}
 	for _, f := range a.Listeners {
 		if key := f.GetResource().GetKey(); part.Holds(config.ID{Kind: config.KindListener, Key: key}) {
-			listeners[key] = said(f.Message)
+			listeners[key] = truncated(f.Message)
 		}
 	}
 	for _, f := range a.Rejected {
@@ -421,13 +421,13 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 		if id != (config.ID{}) && !part.Holds(id) {
 			continue
 		}
-		rejected[id] = said(f.GetMessage())
+		rejected[id] = truncated(f.GetMessage())
 	}
 	unavailable := ""
 	for _, f := range a.Unavailable {
 		id := config.ID{Kind: config.KindRateLimitService, Key: f.GetResource().GetKey()}
 		if f.GetResource().GetKind() == uint32(id.Kind) && part.Holds(id) && unavailable == "" { // merged Gateways have one Redis server
-			unavailable = said(f.GetMessage())
+			unavailable = truncated(f.GetMessage())
 		}
 	}
 	r.logRejected(s, p.rejected, rejected)
@@ -459,8 +459,8 @@ func (r *Remote) logRejected(s *stream, before, now map[config.ID]string) {
 	}
 }
 
-// said truncates a proxy's message.
-func said(message string) string {
+// truncated truncates a proxy's message.
+func truncated(message string) string {
 	if len(message) > maxFault {
 		message = message[:maxFault] + "..."
 	}

@@ -307,7 +307,7 @@ func (unsendable) Control(f func(uintptr)) error {
 // TestUnasked: replies that nobody has asked for are not in the way of those that somebody has, and what asks nothing has none.
 func TestUnasked(t *testing.T) {
 	ours, c := ends(t)
-	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
 	go w.serve(ours, Options{Secret: []byte("x")})
 	text := make([]byte, maxMessage)
 	for _, message := range []string{`{"do": "what later versions tell"}`, "no JSON", `{"do": "secret", "id": 7}`} {
@@ -335,13 +335,13 @@ func TestUnasked(t *testing.T) {
 
 // TestAwaitsStarter: a successor is not ready before its starter has ended, whose child it is until then.
 func TestAwaitsStarter(t *testing.T) {
-	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
 	starter, ready := make(chan error), make(chan error)
 	go func() {
 		ready <- new(Successor).await(context.Background(), Options{Accept: func(State) error { return nil }}, w, starter, nil)
 	}()
-	w.tell(told{pid: os.Getpid()})
-	w.tell(told{state: &State{}})
+	w.pass(message{pid: os.Getpid()})
+	w.pass(message{state: &State{}})
 	select {
 	case err := <-ready:
 		t.Fatalf("%v while the starter runs", err)
@@ -429,7 +429,7 @@ func TestFromEnvironment(t *testing.T) {
 // TestLargeState: what is told comes whole whatever its size, and what follows it, too.
 func TestLargeState(t *testing.T) {
 	ours, c := ends(t)
-	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
+	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
 	go w.serve(ours, Options{})
 	p := newPredecessor(c)
 	large := State{Lacks: map[string]string{}, Serves: map[string]int{}}
@@ -439,7 +439,7 @@ func TestLargeState(t *testing.T) {
 	}
 	for _, want := range []State{large, {}, {Lacks: map[string]string{"a": strings.Repeat("x", maxPart)}}} {
 		go p.Ready(want)
-		if got := (<-w.said).state; !maps.Equal(got.Lacks, want.Lacks) || !maps.Equal(got.Serves, want.Serves) {
+		if got := (<-w.messages).state; !maps.Equal(got.Lacks, want.Lacks) || !maps.Equal(got.Serves, want.Serves) {
 			t.Errorf("%d and %d of %d and %d", len(got.Lacks), len(got.Serves), len(want.Lacks), len(want.Serves))
 		}
 	}

@@ -23,7 +23,7 @@ type Predecessor struct {
 	awaited  atomic.Int64 // request.ID of the awaited reply, 0 if none
 
 	mu   sync.Mutex // held while a reply is awaited
-	said []byte     // the last State that was sent, nil if none
+	sent []byte     // the last State that was sent, nil if none
 	last int        // the last request.ID
 }
 
@@ -208,7 +208,7 @@ func (p *Predecessor) Ready(s State) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if bytes.Equal(p.said, text) {
+	if bytes.Equal(p.sent, text) {
 		return
 	}
 	for rest := text; len(rest) > 0; {
@@ -218,5 +218,5 @@ func (p *Predecessor) Ready(s State) {
 			return
 		}
 	}
-	p.said = text
+	p.sent = text
 }

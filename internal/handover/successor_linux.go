@@ -26,7 +26,7 @@ type Successor struct {
 // Start starts a successor and returns when it is ready. If it does not become ready, or ctx ends, the successor has exited, and the
 // error is why.
 func Start(ctx context.Context, o Options) (*Successor, error) {
-	ours, theirs, err := pair()
+	own, theirs, err := pair()
 	if err != nil {
 		return nil, err
 	}
@@ -34,17 +34,17 @@ func Start(ctx context.Context, o Options) (*Successor, error) {
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
-		ours.Close()
+		own.Close()
 		return nil, fmt.Errorf("it cannot be started: %w", err)
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	limit := time.NewTimer(o.Timeout)
 	defer limit.Stop()
-	w := &waiter{said: make(chan told), gone: make(chan struct{}), stop: make(chan struct{})}
-	go w.serve(ours, o)
+	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
+	go w.serve(own, o)
 	starter := make(chan error, 1)
 	go func() { starter <- cmd.Wait() }()
-	s := &Successor{gone: w.gone, conn: ours}
+	s := &Successor{gone: w.gone, conn: own}
 	if err := s.await(ctx, o, w, starter, limit.C); err != nil {
 		if s.process == nil { // the intermediate process has reported no PID, and must not start a successor any longer
 			_ = cmd.Process.Kill() // it may have exited already
@@ -67,7 +67,7 @@ func (s *Successor) await(ctx context.Context, o Options, w *waiter, starter <-c
 	defer again.Stop()
 	for {
 		select {
-		case r := <-w.said:
+		case r := <-w.messages:
 			if r.state != nil {
 				state = r.state
 			} else {
@@ -160,7 +160,7 @@ func (s *Successor) refuse() bool {
 }
 
 // pair returns the two ends of a socket pair that preserves message boundaries.
-func pair() (ours *net.UnixConn, theirs *os.File, err error) {
+func pair() (own *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
@@ -178,21 +178,21 @@ func pair() (ours *net.UnixConn, theirs *os.File, err error) {
 
 // waiter passes messages of a successor on, until stop is closed.
 type waiter struct {
-	said chan told
-	gone chan struct{} // closed when the successor has exited
-	stop chan struct{}
+	messages chan message
+	gone     chan struct{} // closed when the successor has exited
+	stop     chan struct{}
 }
 
-// told is such a message: a state, or the successor's PID.
-type told struct {
+// message is such a message: a state, or the successor's PID.
+type message struct {
 	state *State
 	pid   int
 }
 
-// tell passes a message on, unless stop is closed.
-func (w *waiter) tell(t told) {
+// pass passes a message on, unless stop is closed.
+func (w *waiter) pass(t message) {
 	select {
-	case w.said <- t:
+	case w.messages <- t:
 	case <-w.stop:
 	}
 }
@@ -214,7 +214,7 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 		}
 		switch r.Do {
 		case tellPID:
-			w.tell(told{pid: r.PID})
+			w.pass(message{pid: r.PID})
 		case tellState:
 			if state = append(state, r.State...); len(state) > maxState {
 				return // no process of this program sends that
@@ -224,7 +224,7 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			}
 			var s State
 			if json.Unmarshal(state, &s) == nil {
-				w.tell(told{state: &s})
+				w.pass(message{state: &s})
 			}
 			state = nil
 		case askSocket:

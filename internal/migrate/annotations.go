@@ -65,7 +65,7 @@ func boolean(v string, byDefault bool) bool {
 // addEntry adds an entry about an annotation, or a field that begins with spec., of an Ingress. It has the position of the annotation, or of
 // the key of the ConfigMap that sets its default.
 func (c *converter) addEntry(ing *ingress, name string, outcome Outcome, message, remedy string) {
-	c.said[[2]string{ing.String(), name}] = true
+	c.entries[[2]string{ing.String(), name}] = true
 	e := Entry{Position: ing.at, Object: ing.String(), Field: name, Outcome: outcome, Message: message, Remedy: remedy}
 	if _, ok := ing.Annotations[prefix+name]; ok && !ing.defaults[name] {
 		e.Line, e.Field = cmp.Or(ing.lines[prefix+name], e.Line), prefix+name
@@ -473,7 +473,7 @@ func (r *reader) cors() {
 	headers := take("cors-allow-headers", corsHeaders, "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization")
 	expose := take("cors-expose-headers", corsExposed, "")
 	for _, name := range []string{"cors-allow-methods", "cors-allow-headers", "cors-expose-headers"} {
-		if _, ok := details[name]; ok && !r.said[[2]string{r.ing.String(), name}] {
+		if _, ok := details[name]; ok && !r.entries[[2]string{r.ing.String(), name}] {
 			r.reportTranslated(r.ing, name, "as it says")
 		}
 	}

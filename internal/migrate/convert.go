@@ -102,7 +102,7 @@ type converter struct {
 	unread     *controller          // instead, one whose arguments are not known
 	streams    []*document          // TCPRoutes, UDPRoutes and TLSRoutes
 	ports      []object             // listeners for TCP and UDP
-	said       map[[2]string]bool   // entries that exist, by Ingress and field
+	entries    map[[2]string]bool   // entries that exist, by Ingress and field
 	claims     map[*ingress][]claim // of canaries
 	canaries   map[*ingress]bool    // canaries of locations that are converted, and whether a rule has their backend
 }
@@ -166,7 +166,7 @@ const (
 
 // Convert converts Ingresses to Gateway API objects. It is deterministic.
 func Convert(in *Input, options Options) *Output {
-	c := &converter{options: options, input: in, settings: map[*ingress]*settings{}, names: map[string]bool{}, hosts: map[string]string{}, serving: map[*ingress]bool{}, grants: map[grant]map[string]bool{}, said: map[[2]string]bool{}, claims: map[*ingress][]claim{}, canaries: map[*ingress]bool{}}
+	c := &converter{options: options, input: in, settings: map[*ingress]*settings{}, names: map[string]bool{}, hosts: map[string]string{}, serving: map[*ingress]bool{}, grants: map[grant]map[string]bool{}, entries: map[[2]string]bool{}, claims: map[*ingress][]claim{}, canaries: map[*ingress]bool{}}
 	c.readController()
 	c.readConfig()
 	taken := c.taken()
@@ -239,7 +239,7 @@ func (c *converter) claimed(taken []*ingress) {
 func (c *converter) silent(taken []*ingress) {
 	for _, ing := range taken {
 		for name := range ing.Annotations {
-			if short, ok := strings.CutPrefix(name, prefix); ok && !c.said[[2]string{ing.String(), short}] {
+			if short, ok := strings.CutPrefix(name, prefix); ok && !c.entries[[2]string{ing.String(), short}] {
 				c.reportTranslated(ing, short, "has no effect with this value, or without the annotations that it belongs to")
 			}
 		}

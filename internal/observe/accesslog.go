@@ -412,12 +412,12 @@ func (l *AccessLog) followFile() {
 	}
 	l.checked = time.Now()
 	l.switchFile()
-	ours, err := l.file.Stat()
+	own, err := l.file.Stat()
 	if err != nil {
 		l.note(err)
 		return
 	}
-	if there, err := os.Stat(l.path); err == nil && os.SameFile(ours, there) {
+	if there, err := os.Stat(l.path); err == nil && os.SameFile(own, there) {
 		return
 	}
 	f, err := openLogFile(l.path)

@@ -125,7 +125,7 @@ func (l *ProcessLog) run() {
 		}
 		if lost > 0 {
 			l.missing += lost
-			l.tell()
+			l.writeDropped()
 		}
 		for _, line := range last {
 			l.emit(line)
@@ -147,15 +147,15 @@ func (l *ProcessLog) take() (lines [][]byte, lost int, last [][]byte) {
 
 // emit writes a line, and before it the number of dropped lines: if that fails, the line would fail too.
 func (l *ProcessLog) emit(line []byte) {
-	if l.tell() && l.put(line) == nil {
+	if l.writeDropped() && l.put(line) == nil {
 		return
 	}
 	l.missing++
 	l.drop(DropWriteFailed, 1)
 }
 
-// tell writes how many lines were dropped, if any were.
-func (l *ProcessLog) tell() bool {
+// writeDropped writes how many lines were dropped, if any were.
+func (l *ProcessLog) writeDropped() bool {
 	if l.missing == 0 {
 		return true
 	}

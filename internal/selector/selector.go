@@ -177,7 +177,7 @@ func (k *Keeper) listWatch(namespace string) cache.ListerWatcher {
 }
 
 // owner returns the XBackend to which a Service belongs, if it was made by this installation.
-func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, ours bool) {
+func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, own bool) {
 	of := metav1.GetControllerOf(s)
 	if of == nil || of.Kind != kindXBackend || of.APIVersion != gwx.GroupVersion.String() || s.Annotations[annotationController] != k.o.ControllerName {
 		return key{}, "", false
@@ -220,14 +220,14 @@ func (k *Keeper) wrote(s *corev1.Service, gone bool) {
 // record records the present state of a Service. fresh is set if it was not known before as one of x; changed is the XBackend for
 // which it was known in another state, or nil. The caller must hold k.mu.
 func (k *Keeper) record(s *corev1.Service, gone bool) (x key, fresh bool, changed *key) {
-	x, _, ours := k.owner(s)
+	x, _, own := k.owner(s)
 	at := key{s.Namespace, s.Name}
 	if of, known := k.owners[at]; known {
 		before := k.services[of][s.Name]
 		switch {
 		case gone && before.UID != s.UID: // another Service has its name
 			return x, false, nil
-		case !gone && ours && of == x && alike(before, s):
+		case !gone && own && of == x && alike(before, s):
 			k.services[x][s.Name] = s
 			return x, false, nil
 		}
@@ -237,7 +237,7 @@ func (k *Keeper) record(s *corev1.Service, gone bool) (x key, fresh bool, change
 			delete(k.services, of)
 		}
 	}
-	if gone || !ours {
+	if gone || !own {
 		return x, false, changed
 	}
 	if k.services[x] == nil {

@@ -93,7 +93,7 @@ func (bs *backends) ofService(v *incremental.View, key backendKey) *config.Backe
 		return nil
 	}
 	port, exists := s.port(key.Port, key.transport())
-	if !exists || key.UDP != (port.Protocol == corev1.ProtocolUDP) || key.HTTP2 && !port.unspoken() {
+	if !exists || key.UDP != (port.Protocol == corev1.ProtocolUDP) || key.HTTP2 && !port.lacksProtocol() {
 		return nil
 	}
 	b := &config.Backend{Namespace: n.Namespace, Name: n.Name, Port: uint32(key.Port)}
@@ -189,9 +189,9 @@ func (bs *backends) ofXBackend(v *incremental.View, key backendKey) *config.Back
 	b := &config.Backend{Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
 	if x.Hostname != "" {
 		var denied []string
-		spoken := key
-		spoken.Policy = ""
-		if incremental.Count(v, bs.l4Users, backendID(spoken.String())) > 0 {
+		unmerged := key
+		unmerged.Policy = ""
+		if incremental.Count(v, bs.l4Users, backendID(unmerged.String())) > 0 {
 			denied = bs.infrastructure.allRanges(v) // a connection that leads back to a Gateway would be a loop that nothing limits
 		}
 		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname, denied)

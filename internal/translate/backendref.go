@@ -139,7 +139,7 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 		svc, _ := incremental.Fetch(v, br.services.all, key.Name)
 		port, _ := svc.port(key.Port, key.transport())
 		over2 := rk.http2 || http2
-		key.HTTP2 = port.unspoken() && over2
+		key.HTTP2 = port.lacksProtocol() && over2
 		if over2 && !key.HTTP2 && !br.canHTTP2(v, key.Name, &port) {
 			p = condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use kubernetes.io/h2c",
 				"gRPC needs HTTP/2, and port %d of Service %s has appProtocol %s", key.Port, key.Name, port.AppProtocol)

@@ -59,11 +59,11 @@ func newGateways(e *incremental.Engine, o *Options,
 func (gs *gateways) declareGateways(e *incremental.Engine) {
 	gs.all = incremental.Map(e, "Gateway", gs.gatewayObjects,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*gateway.Gateway, bool) {
-			c, ours := incremental.Fetch(v, gs.gatewayClasses.all, name{"", string(gw.Spec.GatewayClassName)})
+			c, managed := incremental.Fetch(v, gs.gatewayClasses.all, name{"", string(gw.Spec.GatewayClassName)})
 			if gs.o.defect != nil {
 				gs.o.defect(n)
 			}
-			if !ours {
+			if !managed {
 				return nil, false
 			}
 			return gs.newGateway(v, gw, c), true

@@ -69,8 +69,8 @@ func newGatewayClassStatuses(e *incremental.Engine, o *Options,
 	cst := &gatewayClassStatuses{}
 	cst.all = incremental.Map(e, "GatewayClass status", classObjects,
 		func(v *incremental.View, n name, gc *gwv1.GatewayClass) (*status[gwv1.GatewayClassStatus], bool) {
-			c, ours := incremental.Fetch(v, gatewayClasses.all, n)
-			if !ours {
+			c, managed := incremental.Fetch(v, gatewayClasses.all, n)
+			if !managed {
 				return nil, false
 			}
 			accepted := condition.True(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonAccepted)

@@ -50,8 +50,8 @@ func newInstallation(e *incremental.Engine,
 
 // lacks returns a function that reports whether a kind is not installed; nil if kinds do not have to be installed.
 func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
-	kinds, told := incremental.Fetch(v, inst.kinds, name{})
-	if !told {
+	kinds, known := incremental.Fetch(v, inst.kinds, name{})
+	if !known {
 		return nil
 	}
 	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
@@ -65,8 +65,8 @@ func (inst *installation) unreadKind(v *incremental.View, k Kind) string {
 
 // experimentalFields reports whether Gateways keep their experimental fields. They always do if nothing has to be installed.
 func (inst *installation) experimentalFields(v *incremental.View) bool {
-	installed, told := incremental.Fetch(v, inst.installed, name{})
-	return !told || slices.ContainsFunc(installed.CRDs, func(c InstalledCRD) bool {
+	installed, known := incremental.Fetch(v, inst.installed, name{})
+	return !known || slices.ContainsFunc(installed.CRDs, func(c InstalledCRD) bool {
 		return c.Name == "gateways."+gwv1.GroupName && support.HasExperimentalFields(c.BundleVersion, c.Channel)
 	})
 }
@@ -87,8 +87,8 @@ func (inst *installation) unread(v *incremental.View) string {
 // unsupportedVersion returns what is wrong with the CRDs of the Gateway API's own group. Those of its experimental group, and
 // leftovers of older bundles, are not considered.
 func (inst *installation) unsupportedVersion(v *incremental.View) *condition.Problem {
-	installed, told := incremental.Fetch(v, inst.installed, name{})
-	if !told {
+	installed, known := incremental.Fetch(v, inst.installed, name{})
+	if !known {
 		return nil
 	}
 	for _, u := range installed.Unread {

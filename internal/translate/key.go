@@ -149,7 +149,7 @@ func parseBackendKey(id backendID) (k backendKey) {
 	port, _ := strconv.ParseInt(parts[3], 10, 32)
 	k = backendKey{Name: name{parts[1], parts[2]}, XBackend: parts[0] == string(KindXBackend), Port: int32(port), Policy: policies}
 	if len(parts) == 5 {
-		switch spoken := "/" + parts[4]; spoken {
+		switch suffix := "/" + parts[4]; suffix {
 		case config.OfUDP(""):
 			k.UDP = true
 		case config.OverHTTP2(""):

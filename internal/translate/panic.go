@@ -174,7 +174,7 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 		}
 	case KindGateway:
 		if g, ok := t.in.gateways.Get(k.Name); ok {
-			if _, ours := t.gatewayClasses.all.Get(name{"", string(g.Spec.GatewayClassName)}); ours {
+			if _, managed := t.gatewayClasses.all.Get(name{"", string(g.Spec.GatewayClassName)}); managed {
 				return &gwv1.GatewayStatus{Conditions: condition.Observed(g.Generation, accepted)}, g.Generation
 			}
 		}
@@ -203,7 +203,7 @@ func (t *Translator) freshRouteStatus(namespace string, r metav1.Object, accepte
 		if ref.Kind != nil && string(*ref.Kind) != string(KindGateway) {
 			continue
 		}
-		if _, ours := t.gateways.managed.Get(n); ours {
+		if _, managed := t.gateways.managed.Get(n); managed {
 			s.Parents = append(s.Parents, gwv1.RouteParentStatus{ParentRef: ref, ControllerName: gwv1.GatewayController(t.options.ControllerName),
 				Conditions: condition.Observed(generation, accepted)})
 		}

@@ -85,8 +85,8 @@ func (ps *proxySpecs) declareMerged(e *incremental.Engine, classObjects *increme
 		func(p proxyPort, _ struct{}) []name { return []name{p.Gateway} })
 	ps.merged = incremental.FlatMap(e, mergedSpec, classObjects,
 		func(v *incremental.View, n name, gc *gwv1.GatewayClass) []incremental.Entry[name, *ProxySpec] {
-			c, ours := incremental.Fetch(v, gatewayClasses.all, n)
-			if !ours || c.Merged == (name{}) {
+			c, managed := incremental.Fetch(v, gatewayClasses.all, n)
+			if !managed || c.Merged == (name{}) {
 				return nil
 			}
 			p := &ProxySpec{

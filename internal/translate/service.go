@@ -71,5 +71,5 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 	return ss
 }
 
-// unspoken reports whether the port has no appProtocol, so that the object that refers to it decides.
-func (p *servicePort) unspoken() bool { return p.AppProtocol == "" }
+// lacksProtocol reports whether the port has no appProtocol, so that the object that refers to it decides.
+func (p *servicePort) lacksProtocol() bool { return p.AppProtocol == "" }

@@ -44,8 +44,8 @@ func (x *xbackend) same(o *xbackend) bool {
 		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Unsecured, o.Unsecured) && sameDeeply(x.Refs, o.Refs)
 }
 
-// unspoken reports whether it has no protocol, so that the object that refers to it decides.
-func (x *xbackend) unspoken() bool { return x.Speaks == "" }
+// lacksProtocol reports whether it has no protocol, so that the object that refers to it decides.
+func (x *xbackend) lacksProtocol() bool { return x.Speaks == "" }
 
 // xbackends contains XBackends, without their effect on routes.
 type xbackends struct {
@@ -286,7 +286,7 @@ func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, 
 	case rk.connections:
 	case x.Speaks == apisx.BackendProtocolTCP:
 		return unsupported("use another protocol, or a TCPRoute", "XBackend %s has protocol TCP, by which no requests are sent", key.Name)
-	case over2 && x.unspoken():
+	case over2 && x.lacksProtocol():
 		key.HTTP2 = true
 	case over2 && !x.Protocol.Info().HTTP2 && (x.TLS == nil || x.Protocol != config.BackendProtocol_BACKEND_PROTOCOL_HTTP):
 		return unsupported("use protocol GRPC", "gRPC needs HTTP/2, and XBackend %s has protocol %s", key.Name, x.Speaks)

@@ -352,7 +352,7 @@ func (c *Conn) handshake(by int64) bool {
 		}
 		state := tc.ConnectionState()
 		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, state.ServerName, tls.Failure(err))
-		if c.spoke(&state, err) {
+		if c.mayHaveSentRequest(&state, err) {
 			c.closeRefused()
 		}
 		return false
@@ -365,10 +365,10 @@ func (c *Conn) handshake(by int64) bool {
 	return true
 }
 
-// spoke reports whether a client whose handshake failed may already have sent a request. Closing the connection would
+// mayHaveSentRequest reports whether a client whose handshake failed may already have sent a request. Closing the connection would
 // then send a reset, which could overtake the alert. In TLS 1.3 the client considers the handshake complete before its
 // certificate is verified.
-func (c *Conn) spoke(state *stdtls.ConnectionState, err error) bool {
+func (c *Conn) mayHaveSentRequest(state *stdtls.ConnectionState, err error) bool {
 	var transport *net.OpError
 	return state.Version == stdtls.VersionTLS13 && err != errHandshakeTimeout && !errors.Is(err, io.EOF) && !errors.As(err, &transport)
 }

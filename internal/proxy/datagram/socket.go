@@ -129,7 +129,7 @@ func (ses *session) idles(since moments) bool {
 // receive forwards what clients send until the socket is closed or released.
 func (s *Socket) receive() {
 	defer close(s.received)
-	if s.turn.Wait(); !s.turn.Ours() {
+	if s.turn.Wait(); !s.turn.Begun() {
 		return // what arrives belongs to the predecessor, also while the socket is being closed
 	}
 	in := newBatch(true)

@@ -163,7 +163,7 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 	l := x.responseLimiter()
 	if l == nil || part.At == part.End {
 		if l != nil && part.Last {
-			x.tellDelays(&part)
+			x.addDelayTrailers(&part)
 		}
 		return x.sent(part, x.Client.Response.More(part))
 	}
@@ -175,7 +175,7 @@ func (x *Exchange) sendPart(a *attempt, part Part) error {
 		p := Part{Buf: part.Buf[:at+n], At: at, End: at + n} // without room after it, where the next part is
 		if at += n; at == end {
 			if p.Last, p.Trailer = part.Last, part.Trailer; p.Last {
-				x.tellDelays(&p)
+				x.addDelayTrailers(&p)
 			}
 		}
 		x.limitWrite()
@@ -248,8 +248,8 @@ func (x *Exchange) rest(p *pacing, d time.Duration) {
 	p.timer.Stop()
 }
 
-// tellDelays adds the delays to the trailer section of a response, if the rule requires it.
-func (x *Exchange) tellDelays(part *Part) {
+// addDelayTrailers adds the delays to the trailer section of a response, if the rule requires it.
+func (x *Exchange) addDelayTrailers(part *Part) {
 	names := x.rule.Bandwidth.Trailers
 	p := x.paces()
 	if names == nil || p.responseBegun == 0 {

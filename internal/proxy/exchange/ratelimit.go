@@ -51,14 +51,14 @@ func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) obser
 	return observe.ReasonOK
 }
 
-// tellRateLimit adds what is left of the nearest limit to the head of a response (draft-polli-ratelimit-headers-03),
+// addRateLimitFields adds what is left of the nearest limit to the head of a response (draft-polli-ratelimit-headers-03),
 // and marks a request over a limit as Envoy does. It replaces such fields of the backend.
-func (x *Exchange) tellRateLimit() {
+func (x *Exchange) addRateLimitFields() {
 	d := &x.rare.limited
 	if d.Limited {
 		x.resp.Header.Set(rateLimitedName, trueValue)
 	}
-	if !d.Told {
+	if !d.Reported {
 		return
 	}
 	start := len(x.fx.Scratch)

@@ -114,7 +114,7 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 func (x *Exchange) filterResponse() {
 	x.fx.Response = &x.resp
 	if x.rule != nil && x.rule.RateLimits != nil {
-		x.tellRateLimit()
+		x.addRateLimitFields()
 	}
 	if x.ref != nil {
 		x.ref.Filters.RunResponse(&x.fx)

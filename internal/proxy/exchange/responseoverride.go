@@ -102,7 +102,7 @@ func (x *Exchange) override(o *snapshot.ResponseOverride, reason observe.Reason)
 		x.resp.Reason = x.fx.Made(start)
 	}
 	if x.grpc && replaced {
-		x.speakGRPC(body)
+		x.makeGRPC(body)
 		body = nil
 	}
 	if o.Header != nil {
@@ -141,9 +141,9 @@ func hasNoContent(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusResetContent || status == http.StatusNotModified
 }
 
-// speakGRPC turns the head in x.resp into one that a gRPC client understands, with the message and the code for the
+// makeGRPC turns the head in x.resp into one that a gRPC client understands, with the message and the code for the
 // status.
-func (x *Exchange) speakGRPC(message []byte) {
+func (x *Exchange) makeGRPC(message []byte) {
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(grpcCode(x.resp.Status, observe.ReasonOK)), 10)
 	header := &x.resp.Header

@@ -82,7 +82,7 @@ func (c *Conn) identify() error {
 			return nil
 		}
 		b.kind, b.s = blockHeader, c.newStream(b.stream)
-	case how == closedByUs, how == closedLongAgo && c.client != nil:
+	case how == closedLocally, how == closedLongAgo && c.client != nil:
 		return c.control(1)
 	case how == closedLongAgo:
 		return connError(ProtocolError, "stream numbers do not rise")
@@ -222,7 +222,7 @@ func (c *Conn) endHeader() error {
 		}
 	}
 	if why != nil {
-		c.closed.add(s.id, closedByUs)
+		c.closed.add(s.id, closedLocally)
 		s.recycle()
 		if c.o.Refused != nil {
 			c.o.Refused(status, why)

@@ -8,7 +8,7 @@ const (
 	neverOpened               // the idle state
 	closedByEnd               // END_STREAM from both sides
 	closedByPeer              // RST_STREAM from the peer
-	closedByUs                // RST_STREAM from this side, which the peer may not know of yet
+	closedLocally             // RST_STREAM from this side, which the peer may not know of yet
 	closedLongAgo             // not remembered
 )
 

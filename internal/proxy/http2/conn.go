@@ -314,7 +314,7 @@ func (c *Conn) drop(s *Stream) {
 	s.body.clear()
 	s.wakeReader()
 	s.writable.send()
-	s.tellGone()
+	s.notifyGone()
 }
 
 // firstWindow returns the initial window for what the peer sends on a stream.
@@ -406,12 +406,12 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	case s.byPeer:
 		how = closedByPeer
 	case s.err != nil:
-		how = closedByUs
+		how = closedLocally
 	case !s.localEnded:
-		how = closedByUs
+		how = closedLocally
 		c.resetStream(s, unsent)
 	case !s.remoteEnded:
-		how = closedByUs
+		how = closedLocally
 		c.resetStream(s, unread)
 	default:
 		c.resets.earn(1)
@@ -437,13 +437,13 @@ func (c *Conn) find(id uint32) (*Stream, closeReason) {
 		case s.byPeer:
 			return nil, closedByPeer
 		}
-		return nil, closedByUs
+		return nil, closedLocally
 	}
 	if id > c.lastID || c.client != nil && id%2 == 0 {
 		return nil, neverOpened
 	}
 	if c.ignored(id) {
-		return nil, closedByUs
+		return nil, closedLocally
 	}
 	return nil, c.closed.reason(id)
 }

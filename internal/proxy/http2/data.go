@@ -25,7 +25,7 @@ func (c *Conn) beginData() error {
 	switch {
 	case how == neverOpened:
 		return connError(ProtocolError, "DATA on an idle stream")
-	case how == closedByUs, how == closedLongAgo && c.client != nil:
+	case how == closedLocally, how == closedLongAgo && c.client != nil:
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed, errAfterEnd)
 	case s.of != nil && !s.of.headed:

@@ -334,7 +334,7 @@ func TestManyAnsweredEarly(t *testing.T) {
 // TestClosedStreams: so many are remembered, the last ones of a parked connection, and no others.
 func TestClosedStreams(t *testing.T) {
 	var c closedStreams
-	reasons := []closeReason{closedByEnd, closedByPeer, closedByUs}
+	reasons := []closeReason{closedByEnd, closedByPeer, closedLocally}
 	for n := range uint32(3 * rememberedStreams) {
 		c.add(n+1, reasons[n%3])
 		for id := uint32(1); id <= n+2; id++ {
@@ -353,9 +353,9 @@ func TestClosedStreams(t *testing.T) {
 		t.Errorf("of a parked connection: %v", c.streams)
 	}
 	for id := uint32(last + 1); id <= 2*last; id++ {
-		c.add(id, closedByUs)
+		c.add(id, closedLocally)
 	}
-	if c.reason(2*last) != closedByUs || c.reason(2*last-rememberedStreams+1) != closedByUs || c.reason(2*last-rememberedStreams) != closedLongAgo {
+	if c.reason(2*last) != closedLocally || c.reason(2*last-rememberedStreams+1) != closedLocally || c.reason(2*last-rememberedStreams) != closedLongAgo {
 		t.Error("of one that goes on")
 	}
 }

@@ -296,11 +296,11 @@ func (s *Stream) OnGone(f func(cause error)) {
 	defer s.c.unlock()
 	s.gone = f
 	if s.err != nil {
-		s.tellGone()
+		s.notifyGone()
 	}
 }
 
-func (s *Stream) tellGone() {
+func (s *Stream) notifyGone() {
 	f := s.gone
 	if f == nil {
 		return

@@ -100,31 +100,31 @@ type Predecessor interface {
 // Turn is whether this process may already take what arrives on a socket while there is a Predecessor. The zero value
 // means that it may.
 type Turn struct {
-	ours   <-chan struct{} // nil if there is no other process
+	begun  <-chan struct{} // nil if there is no other process
 	closed chan struct{}
 }
 
 // TurnAfter returns a Turn that begins when the predecessor is done.
-func TurnAfter(p Predecessor) Turn { return Turn{ours: p.Done(), closed: make(chan struct{})} }
+func TurnAfter(p Predecessor) Turn { return Turn{begun: p.Done(), closed: make(chan struct{})} }
 
 // Wait waits until it is this process's turn, or until Close.
 func (t Turn) Wait() {
-	if t.ours == nil {
+	if t.begun == nil {
 		return
 	}
 	select {
-	case <-t.ours:
+	case <-t.begun:
 	case <-t.closed:
 	}
 }
 
-// Ours reports whether it is this process's turn.
-func (t Turn) Ours() bool {
-	if t.ours == nil {
+// Begun reports whether it is this process's turn.
+func (t Turn) Begun() bool {
+	if t.begun == nil {
 		return true
 	}
 	select {
-	case <-t.ours:
+	case <-t.begun:
 		return true
 	default:
 		return false
@@ -249,7 +249,7 @@ func acceptors(cores int) int { return 1 + min(cores/16, 3) }
 
 func (s *Socket) serve(acceptors int, handle func(*socket.Conn), report func(error)) {
 	defer close(s.done)
-	if s.turn.Wait(); !s.turn.Ours() {
+	if s.turn.Wait(); !s.turn.Begun() {
 		return // what arrives belongs to the predecessor, also while the socket is being closed
 	}
 	var all sync.WaitGroup
@@ -321,7 +321,7 @@ const acceptsInTurn = 64
 // passed on; closing a socket resets those that wait to be accepted. A socket that a Predecessor still serves is only
 // closed.
 func (s *Socket) Retire(grace time.Duration) {
-	if s.turn.Ours() && ignoreAttempts(s.ln) == nil {
+	if s.turn.Begun() && ignoreAttempts(s.ln) == nil {
 		s.closed.Store(true)
 		if s.ln.setDeadline(time.Now().Add(grace)) == nil {
 			<-s.done

@@ -175,8 +175,8 @@ func TestOpenWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if theirs.Ours() != turn {
-			t.Errorf("UDP: our turn is %v, want %v", theirs.Ours(), turn)
+		if theirs.Begun() != turn {
+			t.Errorf("UDP: our turn is %v, want %v", theirs.Begun(), turn)
 		}
 		udp.Close()
 	}

@@ -42,7 +42,7 @@ func BenchmarkCheck(b *testing.B) {
 			for b.Loop() {
 				r.Check(req, nil, &d)
 			}
-			if d.Limited || !d.Told {
+			if d.Limited || !d.Reported {
 				b.Fatalf("decided %+v", d)
 			}
 		})

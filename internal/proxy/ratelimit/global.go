@@ -116,13 +116,13 @@ func (r *Rules) checkGlobal(req *Request, redis *Redis, steps *match.Steps, d *D
 		case v.over:
 			l.over.enforced.Add(1)
 			if !d.Limited {
-				d.Told = false // the values of other limits do not matter any more
+				d.Reported = false // the values of other limits do not matter any more
 			}
 			d.Limited = true
 			fallthrough
 		case l.config.Headers && !l.config.Shadow && (v.over || !d.Limited):
 			if l.config.Headers {
-				d.tell(l.config, v.left, v.reset)
+				d.report(l.config, v.left, v.reset)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func TestGlobalRules(t *testing.T) {
 			limit, left uint32
 		}{{"GET", false, 5, 4}, {"GET", false, 6, 2}, {"GET", false, 6, 0}, {"GET", true, 6, 0}, {"PUT", false, 5, 1}, {"PUT", false, 5, 0}, {"PUT", true, 5, 0}} {
 			r.Check(request(t, want.method+" /", "192.0.2.1"), redis, &d)
-			if d.Limited != want.limited || !d.Told || d.Limit != want.limit || d.Left != want.left || d.Window != 365*24*3600 || d.Reset == 0 || d.Undecided {
+			if d.Limited != want.limited || !d.Reported || d.Limit != want.limit || d.Left != want.left || d.Window != 365*24*3600 || d.Reset == 0 || d.Undecided {
 				t.Errorf("GCRA %v, request %d: %+v", gcra, i, d)
 			}
 		}

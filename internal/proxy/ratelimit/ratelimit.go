@@ -164,9 +164,9 @@ type Decision struct {
 	// Undecided means that Redis has not answered whether the request is over a global limit, and FailClosed that it is
 	// to be refused then.
 	Undecided, FailClosed bool
-	// Told means that the response reports the nearest limit by Limit, Window, Left and Reset: its requests and the
+	// Reported means that the response reports the nearest limit by Limit, Window, Left and Reset: its requests and the
 	// seconds of its period, how many requests are left, and in how many seconds all are available.
-	Told                       bool
+	Reported                   bool
 	Limit, Window, Left, Reset uint32
 
 	redis   *Redis
@@ -240,20 +240,20 @@ func (l *limit) count(hash uint64, now time.Duration, d *Decision) (passes bool)
 	}
 	if !passes {
 		l.over.enforced.Add(1)
-		d.Limited, d.Told = true, false // the values of other limits do not matter any more
+		d.Limited, d.Reported = true, false // the values of other limits do not matter any more
 	}
 	if l.config.Headers && !l.config.Shadow {
 		left, reset := l.left(word, at)
-		d.tell(l.config, left, reset)
+		d.report(l.config, left, reset)
 	}
 	return passes
 }
 
-// tell makes the response report what is left of a limit, if that is less than of others or the limit has just refused
+// report makes the response report what is left of a limit, if that is less than of others or the limit has just refused
 // the request.
-func (d *Decision) tell(c *config.RateLimit, left, reset uint32) {
-	if !d.Told || d.Limited || left < d.Left {
-		d.Told, d.Limit, d.Window, d.Left, d.Reset = true, c.Requests, c.PeriodSeconds, left, reset
+func (d *Decision) report(c *config.RateLimit, left, reset uint32) {
+	if !d.Reported || d.Limited || left < d.Left {
+		d.Reported, d.Limit, d.Window, d.Left, d.Reset = true, c.Requests, c.PeriodSeconds, left, reset
 	}
 }
 

@@ -328,9 +328,9 @@ func TestTold(t *testing.T) {
 	r := compile(t, s, all, user, silent)
 	var d Decision
 	for i, want := range []Decision{
-		{Told: true, Limit: 3, Window: 1, Left: 2, Reset: 1},
-		{Told: true, Limit: 5, Window: 60, Left: 1, Reset: 48},
-		{Limited: true, Told: true, Limit: 5, Window: 60, Left: 1, Reset: 48},
+		{Reported: true, Limit: 3, Window: 1, Left: 2, Reset: 1},
+		{Reported: true, Limit: 5, Window: 60, Left: 1, Reset: 48},
+		{Limited: true, Reported: true, Limit: 5, Window: 60, Left: 1, Reset: 48},
 	} {
 		if r.Check(request(t, "GET /", "192.0.2.1", "User: a"), nil, &d); !same(d, want) {
 			t.Errorf("request %d: %+v, want %+v", i, d, want)
@@ -341,7 +341,7 @@ func TestTold(t *testing.T) {
 	}
 	stricter := &config.RateLimit{Name: "stricter", Requests: 9, PeriodSeconds: 3600, RequestCost: 1, Headers: true, Methods: all.Methods}
 	refusing := &config.RateLimit{Name: "refusing", Requests: 1, PeriodSeconds: 60, RequestCost: 2, Methods: all.Methods}
-	if compile(t, s, stricter, refusing).Check(request(t, "GET /", "192.0.2.1"), nil, &d); !d.Limited || d.Told {
+	if compile(t, s, stricter, refusing).Check(request(t, "GET /", "192.0.2.1"), nil, &d); !d.Limited || d.Reported {
 		t.Errorf("refused by a limit that tells nothing: %+v", d)
 	}
 }

@@ -207,7 +207,7 @@ func (r *Resolver) run(ctx context.Context, h *host) {
 		r.wg.Go(func() { asked <- r.askOnce(ctx, h, &failures) })
 		timer := time.NewTimer(math.MaxInt64) // until there is an answer
 		for waiting := true; waiting; {
-			r.tell(h)
+			r.notify(h)
 			select {
 			case <-ctx.Done():
 				timer.Stop()
@@ -329,8 +329,8 @@ func class(err error) string {
 	}
 }
 
-// tell delivers the answer to the watchers that do not have it. One that panics is not called again for it.
-func (r *Resolver) tell(h *host) {
+// notify delivers the answer to the watchers that do not have it. One that panics is not called again for it.
+func (r *Resolver) notify(h *host) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.options.Panicked("resolve", v)

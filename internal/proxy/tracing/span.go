@@ -82,9 +82,9 @@ func (s *Span) pass(r *message.Request) {
 		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1)
 		binary.NativeEndian.PutUint64(span[:], rand.Uint64()|1)
-		s.tell(r, id, span, 0)
+		s.propagate(r, id, span, 0)
 	case s.tracer.ignoreParent: // the decision here applies to all backends
-		s.tell(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
+		s.propagate(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
 	case &s.began.told[0] != &s.began.came[0] && s.tells(r): // it was recorded before
 		r.Header.Set(traceParent, s.began.came)
 		s.began.told = s.began.came
@@ -105,7 +105,7 @@ func (s *Span) record(r *message.Request) {
 	t.begun()
 	_, s.span = t.tracer.Start(ctx, methodOf(r.Method), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.began.start))
 	id := s.span.SpanContext()
-	s.tell(r, id.TraceID(), id.SpanID(), p.flags|byte(trace.FlagsSampled))
+	s.propagate(r, id.TraceID(), id.SpanID(), p.flags|byte(trace.FlagsSampled))
 	for i := range t.attributes {
 		if a := &t.attributes[i]; a.header != "" {
 			s.note(a, func(name string) ([]byte, bool) { return s.requestField(r, name) })
@@ -181,8 +181,8 @@ func (s *Span) note(a *extra, get func(name string) ([]byte, bool)) {
 	}
 }
 
-// tell sets the parent of the following spans in the request, if the request still has the value that was set before.
-func (s *Span) tell(r *message.Request, id trace.TraceID, span trace.SpanID, flags byte) {
+// propagate sets the parent of the following spans in the request, if the request still has the value that was set before.
+func (s *Span) propagate(r *message.Request, id trace.TraceID, span trace.SpanID, flags byte) {
 	const known = byte(trace.FlagsSampled | 2) // and that the trace ID is random
 	if s.began.told != nil && !s.tells(r) {
 		return

@@ -111,13 +111,13 @@ func (h *HangUps) forget(d *direction) {
 func (h *HangUps) open() error {
 	if h.set == nil && h.failed == nil {
 		h.watched = map[uint64]entry{}
-		h.set, h.failed = epoll.Open(func(e *unix.EpollEvent) { h.tell(uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32) })
+		h.set, h.failed = epoll.Open(func(e *unix.EpollEvent) { h.notify(uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32) })
 	}
 	return h.failed
 }
 
-// tell wakes the tunnel of an entry if it is suspended, and otherwise the direction, if the entry still exists.
-func (h *HangUps) tell(id uint64) {
+// notify wakes the tunnel of an entry if it is suspended, and otherwise the direction, if the entry still exists.
+func (h *HangUps) notify(id uint64) {
 	h.mu.Lock()
 	e, ok := h.watched[id]
 	h.mu.Unlock()

@@ -297,7 +297,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 		dialling = false
 	}
 	if limit.patient {
-		limit.slow = &slowDial{tell: func() {
+		limit.slow = &slowDial{notify: func() {
 			e.tookLong()
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -235,7 +235,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
 	whole := e.whole()
-	if reason == ReasonTimeout && limit.slow != nil && limit.slow.isTold() { // it was already counted
+	if reason == ReasonTimeout && limit.slow != nil && limit.slow.wasNotified() { // it was already counted
 		whole.suspectFor(avoidFor)
 		return e.dialError(reason, true, err)
 	}

@@ -80,7 +80,7 @@ func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) 
 	}
 	c, err := d.DialContext(ctx, "tcp", e.text)
 	switch {
-	case err == nil && limit.slow != nil && limit.slow.isTold(): // other requests should not wait as long
+	case err == nil && limit.slow != nil && limit.slow.wasNotified(): // other requests should not wait as long
 	case err == nil:
 		g.connected(time.Since(start))
 	case early && ctx.Err() == nil && isTimedOut(err):
@@ -117,15 +117,15 @@ func (e *Endpoint) tookLong() {
 	whole.connectFailed(true)
 }
 
-// slowDial calls tell once if a connect that continues for patient requests takes longer than usual and another
+// slowDial calls notify once if a connect that continues for patient requests takes longer than usual and another
 // endpoint is fit.
 type slowDial struct {
-	mu         sync.Mutex
-	over, told bool
-	tell       func()
+	mu             sync.Mutex
+	over, notified bool
+	notify         func()
 }
 
-// watch must be called at the beginning of the connect, and stop at its end. After stop returns, tell is neither
+// watch must be called at the beginning of the connect, and stop at its end. After stop returns, notify is neither
 // running nor called.
 func (s *slowDial) watch(patience time.Duration, e *Endpoint) (stop func()) {
 	s.mu.Lock()
@@ -139,9 +139,9 @@ func (s *slowDial) watch(patience time.Duration, e *Endpoint) (stop func()) {
 				e.backend.set.options.Panicked("connect", v)
 			}
 		}()
-		if !s.over && !s.told && e.HasAlternative() {
-			s.told = true
-			s.tell()
+		if !s.over && !s.notified && e.HasAlternative() {
+			s.notified = true
+			s.notify()
 		}
 	})
 	return func() {
@@ -152,10 +152,10 @@ func (s *slowDial) watch(patience time.Duration, e *Endpoint) (stop func()) {
 	}
 }
 
-func (s *slowDial) isTold() bool {
+func (s *slowDial) wasNotified() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.told
+	return s.notified
 }
 
 func isTimedOut(err error) bool {

@@ -60,12 +60,12 @@ func (c *catalog) close(d *definition) {
 		return
 	}
 	c.withdraw(o)
-	told := Object{ID: o.id, Object: d.closing}
+	closing := Object{ID: o.id, Object: d.closing}
 	if p := d.now(); p.Entry != nil {
-		told.Position = Position{File: d.file.path, Line: p.line()}
+		closing.Position = Position{File: d.file.path, Line: p.line()}
 	}
 	o.closing = d.closing
-	c.change.upserts[o.id] = told
+	c.change.upserts[o.id] = closing
 	delete(c.change.deletes, o.id)
 }
 

@@ -55,7 +55,7 @@ type Source struct {
 	unnamed map[*watchedKind]time.Time
 	// installedChanged is set if the result of installed may differ from told.
 	installedChanged                bool
-	told                            *Installed
+	reported                        *Installed
 	reach, discovery, secretTrouble trouble
 	// reachedSince is when the API server answered again after it was unavailable.
 	reachedSince time.Time
@@ -160,8 +160,8 @@ func (s *Source) next(first bool) (Change, bool) {
 	change.Full = first
 	if s.installedChanged || first {
 		s.installedChanged = false
-		if now := s.installed(); !reflect.DeepEqual(now, s.told) {
-			change.Installed, s.told = now, now
+		if now := s.installed(); !reflect.DeepEqual(now, s.reported) {
+			change.Installed, s.reported = now, now
 		}
 	}
 	return change, change.ConcernsTranslation() || len(change.Observed) > 0
@@ -233,7 +233,7 @@ func (s *Source) waiting() (list []string) {
 			list = append(list, because(k.Name, "has a CustomResourceDefinition and is not served yet"))
 		}
 	}
-	if s.told == nil {
+	if s.reported == nil {
 		list = append(list, s.unreadParameters()...)
 	}
 	slices.Sort(list)

@@ -116,7 +116,7 @@ func (s *Source) check(now time.Time) {
 	for _, p := range failed {
 		switch {
 		case s.catalog.withheld[p.namespace]:
-		case p.kind.Essential && !p.listed && s.told == nil:
+		case p.kind.Essential && !p.listed && s.reported == nil:
 			p.log().Warn("objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
 		default:
 			p.log().Warn("objects of a kind cannot be listed; continuing without them until they can: " + p.remedy)

@@ -335,7 +335,7 @@ func (f *feed) settle() {
 // first served after the start does not wait for a namespace that is forbidden by then. The caller must hold Source.mu.
 func (p *scope) dispensable() bool {
 	s := p.source
-	if p.kind.Essential && (s.told == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
+	if p.kind.Essential && (s.reported == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
 		return s.catalog.withheld[p.namespace]
 	}
 	return p.failing
@@ -409,10 +409,10 @@ func (f *feed) do(change func()) {
 
 // trouble is why something cannot be read.
 type trouble struct {
-	text  string // of the last error, "" if none
-	class string // errors of one class are one trouble
-	since time.Time
-	said  time.Time // when it was logged; zero if it was not
+	text     string // of the last error, "" if none
+	class    string // errors of one class are one trouble
+	since    time.Time
+	loggedAt time.Time // when it was logged; zero if it was not
 }
 
 const (
@@ -425,19 +425,19 @@ const (
 // next records the last result and reports whether it must be logged, or that trouble that was logged is over.
 func (t *trouble) next(err error, now time.Time) (say, over bool) {
 	if err == nil {
-		over = !t.said.IsZero()
+		over = !t.loggedAt.IsZero()
 		*t = trouble{}
 		return false, over
 	}
 	class := string(apierrors.ReasonForError(err))
 	if t.text == "" || class != t.class {
-		t.since, t.said = now, time.Time{}
+		t.since, t.loggedAt = now, time.Time{}
 	}
 	t.text, t.class = err.Error(), class
-	if now.Sub(t.since) < lasting || !t.said.IsZero() && now.Sub(t.said) < again {
+	if now.Sub(t.since) < lasting || !t.loggedAt.IsZero() && now.Sub(t.loggedAt) < again {
 		return false, false
 	}
-	t.said = now
+	t.loggedAt = now
 	return true, false
 }
 

@@ -139,11 +139,11 @@ func withoutSummaries(errs field.ErrorList) (rest field.ErrorList) {
 			rest = append(rest, e)
 			continue
 		}
-		told := slices.ContainsFunc(errs, func(o *field.Error) bool {
+		listed := slices.ContainsFunc(errs, func(o *field.Error) bool {
 			tail, ok := strings.CutPrefix(strings.TrimPrefix(o.Field, "."), at)
 			return ok && path(o) == "" && (tail == "" || tail[0] == '.' || tail[0] == '[')
 		})
-		if !told {
+		if !listed {
 			e.Field = at
 			rest = append(rest, e)
 		}
