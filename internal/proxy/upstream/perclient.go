@@ -158,6 +158,9 @@ func (c *clients) take(client netip.AddrPort) []*Endpoint {
 // the same address for several, that gets new ones.
 func (s *Set) ClientGone(client netip.AddrPort) {
 	for _, in := range s.clients.take(client) {
+		if in.isAwaited() { // by a request of another connection that a proxy says is the client's, or by a copy: see makeRoom
+			continue
+		}
 		w := &in.inner.whole.within
 		w.mu.Lock()
 		if w.endpoints[in.inner.who] == in {
@@ -213,7 +216,7 @@ func (w *within) dropUnused(since int64) {
 func (w *within) dropOldest(since int64) {
 	var old []*Endpoint
 	for _, in := range w.endpoints {
-		if in.inner.used.Load() < since {
+		if in.inner.used.Load() < since && !in.isAwaited() {
 			old = append(old, in)
 		}
 	}
@@ -237,7 +240,12 @@ func (w *within) remove(in *Endpoint) {
 
 // unused reports whether there are neither connections nor requests that wait for one.
 func (e *Endpoint) unused() bool {
-	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && e.dials.numWaiting.Load() == 0 && e.sharing.numWaiting.Load() == 0
+	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && !e.isAwaited()
+}
+
+// isAwaited reports whether requests wait for a connection to the endpoint.
+func (e *Endpoint) isAwaited() bool {
+	return e.dials.numWaiting.Load() > 0 || e.sharing.numWaiting.Load() > 0
 }
 
 // drop closes the idle connections, and makes others be closed when they are released.

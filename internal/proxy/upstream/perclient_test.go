@@ -136,6 +136,21 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
+// TestClientGoneWhileAwaited: a request of another connection for which the same client is named still gets its connection.
+func TestClientGoneWhileAwaited(t *testing.T) {
+	s, b, e := toldOf(t, &config.CircuitBreaker{MaxConnections: proto.Uint32(1)})
+	c := wait(t, connecting(t.Context(), e.At(clientOf(1)), true)).conn
+	waiting := connecting(t.Context(), e.At(clientOf(2)), true)
+	b.waitsFor(t, 1)
+	s.ClientGone(clientOf(2).Client)
+	c.Release()
+	got := wait(t, waiting)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	got.conn.Close()
+}
+
 // TestAtMakesRoom: with too many clients, those that have not asked for long make room for new ones, though they have connections.
 func TestAtMakesRoom(t *testing.T) {
 	s, _, e := toldOf(t, nil)
