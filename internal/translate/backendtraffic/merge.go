@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
@@ -74,6 +76,7 @@ func exclude(above, own *eg.Settings) {
 	if above.HealthCheck != nil && above.HealthCheck.Active != nil && own.HealthCheck != nil && own.HealthCheck.Active != nil {
 		excludeCheck(above.HealthCheck.Active, own.HealthCheck.Active)
 	}
+	excludeIntervals(above, own)
 	if len(own.HTTPUpgrade) > 0 {
 		above.RequestBuffer = nil
 	}
@@ -94,6 +97,50 @@ func exclude(above, own *eg.Settings) {
 			a.Abort.HTTPStatus = nil
 		}
 	}
+}
+
+// excludeIntervals removes the durations of above that are not in order with those of own.
+func excludeIntervals(above, own *eg.Settings) {
+	if a, o := backOff(above), backOff(own); a != nil && o != nil {
+		if first, most, ok := durations(o.BaseInterval, a.MaxInterval); ok && first > most {
+			a.MaxInterval = nil
+		}
+		if first, most, ok := durations(a.BaseInterval, o.MaxInterval); ok && first > most {
+			a.BaseInterval = nil
+		}
+	}
+	if a, o := keepalive(above), keepalive(own); a != nil && o != nil {
+		if timeout, interval, ok := durations(a.Timeout, o.Interval); ok && timeout >= interval {
+			a.Timeout = nil
+		}
+		if timeout, interval, ok := durations(o.Timeout, a.Interval); ok && timeout >= interval {
+			a.Interval = nil
+		}
+	}
+}
+
+func backOff(s *eg.Settings) *eg.BackOffPolicy {
+	if s.Retry == nil || s.Retry.PerRetry == nil {
+		return nil
+	}
+	return s.Retry.PerRetry.BackOff
+}
+
+func keepalive(s *eg.Settings) *eg.HTTP2ConnectionKeepalive {
+	if s.HTTP2 == nil {
+		return nil
+	}
+	return s.HTTP2.ConnectionKeepalive
+}
+
+// durations parses two durations; ok is false if one of them is absent or malformed.
+func durations(a, b *gwv1.Duration) (x, y time.Duration, ok bool) {
+	if a == nil || b == nil {
+		return 0, 0, false
+	}
+	x, xErr := time.ParseDuration(string(*a))
+	y, yErr := time.ParseDuration(string(*b))
+	return x, y, xErr == nil && yErr == nil
 }
 
 func excludeBalancing(above, own *eg.LoadBalancer) {
