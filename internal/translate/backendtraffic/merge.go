@@ -21,7 +21,7 @@ import (
 func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
 	own, above := mergeable(child), mergeable(parent)
 	above.Settings = *above.Settings.DeepCopy()
-	exclude(&above.Settings, &own.Settings)
+	exclude(&above, &own)
 	patch, err := json.Marshal(own)
 	if err != nil {
 		return nil, err
@@ -69,14 +69,25 @@ func mergeable(spec *eg.BackendTrafficPolicySpec) settings {
 
 // exclude removes from above what own excludes, where one policy must not have both or only one of both would have an effect: the
 // choice of the more specific policy is in force, instead of making the merged settings invalid.
-func exclude(above, own *eg.Settings) {
+func exclude(above, own *settings) {
 	if above.LoadBalancer != nil && own.LoadBalancer != nil {
 		excludeBalancing(above.LoadBalancer, own.LoadBalancer)
 	}
 	if above.HealthCheck != nil && above.HealthCheck.Active != nil && own.HealthCheck != nil && own.HealthCheck.Active != nil {
 		excludeCheck(above.HealthCheck.Active, own.HealthCheck.Active)
 	}
-	excludeIntervals(above, own)
+	excludeIntervals(&above.Settings, &own.Settings)
+	if a, o := above.CircuitBreaker, own.CircuitBreaker; a != nil && o != nil && o.MaxParallelRetries != nil && o.RetryBudget == nil {
+		a.RetryBudget = nil
+	}
+	if above.DNS != nil && own.Protocols != nil && own.Protocols.EnableIPv6 != nil {
+		above.DNS.LookupFamily = nil
+	}
+	if a, o := tracing(above), tracing(own); a != nil && o != nil {
+		for name := range o.CustomTags {
+			delete(a.Tags, name)
+		}
+	}
 	if len(own.HTTPUpgrade) > 0 {
 		above.RequestBuffer = nil
 	}
@@ -131,6 +142,13 @@ func keepalive(s *eg.Settings) *eg.HTTP2ConnectionKeepalive {
 		return nil
 	}
 	return s.HTTP2.ConnectionKeepalive
+}
+
+func tracing(s *settings) *eg.Tracing {
+	if s.Telemetry == nil {
+		return nil
+	}
+	return s.Telemetry.Tracing
 }
 
 // durations parses two durations; ok is false if one of them is absent or malformed.

@@ -56,6 +56,9 @@ func TestMergedChoices(t *testing.T) {
 		"a shorter longest wait":  {"retry: {perRetry: {backOff: {baseInterval: 2s, maxInterval: 9s}}}", "retry: {perRetry: {backOff: {maxInterval: 1s}}}", "retry.perRetry.backOff.maxInterval"},
 		"more frequent pings":     {"http2: {connectionKeepalive: {interval: 30s, timeout: 10s}}", "http2: {connectionKeepalive: {interval: 10s}}", "http2.connectionKeepalive.interval"},
 		"a longer wait for pongs": {"http2: {connectionKeepalive: {interval: 30s, timeout: 10s}}", "http2: {connectionKeepalive: {timeout: 30s}}", "http2.connectionKeepalive.timeout"},
+		"no budget for retries":   {"circuitBreaker: {maxConnections: 9, retryBudget: {percent: {numerator: 20}}}", "circuitBreaker: {maxParallelRetries: 3}", "circuitBreaker.maxConnections circuitBreaker.maxParallelRetries"},
+		"no family of addresses":  {"dns: {lookupFamily: IPv6, dnsRefreshRate: 9s}", "protocols: {enableIPv6: false}", "dns.dnsRefreshRate protocols.enableIPv6"},
+		"a custom tag":            {"telemetry: {tracing: {tags: {a: above, b: above}}}", "telemetry: {tracing: {customTags: {a: {type: Literal, literal: {value: own}}}}}", "telemetry.tracing.customTags.a.literal.value telemetry.tracing.customTags.a.type telemetry.tracing.tags.b"},
 	} {
 		for _, mergeType := range []eg.MergeType{eg.StrategicMerge, eg.JSONMerge} {
 			child, parent := specOf(t, test.child), specOf(t, test.parent)
