@@ -68,7 +68,7 @@ type backendTrafficPolicies struct {
 	merged   *incremental.Collection[policyPair, *readPolicy]  // merged policies, as they are in force for routes
 	ofRoutes *incremental.Collection[kindName, *routePolicies] // those for a route or its rules
 
-	concerned *incremental.Index[name, policy.Target, name] // Gateways with policies for themselves, or for their listeners or ListenerSets
+	concerned *incremental.Collection[name, struct{}] // Gateways with policies for themselves, or for their listeners or ListenerSets
 }
 
 // policyTarget is a target of a policy.
@@ -221,7 +221,8 @@ func (bp *backendTrafficPolicies) declareAbove(e *incremental.Engine, listeners 
 			}
 			return name{}, false
 		}, same[name])
-	bp.concerned = incremental.NewIndex(gateways, "BackendTrafficPolicies above routes by Gateway", func(_ policy.Target, gateway name) []name { return []name{gateway} })
+	byGateway := incremental.NewIndex(gateways, "BackendTrafficPolicies above routes by Gateway", func(_ policy.Target, gateway name) []name { return []name{gateway} })
+	bp.concerned = incremental.Keys(byGateway, "Gateways with BackendTrafficPolicies above routes") // and not their number, which each policy changes
 }
 
 // above returns the closest policy in force above the routes of a listener.
@@ -232,7 +233,7 @@ func (bp *backendTrafficPolicies) above(v *incremental.View, k listenerKey) (n n
 
 // closest returns the result of above, and the target that the policy is attached to.
 func (bp *backendTrafficPolicies) closest(v *incremental.View, k listenerKey) (target policy.Target, n name, ok bool) {
-	if incremental.Count(v, bp.concerned, k.Gateway) == 0 {
+	if _, concerned := incremental.Fetch(v, bp.concerned, k.Gateway); !concerned {
 		return policy.Target{}, name{}, false
 	}
 	for _, level := range levelsAbove(k) {

@@ -18,6 +18,50 @@ func selectingPolicy(name string, selector eg.TargetSelector) *eg.BackendTraffic
 	return p
 }
 
+// policyFor is a BackendTrafficPolicy for an object in its namespace, with a setting that has no effect on connections.
+func policyFor(kind, name string) *eg.BackendTrafficPolicy {
+	p := &eg.BackendTrafficPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Generation: 1}}
+	p.Spec.TargetRefs = []eg.PolicyTargetReference{{LocalPolicyTargetReferenceWithSectionName: gwv1.LocalPolicyTargetReferenceWithSectionName{
+		LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Group: gwv1.GroupName, Kind: gwv1.Kind(kind), Name: gwv1.ObjectName(name)}}}}
+	p.Spec.Retry = &eg.Retry{NumRetries: new(int32(2))}
+	return p
+}
+
+// TestOneMoreListenerSetWithPolicy: a ListenerSet with a policy wakes neither the statuses of the policies for others nor the routes of
+// others.
+func TestOneMoreListenerSetWithPolicy(t *testing.T) {
+	const sets, most = 50, 40 // of functions
+	for _, protocol := range []gwv1.ProtocolType{gwv1.HTTPProtocolType, gwv1.TCPProtocolType} {
+		w := newWorld()
+		w.Upsert(ownClass("moongate"))
+		gw := crowdGateway(1)
+		gw.Spec.AllowedListeners = &gwv1.AllowedListeners{Namespaces: &gwv1.ListenerNamespaces{From: new(gwv1.NamespacesFromSame)}}
+		w.Upsert(gw)
+		add := func(i int) {
+			set := &gwv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("set%d", i), Generation: 1}}
+			set.Spec.ParentRef.Name = "gw"
+			set.Spec.Listeners = []gwv1.ListenerEntry{{Name: "l", Port: gwv1.PortNumber(9000 + i), Protocol: protocol}}
+			w.Upsert(set)
+			w.Upsert(policyFor("ListenerSet", set.Name))
+			route := crowdRoute(i, "/") // attaches to HTTP only
+			route.Spec.ParentRefs[0] = gwv1.ParentReference{Kind: new(gwv1.Kind("ListenerSet")), Name: gwv1.ObjectName(set.Name)}
+			w.Upsert(route)
+		}
+		for i := range sets {
+			add(i)
+		}
+		w.Commit()
+		add(sets)
+		r := w.Commit()
+		if n := r.Stats.RunsByName["BackendTrafficPolicy status"]; n != 1 {
+			t.Errorf("%s: the statuses of %d policies were computed, want 1", protocol, n)
+		}
+		if r.Stats.Runs > most {
+			t.Errorf("%s: %d functions ran, want at most %d: %v", protocol, r.Stats.Runs, most, r.Stats.RunsByName)
+		}
+	}
+}
+
 // TestOneMoreSelectedRoute: a route that joins those that a policy selects runs what concerns itself and the policy, and nothing for the others.
 func TestOneMoreSelectedRoute(t *testing.T) {
 	const routes, most = 2000, 40 // of functions

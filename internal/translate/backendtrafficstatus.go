@@ -265,7 +265,14 @@ func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name
 	if read == nil || read.Compiled == nil {
 		return nil
 	}
-	on := map[bool][]string{} // listeners, by whether they are for datagrams
+	none := map[bool][]string{} // settings, by whether the listeners are for datagrams
+	for _, rk := range []*routeKind{tcpRoutes, udpRoutes} {
+		none[rk.udp] = backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp)
+	}
+	if len(none[false]) == 0 && len(none[true]) == 0 { // the listeners need not be read
+		return nil
+	}
+	on := map[bool][]string{} // listeners, as above
 	for _, k := range bs.listenersOf(v, t) {
 		l, _ := incremental.Fetch(v, bs.listeners.all, k)
 		if l == nil || len(l.Kinds) == 0 {
@@ -284,8 +291,8 @@ func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name
 		}
 	}
 	for _, rk := range []*routeKind{tcpRoutes, udpRoutes} {
-		if none := backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp); len(none) > 0 && len(on[rk.udp]) > 0 {
-			notes = append(notes, fmt.Sprintf("%s: no effect on listeners %s, whose %ss are not looked into", strings.Join(none, ", "), bracketed(on[rk.udp]), rk.unit()))
+		if len(none[rk.udp]) > 0 && len(on[rk.udp]) > 0 {
+			notes = append(notes, fmt.Sprintf("%s: no effect on listeners %s, whose %ss are not looked into", strings.Join(none[rk.udp], ", "), bracketed(on[rk.udp]), rk.unit()))
 		}
 	}
 	return notes
@@ -293,7 +300,7 @@ func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name
 
 // listenersOf returns the listeners of a Gateway, those of its ListenerSets included, or of a ListenerSet, or the one that the target
 // names, which may not exist.
-func (bs *backendTrafficStatuses) listenersOf(v *incremental.View, t policy.Target) (all []listenerKey) {
+func (bs *backendTrafficStatuses) listenersOf(v *incremental.View, t policy.Target) []listenerKey {
 	k := kindName{Kind(t.Kind), name{t.Namespace, t.Name}}
 	gateway, set := k.Name, ""
 	if k.Kind == KindListenerSet {
@@ -306,15 +313,10 @@ func (bs *backendTrafficStatuses) listenersOf(v *incremental.View, t policy.Targ
 	if t.Section != "" {
 		return []listenerKey{{Gateway: gateway, Set: set, Name: t.Section}}
 	}
-	if k.Kind == KindGateway {
-		all = append(all, incremental.Lookup(v, bs.listeners.ownByGateway, gateway)...)
+	if k.Kind == KindListenerSet {
+		return incremental.Lookup(v, bs.listeners.setSpecsByOwner, k)
 	}
-	for _, l := range incremental.Lookup(v, bs.listeners.setSpecsByGateway, gateway) {
-		if set == "" || l.Set == set {
-			all = append(all, l)
-		}
-	}
-	return all
+	return slices.Concat(incremental.Lookup(v, bs.listeners.ownByGateway, gateway), incremental.Lookup(v, bs.listeners.setSpecsByGateway, gateway))
 }
 
 // exists reports whether the listener that a target names exists in the Gateway or ListenerSet.

@@ -25,6 +25,7 @@ type listeners struct {
 	setSpecs          *incremental.Collection[listenerKey, setListener]        // of ListenerSets, before the check for conflicts with others of their Gateway
 	ownByGateway      *incremental.Index[name, listenerKey, *listener.Listener]
 	setSpecsByGateway *incremental.Index[name, listenerKey, setListener]
+	setSpecsByOwner   *incremental.Index[kindName, listenerKey, setListener]
 	setConflicts      *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose a conflict
 	ofSets            *incremental.Collection[listenerKey, *listener.Listener]           // of ListenerSets
 	all               *incremental.Collection[listenerKey, *listener.Listener]           // of Gateways and ListenerSets

@@ -102,6 +102,8 @@ func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
 	lis.setSpecsByGateway = incremental.NewIndex(lis.setSpecs, "listeners of ListenerSets by Gateway",
 		func(k listenerKey, _ setListener) []name { return []name{k.Gateway} })
+	lis.setSpecsByOwner = incremental.NewIndex(lis.setSpecs, "listeners of ListenerSets by ListenerSet",
+		func(k listenerKey, _ setListener) []kindName { return []kindName{k.Owner()} })
 	lis.setConflicts = incremental.FlatMap(e, "listener conflicts of ListenerSets", incremental.Keys(lis.setSpecsByGateway, "Gateways with ListenerSets"),
 		func(v *incremental.View, n name, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
 			return lis.setConflictsOf(v, n)

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 )
@@ -19,7 +21,7 @@ import (
 func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
 	own, above := mergeable(child), mergeable(parent)
 	above.Settings = *above.Settings.DeepCopy()
-	exclude(&above.Settings, &own.Settings)
+	exclude(&above, &own)
 	patch, err := json.Marshal(own)
 	if err != nil {
 		return nil, err
@@ -67,12 +69,24 @@ func mergeable(spec *eg.BackendTrafficPolicySpec) settings {
 
 // exclude removes from above what own excludes, where one policy must not have both or only one of both would have an effect: the
 // choice of the more specific policy is in force, instead of making the merged settings invalid.
-func exclude(above, own *eg.Settings) {
+func exclude(above, own *settings) {
 	if above.LoadBalancer != nil && own.LoadBalancer != nil {
 		excludeBalancing(above.LoadBalancer, own.LoadBalancer)
 	}
 	if above.HealthCheck != nil && above.HealthCheck.Active != nil && own.HealthCheck != nil && own.HealthCheck.Active != nil {
 		excludeCheck(above.HealthCheck.Active, own.HealthCheck.Active)
+	}
+	excludeIntervals(&above.Settings, &own.Settings)
+	if a, o := above.CircuitBreaker, own.CircuitBreaker; a != nil && o != nil && o.MaxParallelRetries != nil && o.RetryBudget == nil {
+		a.RetryBudget = nil
+	}
+	if above.DNS != nil && own.Protocols != nil && own.Protocols.EnableIPv6 != nil {
+		above.DNS.LookupFamily = nil
+	}
+	if a, o := tracing(above), tracing(own); a != nil && o != nil {
+		for name := range o.CustomTags {
+			delete(a.Tags, name)
+		}
 	}
 	if len(own.HTTPUpgrade) > 0 {
 		above.RequestBuffer = nil
@@ -94,6 +108,57 @@ func exclude(above, own *eg.Settings) {
 			a.Abort.HTTPStatus = nil
 		}
 	}
+}
+
+// excludeIntervals removes the durations of above that are not in order with those of own.
+func excludeIntervals(above, own *eg.Settings) {
+	if a, o := backOff(above), backOff(own); a != nil && o != nil {
+		if first, most, ok := durations(o.BaseInterval, a.MaxInterval); ok && first > most {
+			a.MaxInterval = nil
+		}
+		if first, most, ok := durations(a.BaseInterval, o.MaxInterval); ok && first > most {
+			a.BaseInterval = nil
+		}
+	}
+	if a, o := keepalive(above), keepalive(own); a != nil && o != nil {
+		if timeout, interval, ok := durations(a.Timeout, o.Interval); ok && timeout >= interval {
+			a.Timeout = nil
+		}
+		if timeout, interval, ok := durations(o.Timeout, a.Interval); ok && timeout >= interval {
+			a.Interval = nil
+		}
+	}
+}
+
+func backOff(s *eg.Settings) *eg.BackOffPolicy {
+	if s.Retry == nil || s.Retry.PerRetry == nil {
+		return nil
+	}
+	return s.Retry.PerRetry.BackOff
+}
+
+func keepalive(s *eg.Settings) *eg.HTTP2ConnectionKeepalive {
+	if s.HTTP2 == nil {
+		return nil
+	}
+	return s.HTTP2.ConnectionKeepalive
+}
+
+func tracing(s *settings) *eg.Tracing {
+	if s.Telemetry == nil {
+		return nil
+	}
+	return s.Telemetry.Tracing
+}
+
+// durations parses two durations; ok is false if one of them is absent or malformed.
+func durations(a, b *gwv1.Duration) (x, y time.Duration, ok bool) {
+	if a == nil || b == nil {
+		return 0, 0, false
+	}
+	x, xErr := time.ParseDuration(string(*a))
+	y, yErr := time.ParseDuration(string(*b))
+	return x, y, xErr == nil && yErr == nil
 }
 
 func excludeBalancing(above, own *eg.LoadBalancer) {
