@@ -197,6 +197,16 @@ func (s *scan) indirect(path string) bool {
 	return s.linked[path] || s.through[filepath.Dir(path)] != ""
 }
 
+// linksWithin reports whether a link, or the destination of one, is in dir or below it.
+func (s *scan) linksWithin(dir string) bool {
+	for link := range s.links {
+		if within(link, dir) {
+			return true
+		}
+	}
+	return false
+}
+
 // target returns the final destination of a file whose path leads through a link; "" for all others.
 func (s *scan) target(path string) (target string) {
 	if real := s.through[filepath.Dir(path)]; real != "" && !s.linked[path] {

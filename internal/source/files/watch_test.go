@@ -1023,6 +1023,49 @@ func TestWatchRootsThatGoAndComeBack(t *testing.T) {
 	}
 }
 
+// TestWatchFolderOfAPath moves the folder that contains a path, or the destination of a link: no event is about the path itself then.
+func TestWatchFolderOfAPath(t *testing.T) {
+	for _, c := range []struct{ name, path, from string }{
+		{"file", "mg/app.yaml", ""},
+		{"folder", "mg/manifests", ""},
+		{"link to a file", "current", "mg/app.yaml"},
+		{"link to a folder", "current", "mg/manifests"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := t.TempDir()
+			release := func(name, value string) {
+				write(t, filepath.Join(parent, name, "app.yaml"), config("a", value))
+				write(t, filepath.Join(parent, name, "manifests", "a.yaml"), config("a", value))
+			}
+			release("mg", "one")
+			path, dir := filepath.Join(parent, c.path), filepath.Join(parent, "mg")
+			if c.from != "" {
+				link(t, c.from, path)
+			}
+			w := watch(t, path)
+			w.until("a=one")
+			release("mg.new", "two")
+			rename(t, dir, dir+".old")
+			rename(t, dir+".new", dir)
+			w.until("a=two")
+			rename(t, dir, dir+".away")
+			for len(w.last.Problems) == 0 {
+				w.next()
+			}
+			if got := w.last.Problems[0].String(); got != path+": does not exist; check the path (the previous version stays in use)" {
+				t.Errorf("problem: %s", got)
+			}
+			release("mg.new", "three")
+			rename(t, dir+".new", dir)
+			w.until("a=three")
+			release("mg.new", "four")
+			rename(t, dir, dir+".older")
+			rename(t, dir+".new", dir)
+			w.until("a=four")
+		})
+	}
+}
+
 // TestWatchRootThatIsFilledSlowly has a folder come back empty, as a mount or a copy does: what it held
 // before is served while the files come.
 func TestWatchRootThatIsFilledSlowly(t *testing.T) {
