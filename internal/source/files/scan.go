@@ -207,6 +207,18 @@ func (s *scan) linksWithin(dir string) bool {
 	return false
 }
 
+// together reports whether the path of other leads through a link, and is in the same folder of links as path: in the one that
+// contains path, or below the topmost that was reached through a link on the way to it.
+func (s *scan) together(path, other string) bool {
+	top := filepath.Dir(path)
+	for dir := top; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if s.through[dir] != "" {
+			top = dir
+		}
+	}
+	return s.indirect(other) && within(other, top)
+}
+
 // target returns the final destination of a file whose path leads through a link; "" for all others.
 func (s *scan) target(path string) (target string) {
 	if real := s.through[filepath.Dir(path)]; real != "" && !s.linked[path] {
