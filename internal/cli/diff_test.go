@@ -256,6 +256,26 @@ spec: {ports: [{port: 80}]}
 	}
 }
 
+// TestDiffNamesFiles: what cannot be compared is shown with its file, once.
+func TestDiffNamesFiles(t *testing.T) {
+	base, dir := filepath.Join("testdata", "mistakes", "base.yaml"), t.TempDir()
+	loop, garbage := filepath.Join(dir, "loop.yaml"), filepath.Join(dir, "garbage.yaml")
+	if err := os.Symlink("loop.yaml", loop); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(garbage, []byte("\tno yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := run("diff", "-f", base, "-f", dir, "--from", base)
+	if code != exitUsage || !strings.Contains(out, "problem: "+loop+": cannot be read") || !strings.Contains(out, "new: problem: "+garbage+":1: ") || strings.Count(out, loop) != 1 {
+		t.Errorf("on one side: exit code %d\n%s", code, out)
+	}
+	code, out = run("diff", "-f", base, "-f", dir, "--from", base, "--from", dir)
+	if code != exitUsage || strings.Count(out, loop) != 1 || strings.Contains(out, garbage) || !strings.Contains(out, "0 changes, 0 new complaints, 0 gone") {
+		t.Errorf("on both sides: exit code %d\n%s", code, out)
+	}
+}
+
 // TestTaskReviewAChange runs what the page docs/tasks/review-a-change.md shows.
 func TestTaskReviewAChange(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "tasks", "review-a-change.md"))
