@@ -25,6 +25,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	mistake := func(name string) string { return filepath.Join("testdata", "mistakes", name) }
 	base, wrong, warned := mistake("base.yaml"), mistake("056-service-name.yaml"), mistake("107-older-version.yaml")
+	invalid := mistake("022-misspelt-hostname.yaml")
 	right := write("right.yaml", `apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: shop}
@@ -101,6 +102,7 @@ spec:
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
+	unlisted := "--kubeconfig " + kubeconfig(t, clusterOf(t, "httproutes", "gateways", "gatewayclasses"))
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	t.Setenv("HOME", dir)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -137,6 +139,11 @@ spec:
 		{"check --kube " + good + " " + second, exitOK},
 
 		{"check " + base + " " + wrong, exitProblems},
+		{"check " + invalid, exitProblems},
+		{"check " + invalid + " " + garbage, exitProblems},
+		{"check --kube " + good + " " + invalid, exitProblems},
+		{"check --kube " + forbidden + " " + invalid, exitProblems},
+		{"check --kube " + unlisted, exitProblems},
 		{"check --strict " + base + " " + warned, exitProblems},
 		{"check --strict " + base + " " + overlapping, exitProblems},
 		{"check -o json " + base + " " + wrong, exitProblems},
