@@ -87,6 +87,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		return off.empty
 	}
 	complaints, mistakes, ignored, documents, warnings := 0, 0, 0, 0, 0
+	unread, named := false, false // whether a problem of the manifests names no object, and whether one does
 	for _, o := range objects {
 		for _, c := range o.Complaints() {
 			switch {
@@ -107,6 +108,9 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 			ignored++
 		default:
 			mistakes++
+			if p.File != "" { // otherwise it is about the cluster
+				unread, named = unread || p.Object == "", named || p.Object != ""
+			}
 		}
 	}
 	switch format {
@@ -141,7 +145,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		}
 	}
 	switch {
-	case off.count == 0 && mistakes > 0:
+	case off.count == 0 && unread && !named:
 		return &exitError{code: exitUsage, err: fmt.Errorf("nothing in the input could be read as an object")}
 	case found > 0, strict && warnings > 0:
 		return &exitError{code: exitProblems}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,8 +34,8 @@ With --kube manifests are treated as if they were applied to the cluster; all ot
 that of the cluster as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay
 if the manifest does not set them. With --from the manifests are compared with other manifests. Paths may also be given with -f.
 
-Exit code 0: no difference. 1: there are differences. 2: the manifests cannot be read or contain no object, or a kind of the
-cluster cannot be listed; what can be compared is shown nevertheless.`,
+Exit code 0: no difference. 1: there are differences. 2: the manifests, or a file in a folder of them, cannot be read; they contain
+no object; or a kind of the cluster cannot be listed. What can be compared is shown nevertheless.`,
 		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git worktree add /tmp/old HEAD && moongate diff -f manifests --from /tmp/old/manifests",
 		ValidArgsFunction: completeManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +52,7 @@ cluster cannot be listed; what can be compared is shown nevertheless.`,
 			if in.cluster.use == (len(from) > 0) {
 				return usage("diff compares with other manifests or a cluster: give --from or --kube")
 			}
-			before, after, unlisted, err := in.sides(cmd, from)
+			before, after, unread, err := in.sides(cmd, from)
 			if err != nil {
 				return err
 			}
@@ -59,16 +60,17 @@ cluster cannot be listed; what can be compared is shown nevertheless.`,
 			if err != nil {
 				return &exitError{exitProblems, err}
 			}
-			for _, p := range unlisted {
+			for _, p := range unread {
 				d.Problems = append(d.Problems, problemLine(p))
 			}
+			d.Problems = slices.Compact(d.Problems) // both sides may have the same file
 			if format == "text" {
 				err = d.print(stdout)
 			} else {
 				err = printAs(stdout, format, d)
 			}
 			if err == nil && len(d.Problems) > 0 {
-				return &exitError{code: exitUsage} // kinds that could not be listed may differ too
+				return &exitError{code: exitUsage} // what could not be read may differ too
 			}
 			if err == nil && (len(d.Resources) > 0 || len(d.Objects) > 0) {
 				err = &exitError{code: exitProblems}
@@ -84,8 +86,8 @@ cluster cannot be listed; what can be compared is shown nevertheless.`,
 	return cmd
 }
 
-// sides returns the objects before and after, and the kinds that neither contains because they could not be listed.
-func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
+// sides returns the objects before and after, and what could not be read: kinds of the cluster, and files in folders, sorted by file.
+func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unread []admin.Problem, err error) {
 	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}, cmd.CommandPath()+" -f")
 	if err == nil {
 		err = applied.empty(cmd)
@@ -93,6 +95,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	unread = applied.takeUnread()
 	var base *objects
 	if in.cluster.use {
 		if base, err = readCluster(cmd.Context(), in.cluster); err == nil {
@@ -104,16 +107,31 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	unread = append(unread, base.takeUnread()...)
+	slices.SortStableFunc(unread, func(a, b admin.Problem) int { return cmp.Compare(a.File, b.File) })
 	if in.class != "" {
 		base.Objects, applied.Objects = takeClass(base.Objects, in.class, in.cluster.manages()), takeClass(applied.Objects, in.class, in.cluster.manages())
 	}
 	before, after = in.translated(base), in.translated(applied)
-	return before, after, base.unlisted, nil
+	return before, after, append(unread, base.unlisted...), nil
+}
+
+// takeUnread removes the problems of files and folders that cannot be read, and returns them. Which objects are missing because of them
+// is not known, so a comparison of the rest may hide a difference, or show one that is none.
+func (o *objects) takeUnread() (unread []admin.Problem) {
+	o.Problems = slices.DeleteFunc(slices.Clone(o.Problems), func(p files.Problem) bool {
+		if p.Reason != files.Unreadable || files.Stray(p) {
+			return false
+		}
+		unread = append(unread, admin.Problem{File: p.File, Message: p.Message, Remedy: p.Remedy})
+		return true
+	})
+	return unread
 }
 
 // difference is the difference between the results of two sets of objects.
 type difference struct {
-	Problems  []string             `json:"problems,omitempty"` // kinds of the cluster that could not be listed, so differences may be missing
+	Problems  []string             `json:"problems,omitempty"` // what could not be read, so differences may be missing
 	Resources []resourceDifference `json:"resources"`          // of the configuration of proxies, sorted by kind and key
 	Objects   []objectDifference   `json:"objects"`            // sorted by kind, namespace and name
 }
@@ -210,7 +228,7 @@ func dumped(r *config.Resource) (json.RawMessage, error) {
 }
 
 // complaint is a problem in a status or a manifest: text is for comparison, and shown contains suggestions, which depend on other
-// objects.
+// objects, and the place of what is no object.
 type complaint struct{ text, shown string }
 
 // complaintsOf returns the problems of statuses and of manifests, by object.
@@ -232,9 +250,13 @@ func complaintsOf(off *offline) (map[string][]complaint, error) {
 		}
 	}
 	for _, p := range off.status.Problems {
+		shown := markOf(p) + ": " + problemLine(p)
 		p.File, p.Line = "", 0 // an object in another file has the same problem
 		text := markOf(p) + ": " + problemLine(p)
-		all[p.Object] = append(all[p.Object], complaint{text, text})
+		if p.Object != "" {
+			shown = text
+		}
+		all[p.Object] = append(all[p.Object], complaint{text, shown})
 	}
 	return all, nil
 }

@@ -170,6 +170,50 @@ metadata: {name: shop, labels: {tier: front}}
 	}
 }
 
+// TestFormerSessions: the session persistence of a cluster's rules is read in the form of versions before v1.7.0, and means the same as
+// in the present one.
+func TestFormerSessions(t *testing.T) {
+	const group = "/apis/gateway.networking.k8s.io"
+	const route = `{"metadata":{"namespace":"shop","name":"web"},"spec":{"parentRefs":[{"name":"gw"}],"rules":[{"sessionPersistence":SESSION}]}}`
+	answers := map[string]string{
+		group: `{"versions":[{"version":"v1"}]}`,
+		group + "/v1": `{"resources":[{"name":"gatewayclasses","kind":"GatewayClass","verbs":["list"]},{"name":"gateways","kind":"Gateway","namespaced":true,"verbs":["list"]},
+			{"name":"httproutes","kind":"HTTPRoute","namespaced":true,"verbs":["list"]},{"name":"grpcroutes","kind":"GRPCRoute","namespaced":true,"verbs":["list"]}]}`,
+		group + "/v1/gatewayclasses": `{"items":[{"metadata":{"name":"moongate"},"spec":{"controllerName":"moongate.dev/gateway-controller"}}]}`,
+		group + "/v1/gateways":       `{"items":[{"metadata":{"namespace":"shop","name":"gw"},"spec":{"gatewayClassName":"moongate","listeners":[{"name":"http","protocol":"HTTP","port":80}]}}]}`,
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, c := range []struct{ former, present string }{
+		{`{"type":"Cookie","sessionName":"pin"}`, `sessionPersistence: {cookie: {name: pin}}`},
+		{`{"sessionName":"pin","absoluteTimeout":"1h","idleTimeout":"5m","cookieConfig":{"lifetimeType":"Permanent"}}`, `sessionPersistence: {absoluteTimeout: 1h, cookie: {name: pin, lifetimeType: Permanent}}`},
+		{`{"type":"Cookie"}`, `sessionPersistence: {cookie: {}}`},
+		{`{"type":"Header","sessionName":"X-Pin"}`, `sessionPersistence: {type: Header, header: {name: X-Pin}}`},
+		{`{"type":"Header"}`, `{}`},
+		{`{"cookie":{"name":"pin"}}`, `sessionPersistence: {cookie: {name: pin}}`},
+	} {
+		list := `{"items":[` + strings.Replace(route, "SESSION", c.former, 1) + `]}`
+		answers[group+"/v1/httproutes"], answers[group+"/v1/grpcroutes"] = list, list
+		t.Setenv("KUBECONFIG", kubeconfig(t, clusterWith(t, answers)))
+		manifest := filepath.Join(t.TempDir(), "routes.yaml")
+		var text strings.Builder
+		for _, k := range []string{"HTTPRoute", "GRPCRoute"} {
+			text.WriteString("apiVersion: gateway.networking.k8s.io/v1\nkind: " + k + "\nmetadata: {namespace: shop, name: web}\nspec:\n  parentRefs: [{name: gw}]\n  rules:\n  - " + c.present + "\n---\n")
+		}
+		if err := os.WriteFile(manifest, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := run("check", "--kube"); code != exitOK {
+			t.Errorf("%s: check: exit code %d\n%s", c.former, code, out)
+		}
+		if code, out := run("explain", "--kube", "GET", "http://any.test/"); code != exitOK || !strings.Contains(out, "HTTPRoute shop/web") {
+			t.Errorf("%s: explain: exit code %d\n%s", c.former, code, out)
+		}
+		if code, out := run("diff", "--kube", "-f", manifest); code != exitOK {
+			t.Errorf("%s: diff: exit code %d\n%s", c.former, code, out)
+		}
+	}
+}
+
 // TestSuccessor: what the API server sets stays where a manifest does not set it.
 func TestSuccessor(t *testing.T) {
 	policy := corev1.IPFamilyPolicyPreferDualStack
@@ -253,6 +297,26 @@ spec: {ports: [{port: 80}]}
 	code, out = run("diff", "-f", old, "--from", write(gateway, route))
 	if code != exitProblems || !strings.Contains(out, "no longer: HTTPRoute shop/cart") || !strings.Contains(out, "3 changes, 1 new complaint, 1 gone") {
 		t.Errorf("a mended mistake: exit code %d\n%s", code, out)
+	}
+}
+
+// TestDiffNamesFiles: what cannot be compared is shown with its file, once.
+func TestDiffNamesFiles(t *testing.T) {
+	base, dir := filepath.Join("testdata", "mistakes", "base.yaml"), t.TempDir()
+	loop, garbage := filepath.Join(dir, "loop.yaml"), filepath.Join(dir, "garbage.yaml")
+	if err := os.Symlink("loop.yaml", loop); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(garbage, []byte("\tno yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := run("diff", "-f", base, "-f", dir, "--from", base)
+	if code != exitUsage || !strings.Contains(out, "problem: "+loop+": cannot be read") || !strings.Contains(out, "new: problem: "+garbage+":1: ") || strings.Count(out, loop) != 1 {
+		t.Errorf("on one side: exit code %d\n%s", code, out)
+	}
+	code, out = run("diff", "-f", base, "-f", dir, "--from", base, "--from", dir)
+	if code != exitUsage || strings.Count(out, loop) != 1 || strings.Contains(out, garbage) || !strings.Contains(out, "0 changes, 0 new complaints, 0 gone") {
+		t.Errorf("on both sides: exit code %d\n%s", code, out)
 	}
 }
 

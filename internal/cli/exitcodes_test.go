@@ -25,6 +25,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	mistake := func(name string) string { return filepath.Join("testdata", "mistakes", name) }
 	base, wrong, warned := mistake("base.yaml"), mistake("056-service-name.yaml"), mistake("107-older-version.yaml")
+	invalid := mistake("022-misspelt-hostname.yaml")
 	right := write("right.yaml", `apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: shop}
@@ -67,6 +68,13 @@ stringData: {tls.crt: %q, tls.key: %q}
 	if err := os.Truncate(large, 16<<20+1); err != nil {
 		t.Fatal(err)
 	}
+	looped := filepath.Join(dir, "looped")
+	if err := os.Mkdir(looped, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("unreadable.yaml", filepath.Join(looped, "unreadable.yaml")); err != nil {
+		t.Fatal(err)
+	}
 	overlay := filepath.Join(dir, "overlay")
 	if err := os.Mkdir(overlay, 0o755); err != nil {
 		t.Fatal(err)
@@ -94,6 +102,7 @@ spec:
 	ingress := write("ingress.yaml", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotations: {nginx.ingress.kubernetes.io/server-snippet: \"return 200;\"}}\n"+
 		"spec: {ingressClassName: nginx, rules: [{host: a.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]}\n")
 	good, forbidden := "--kubeconfig "+kubeconfig(t, clusterOf(t)), "--kubeconfig "+kubeconfig(t, clusterOf(t, "httproutes"))
+	unlisted := "--kubeconfig " + kubeconfig(t, clusterOf(t, "httproutes", "gateways", "gatewayclasses"))
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	t.Setenv("HOME", dir)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,6 +139,11 @@ spec:
 		{"check --kube " + good + " " + second, exitOK},
 
 		{"check " + base + " " + wrong, exitProblems},
+		{"check " + invalid, exitProblems},
+		{"check " + invalid + " " + garbage, exitProblems},
+		{"check --kube " + good + " " + invalid, exitProblems},
+		{"check --kube " + forbidden + " " + invalid, exitProblems},
+		{"check --kube " + unlisted, exitProblems},
 		{"check --strict " + base + " " + warned, exitProblems},
 		{"check --strict " + base + " " + overlapping, exitProblems},
 		{"check -o json " + base + " " + wrong, exitProblems},
@@ -175,6 +189,9 @@ spec:
 		{"check --kube " + good + " " + others, exitUsage},
 		{"check --kube " + good + " " + garbage, exitUsage},
 		{"diff -f " + empty + " --from " + base, exitUsage},
+		{"diff -f " + base + " -f " + looped + " --from " + base, exitUsage},
+		{"diff -f " + base + " --from " + base + " --from " + looped, exitUsage},
+		{"diff -f " + base + " -f " + looped + " --from " + base + " --from " + looped, exitUsage},
 		{"diff -f " + overlay + " --from " + base, exitUsage},
 		{"diff --kube " + good + " -f " + empty, exitUsage},
 		{"diff -f " + base, exitUsage},
@@ -199,7 +216,7 @@ spec:
 		if code := Main(strings.Fields(c.args), &stdout, &stderr); code != c.code {
 			t.Errorf("moongate %s: exit code %d, want %d\n%s%s", c.args, code, c.code, &stdout, &stderr)
 		}
-		if c.code == exitUsage && stderr.Len() == 0 && !strings.HasPrefix(c.args, "check ") && !strings.HasPrefix(c.args, "diff --kube") {
+		if c.code == exitUsage && stderr.Len() == 0 && !strings.HasPrefix(c.args, "check ") && !strings.HasPrefix(c.args, "diff --kube") && !strings.Contains(c.args, looped) {
 			t.Errorf("moongate %s: nothing on stderr", c.args)
 		}
 		if lines := strings.Count(stderr.String(), "\n"); lines > 1 && !strings.HasPrefix(c.args, "migrate") {

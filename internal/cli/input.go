@@ -182,6 +182,7 @@ func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
 	if err != nil {
 		return nil, &exitError{exitProblems, clusterError(err, config.Host)}
 	}
+	readFormerSessions(items)
 	o, err := readItems(items)
 	if err != nil {
 		return nil, err

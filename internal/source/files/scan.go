@@ -101,7 +101,7 @@ func unreadable(path string, err error) Problem {
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.Message, p.Remedy = "does not exist", "check the path"
+		p.Message, p.Remedy = absent, "check the path"
 	case errors.Is(err, fs.ErrPermission):
 		p.Message, p.Remedy = "permission denied", "make it readable for the user that runs this process"
 	case errors.As(err, &pathErr):
@@ -110,6 +110,14 @@ func unreadable(path string, err error) Problem {
 		p.Message, p.Remedy = "cannot be read: "+err.Error(), "check the file system"
 	}
 	return p
+}
+
+// The messages of problems that Stray recognizes.
+const absent, largerThan = "does not exist", "is larger than "
+
+// Stray reports whether p is that a file in a folder cannot be read, and may be no manifest: a link that leads nowhere, or large data.
+func Stray(p Problem) bool {
+	return p.Reason == Unreadable && (p.Message == absent || strings.HasPrefix(p.Message, largerThan))
 }
 
 func (s *scan) watchDir(dir string) {
@@ -197,6 +205,28 @@ func (s *scan) indirect(path string) bool {
 	return s.linked[path] || s.through[filepath.Dir(path)] != ""
 }
 
+// linksWithin reports whether a link, or the destination of one, is in dir or below it.
+func (s *scan) linksWithin(dir string) bool {
+	for link := range s.links {
+		if within(link, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// together reports whether the path of other leads through a link, and is in the same folder of links as path: in the one that
+// contains path, or below the topmost that was reached through a link on the way to it.
+func (s *scan) together(path, other string) bool {
+	top := filepath.Dir(path)
+	for dir := top; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if s.through[dir] != "" {
+			top = dir
+		}
+	}
+	return s.indirect(other) && within(other, top)
+}
+
 // target returns the final destination of a file whose path leads through a link; "" for all others.
 func (s *scan) target(path string) (target string) {
 	if real := s.through[filepath.Dir(path)]; real != "" && !s.linked[path] {
@@ -262,7 +292,7 @@ func (s *scan) follow(path string) (linked bool) {
 }
 
 func tooLarge(path string, limit int64) *Problem {
-	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is larger than " + mebibytes(limit), Remedy: "split it into several files"}
+	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: largerThan + mebibytes(limit), Remedy: "split it into several files"}
 }
 
 // readFile reads a regular file of at most limit bytes.

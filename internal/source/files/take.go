@@ -234,13 +234,14 @@ func (c *catalog) graceOf(f *file, since, now time.Time, writing func() bool) ti
 }
 
 // moving returns until when an object that f has lost may appear in another file: one that was not read since it changed, or whose
-// held version contains the object. It returns now if there is none, or if it has taken too long.
+// held version contains the object. It returns now if there is none, or if it has taken too long. If f was swapped, only files below
+// the same link count: what it leads to is complete, so whatever else is written does not concern its objects.
 func (c *catalog) moving(f *file, d *definition, now time.Time) time.Time {
 	if now.Sub(d.missing) >= maxGrace*c.grace {
 		return now
 	}
 	for path, w := range c.unquiet {
-		if path != f.path {
+		if path != f.path && (!f.swapped || c.scan.together(f.path, path)) {
 			return w.due.Add(settle)
 		}
 	}

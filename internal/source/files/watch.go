@@ -313,8 +313,9 @@ func (f *follower) notePath(path string, e fsnotify.Event) bool {
 	_, known := f.catalog.files[path]
 	_, walked := s.walked[path]
 	_, inWalked := s.walked[filepath.Dir(path)]
+	moved := s.watch[path] && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) // the folder, and with it the watch
 	switch {
-	case s.links[path]:
+	case s.links[path], moved && s.linksWithin(path):
 		// The destination of a link has changed; only a scan shows which files that concerns, and the modification time of a file
 		// may be the same.
 		for p := range s.linked {
@@ -324,7 +325,7 @@ func (f *follower) notePath(path string, e fsnotify.Event) bool {
 		f.rescanLater()
 	case known:
 		f.await(path, e)
-	case slices.Contains(f.source.paths, path), walked:
+	case slices.Contains(f.source.paths, path), walked, moved:
 		f.rescanLater()
 	case !inWalked || strings.HasPrefix(filepath.Base(path), "."):
 		return false

@@ -418,6 +418,44 @@ func TestFolderLinkWithOtherEvents(t *testing.T) {
 	}
 }
 
+// TestFolderLinkBesideWrittenFile: a file elsewhere that is being written does not keep the objects of the former destination.
+func TestFolderLinkBesideWrittenFile(t *testing.T) {
+	for _, c := range []struct {
+		written string
+		deletes int
+	}{
+		{"other.yaml", 2},
+		{"m/other.yaml", 2},
+		{"m/current/routes.yaml", 0}, // it may be the one that gets the objects
+	} {
+		dir := t.TempDir()
+		current := filepath.Join(dir, "m", "current")
+		writeRelease(t, filepath.Join(dir, "0"), 0)
+		writeRelease(t, filepath.Join(dir, "1"), 1)
+		write(t, filepath.Join(dir, "other.yaml"), config("other", "one"))
+		write(t, filepath.Join(dir, "m", "other.yaml"), config("inner", "one"))
+		link(t, "../1", current)
+		f := followed(t, filepath.Join(dir, "m"), filepath.Join(dir, "other.yaml"))
+		f.catalog.grace = time.Hour
+		link(t, "../0", current)
+		f.note(fsnotify.Event{Name: current, Op: fsnotify.Create})
+		f.rescan.due = time.Now()
+		writing := filepath.Join(dir, c.written)
+		f.unquiet[writing] = wait{since: time.Now(), due: time.Now().Add(time.Hour), first: time.Now(), last: time.Now()}
+		if c.deletes == 0 { // as if it were still open for writing
+			file, err := os.OpenFile(writing, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+		}
+		change, _ := f.after()
+		if len(change.Deletes) != c.deletes {
+			t.Errorf("%s is being written: %v, %v", c.written, names(change.Upserts), change.Deletes)
+		}
+	}
+}
+
 // TestHeldFileOutOfSight: a version that waits is not forgotten while the folder of its file cannot be seen, and a link that is taken away and put back is waited for.
 func TestHeldFileOutOfSight(t *testing.T) {
 	dir := t.TempDir()
@@ -1020,6 +1058,49 @@ func TestWatchRootsThatGoAndComeBack(t *testing.T) {
 	w.until("b=three", "s=two")
 	if len(w.last.Problems) != 0 {
 		t.Errorf("problems stay: %v", w.last.Problems)
+	}
+}
+
+// TestWatchFolderOfAPath moves the folder that contains a path, or the destination of a link: no event is about the path itself then.
+func TestWatchFolderOfAPath(t *testing.T) {
+	for _, c := range []struct{ name, path, from string }{
+		{"file", "mg/app.yaml", ""},
+		{"folder", "mg/manifests", ""},
+		{"link to a file", "current", "mg/app.yaml"},
+		{"link to a folder", "current", "mg/manifests"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := t.TempDir()
+			release := func(name, value string) {
+				write(t, filepath.Join(parent, name, "app.yaml"), config("a", value))
+				write(t, filepath.Join(parent, name, "manifests", "a.yaml"), config("a", value))
+			}
+			release("mg", "one")
+			path, dir := filepath.Join(parent, c.path), filepath.Join(parent, "mg")
+			if c.from != "" {
+				link(t, c.from, path)
+			}
+			w := watch(t, path)
+			w.until("a=one")
+			release("mg.new", "two")
+			rename(t, dir, dir+".old")
+			rename(t, dir+".new", dir)
+			w.until("a=two")
+			rename(t, dir, dir+".away")
+			for len(w.last.Problems) == 0 {
+				w.next()
+			}
+			if got := w.last.Problems[0].String(); got != path+": does not exist; check the path (the previous version stays in use)" {
+				t.Errorf("problem: %s", got)
+			}
+			release("mg.new", "three")
+			rename(t, dir+".new", dir)
+			w.until("a=three")
+			release("mg.new", "four")
+			rename(t, dir, dir+".older")
+			rename(t, dir+".new", dir)
+			w.until("a=four")
+		})
 	}
 }
 

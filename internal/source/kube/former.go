@@ -8,6 +8,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Before v1.7.0 of the Gateway API the session persistence of rules had other fields (GEP-1619), which the Go types no longer have.
@@ -42,23 +43,8 @@ func readFormerSessions(obj runtime.Object, data []byte) {
 	for i, rules := range sessionsOf(obj) {
 		for j, s := range rules {
 			if i < len(routes) && j < len(routes[i].Spec.Rules) && s != nil {
-				readFormerSession(s, routes[i].Spec.Rules[j].SessionPersistence)
+				kind.ReadFormerSession(s, routes[i].Spec.Rules[j].SessionPersistence)
 			}
-		}
-	}
-}
-
-func readFormerSession(s *gwv1.SessionPersistence, former *gwx.SessionPersistence) {
-	switch {
-	case former == nil || s.Cookie != nil || s.Header != nil:
-	case s.Type != nil && *s.Type == gwv1.HeaderBasedSessionPersistence:
-		if former.SessionName != nil {
-			s.Header = &gwv1.HeaderConfig{Name: gwv1.HeaderName(*former.SessionName)}
-		}
-	case former.SessionName != nil || former.CookieConfig != nil:
-		s.Cookie = &gwv1.CookieConfig{Name: (*gwv1.CookieName)(former.SessionName)}
-		if former.CookieConfig != nil {
-			s.Cookie.LifetimeType = former.CookieConfig.LifetimeType
 		}
 	}
 }
