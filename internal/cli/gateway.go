@@ -235,7 +235,7 @@ func (g *gateway) started() {
 	g.scavenger.started()
 }
 
-// logSockets logs which sockets were opened or closed.
+// warnNoListener logs that nothing is served, and where the reason is.
 func (g *gateway) warnNoListener() {
 	g.log.Warn("no listener is served; moongate status and moongate check report why", "files", strings.Join(g.o.Files, ","))
 }

@@ -198,7 +198,7 @@ func (p *remoteProxy) apply(u *config.Update) proxy.Result {
 	return r
 }
 
-// logSockets logs which sockets were opened or closed.
+// warnNoListener logs that nothing is served, and where the reason is.
 func (p *remoteProxy) warnNoListener() {
 	p.log.Warn("no listener of the Gateway is served; its status reports why", "gateway", p.o.Gateway)
 }

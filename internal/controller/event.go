@@ -107,14 +107,14 @@ func (c *Controller) inherit() {
 			}
 		}
 	}
-	c.setSaid(messages)
+	c.setInherited(messages)
 }
 
 // inheritance is how long the texts of these statuses are not recorded as Events. By then every remaining problem has occurred
 // again, and a later one is new.
 const inheritance = 10 * time.Minute
 
-func (c *Controller) setSaid(messages map[[2]string][]string) {
+func (c *Controller) setInherited(messages map[[2]string][]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inheritedMessages, c.inheritedUntil = messages, time.Now().Add(inheritance)

@@ -160,7 +160,7 @@ func TestGatewayEvents(t *testing.T) {
 	}
 	testkit.Eventually(t, "all are written", func() bool { return slices.Equal(s.events(t), want) })
 	// Another leader has said so, and this one not yet.
-	c.setSaid(map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}})
+	c.setInherited(map[[2]string][]string{{"n", "gw"}: {"no address: Service n/gw is forbidden: other quota"}})
 	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
 	c.noteProblem("n", "gw", "")
 	c.noteProblem("n", "gw", "Service n/gw is forbidden: other quota")
@@ -171,7 +171,7 @@ func TestGatewayEvents(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// Of merged Gateways it is an Event of the parameters that merge them, which are not known here.
-	c.setSaid(map[[2]string][]string{{"other", "gw"}: {"no proxy is ready: pod-1 is full"}})
+	c.setInherited(map[[2]string][]string{{"other", "gw"}: {"no proxy is ready: pod-1 is full"}})
 	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is full")
 	c.noteTrouble("n", config.MergedName("unknown"), "pod-1 is away")
 	testkit.Eventually(t, "an Event about merged Gateways is written", func() bool {
@@ -189,11 +189,11 @@ func TestInheritedForAWhile(t *testing.T) {
 		messages := func() map[[2]string][]string {
 			return map[[2]string][]string{{"n", "gw"}: {"no address: quota"}, {"n", "other"}: {"no address: quota"}}
 		}
-		c.setSaid(messages())
+		c.setInherited(messages())
 		if c.inherited("n", "absent", "quota") || !c.inherited("n", "gw", "quota") || c.inherited("n", "gw", "quota") || !c.inherited("n", config.MergedName("class"), "quota") || c.inherited("n", "other", "quota") {
 			t.Error("the text of a Gateway is not inherited exactly once")
 		}
-		c.setSaid(messages())
+		c.setInherited(messages())
 		time.Sleep(inheritance + time.Second)
 		if c.inherited("n", "gw", "quota") {
 			t.Error("the same text is no news after hours")

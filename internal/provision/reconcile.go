@@ -103,7 +103,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	objects, err := Objects(spec, settings)
 	if err != nil {
 		came := outcome{failed: []error{refusal{err}}}
-		p.tellProblem(g, spec, came)
+		p.reportProblem(g, spec, came)
 		p.setProblem(g, spec, came)
 		return 0, nil // only another spec helps
 	}
@@ -132,7 +132,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	if len(came.failed) == 0 {
 		p.prune(ctx, spec, running, objects, &came)
 	}
-	p.tellProblem(g, spec, came)
+	p.reportProblem(g, spec, came)
 	p.setProblem(g, spec, came)
 	if len(came.awaited) > 0 && (again == 0 || again > awaitedPoll) {
 		again = awaitedPoll
@@ -190,9 +190,9 @@ func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came 
 	p.reports.Add(g)
 }
 
-// tellProblem calls Options.Problem if the problem has changed. It must be called before setProblem, so that the status does not
+// reportProblem calls Options.Problem if the problem has changed. It must be called before setProblem, so that the status does not
 // show the problem earlier.
-func (p *Provisioner) tellProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
+func (p *Provisioner) reportProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	s := p.peek(g)
 	before, current := s.refused, s.spec == spec

@@ -77,8 +77,8 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 	return kindName{}, false
 }
 
-// tellFailing adds changes of the statuses of objects whose functions have started or stopped to panic.
-func (t *Translator) tellFailing(out []StatusChange) []StatusChange {
+// addFailing adds changes of the statuses of objects whose functions have started or stopped to panic.
+func (t *Translator) addFailing(out []StatusChange) []StatusChange {
 	now := t.failing()
 	for k := range t.failed {
 		if !now[k] && !slices.ContainsFunc(out, func(c StatusChange) bool { return c.Object == statusKey(k) }) {

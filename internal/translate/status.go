@@ -77,7 +77,7 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	for _, changes := range t.reports.changes {
 		out = changes(out)
 	}
-	out = t.tellFailing(out)
+	out = t.addFailing(out)
 	for i := range out {
 		out[i].Gateways = t.Serving(&out[i])
 	}

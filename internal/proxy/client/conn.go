@@ -466,7 +466,7 @@ func (c *Conn) giveInput() {
 	c.in, c.r, c.w = nil, 0, 0
 }
 
-// park is like releaseMemory, for a connection that waits longer.
+// releaseAll is like releaseMemory, for a connection that waits longer.
 func (c *Conn) releaseAll() {
 	c.releaseMemory()
 	c.eager = false

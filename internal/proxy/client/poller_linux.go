@@ -50,7 +50,7 @@ func (l *poller) at(fd int32) *Conn {
 	return l.byFD[fd]
 }
 
-// countConnection adds a connection that is not watched yet.
+// admit adds a connection that is not watched yet.
 func (l *poller) admit(c *Conn) error {
 	return c.raw.Control(func(fd uintptr) {
 		c.fd = int(fd)

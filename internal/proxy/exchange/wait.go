@@ -10,7 +10,7 @@ type wait struct {
 	watch  *Watch
 }
 
-// beginWait begins a wait. Its end must be called.
+// beginWait begins a wait. Its end or endNotForBackend must be called.
 func (x *Exchange) beginWait() wait {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := wait{ctx, cancel, x.Client.Watch}

@@ -12,7 +12,7 @@ import (
 // sent something or closed the connection, when IdleLeft has passed, or when Woken returns true.
 var ErrParked = errors.New("http2: the connection is parked")
 
-// parkDue returns when to call expirePark; 0 if the connection cannot rest now.
+// parkDue returns when to call expirePark; 0 if the connection cannot be parked now.
 func (c *Conn) parkDue() int64 {
 	if c.o.ParkAfter <= 0 || c.client != nil || len(c.streams) > 0 || c.draining != drainNot || !c.answered || c.unfinished() {
 		return 0

@@ -40,7 +40,7 @@ type watch struct {
 	pinged    bool  // a PING waits for its answer, or for anything else
 	pingAt    int64
 	suspendAt int64 // when expireSuspend is due; 0 means never
-	parkFrom  int64 // when Serve was called, or when the connection could not rest
+	parkFrom  int64 // when Serve was called, or when the connection could not be parked
 	pings     int   // number of PINGs sent since the peer last began a message or part of one
 	beginAt   int64 // since when the current frame or block is incomplete
 	beginOf   int64 // which frame or block that is, by input.frames

@@ -167,7 +167,7 @@ func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 		return e
 	}
 	list := l.all.list
-	if l.spared() {
+	if l.usesSpare() {
 		if e := l.spare.pick(seed, tried); e != nil {
 			return e
 		}
@@ -176,9 +176,9 @@ func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	return leastBad(list, int(index(Random(seed), len(list))), tried)
 }
 
-// spared reports whether endpoints of zones of weight 0 take part, because they are fit and no others are, or all others are barred.
+// usesSpare reports whether endpoints of zones of weight 0 take part, because they are fit and no others are, or all others are barred.
 // A request that has tried all others is no reason.
-func (l *balancer) spared() bool {
+func (l *balancer) usesSpare() bool {
 	if l.spare == nil || slices.ContainsFunc(l.all.list, (*Endpoint).fit) {
 		return false
 	}

@@ -146,7 +146,7 @@ func (b *Backend) AdmitRetry() (*Breaker, bool) {
 // RetryDone ends the retry counted by AdmitRetry.
 func (k *Breaker) RetryDone() { k.retries.Add(-1) }
 
-// increment increments a count, unless it has reached most.
+// increment adds one to a count, unless it has reached most.
 func (k *Breaker) increment(count *atomic.Int64, most int64, limit BreakerLimit) (*Breaker, bool) {
 	for {
 		n := count.Load()

@@ -196,7 +196,7 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 	var best *Endpoint
 	bestScore := 0.0
 	list := l.all.list
-	if l.spared() {
+	if l.usesSpare() {
 		list = l.list
 	}
 	for _, e := range list {

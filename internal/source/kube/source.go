@@ -53,7 +53,7 @@ type Source struct {
 	discovered bool
 	// unnamed is since when discovery does not list a kind that has a CRD and is not read.
 	unnamed map[*watchedKind]time.Time
-	// installedChanged is set if the result of installed may differ from told.
+	// installedChanged is set if the result of installed may differ from reported.
 	installedChanged                bool
 	reported                        *Installed
 	reach, discovery, secretTrouble trouble
