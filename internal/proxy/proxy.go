@@ -279,7 +279,7 @@ func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their next request, unless another
-// socket has taken its place by then; see snapshot.Snapshot.Successor.
+// socket has taken its place by then; see snapshot.Snapshot.PortOf.
 func (p *Proxy) retire(s *snapshot.Socket) {
 	s.Close()
 	s.Stats.Release()
