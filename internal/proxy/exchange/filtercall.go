@@ -156,7 +156,7 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 	if !x.Streamed {
 		return x.Whole, nil
 	}
-	switch err, _ := x.fillBody(limit); err {
+	switch _, err := x.fillBody(limit); err {
 	case nil:
 		return x.body.joined(), nil
 	case ErrHeldBack:

@@ -19,7 +19,7 @@ func (x *Exchange) bufferRequest(limit int64) (ok, read bool) {
 	case !x.Streamed:
 		return true, false
 	}
-	err, gone := x.fillBody(limit)
+	gone, err := x.fillBody(limit)
 	switch {
 	case gone:
 		x.rec.Reason = observe.ReasonClientClosed
@@ -35,16 +35,16 @@ func (x *Exchange) bufferRequest(limit int64) (ok, read bool) {
 	return false, x.fail(observe.ReasonBodyTooLarge)
 }
 
-// fillBody reads all of a streamed body, up to limit bytes, and returns the result of requestBody.fill. gone means that
-// the client has left.
-func (x *Exchange) fillBody(limit int64) (err error, gone bool) {
+// fillBody reads all of a streamed body, up to limit bytes. gone means that the client has left; the error is that of
+// requestBody.fill.
+func (x *Exchange) fillBody(limit int64) (gone bool, err error) {
 	x.continueBody()
 	w := x.Client.Watch
 	w.begin(interrupterFunc(x.Client.Body.Stop))
 	stopAt := x.stopBodyAtDeadline()
 	err = x.body.fill(limit)
 	stopAt()
-	return err, w.end()
+	return w.end(), err
 }
 
 // stopBodyAtDeadline stops the client's body at the deadline, unless the returned function is called before.
