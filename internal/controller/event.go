@@ -130,11 +130,11 @@ func (c *Controller) inherited(namespace, name, text string) (is bool) {
 		return false
 	}
 	of := [2]string{namespace, name}
-	said := map[[2]string][]string{of: c.inheritedMessages[of]}
+	candidates := map[[2]string][]string{of: c.inheritedMessages[of]}
 	if _, merged := config.MergedClass(name); merged {
-		said = c.inheritedMessages
+		candidates = c.inheritedMessages
 	}
-	for at, messages := range said {
+	for at, messages := range candidates {
 		rest := slices.DeleteFunc(messages, func(message string) bool { return strings.Contains(message, text) })
 		is = is || len(rest) < len(messages)
 		if len(rest) == 0 {
