@@ -59,7 +59,8 @@ func (p *Provisioner) peek(g gatewayName) gatewayState {
 	return gatewayState{}
 }
 
-// tidy deletes the state of a Gateway if nothing is in it. The caller must hold p.mu.
+// tidy deletes the state of a Gateway if nothing is in it. The caller must hold p.mu. It uses reflection because a
+// struct with a map cannot be compared with ==, and a list of its fields could lack a new one.
 func (p *Provisioner) tidy(g gatewayName) {
 	if s := p.gateways[g]; s != nil && reflect.ValueOf(s).Elem().IsZero() {
 		delete(p.gateways, g)

@@ -420,7 +420,9 @@ func (p *Proxy) relisten(generation uint64) {
 	}
 }
 
-// retiredSocket is a closed socket.
+// retiredSocket is a closed socket that no listener uses any more. It is kept because connections that it has accepted may
+// still be open: their requests are for the listeners that a new connection to the same address would reach, see
+// Proxy.successors, which drops it once it finds none of them open.
 type retiredSocket struct {
 	*snapshot.Socket
 	began snapshot.Connections // how its connections have begun
