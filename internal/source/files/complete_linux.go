@@ -4,22 +4,9 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// folder identifies a folder, whatever its name.
-type folder struct{ device, inode uint64 }
-
-func folderOf(path string) (folder, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return folder{}, err
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	return folder{uint64(st.Dev), st.Ino}, nil // the type of Dev depends on the architecture
-}
 
 // complete reports whether a file is not empty and no process has it open for writing. It also returns false if that is not known.
 func complete(path string) bool {

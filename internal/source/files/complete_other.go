@@ -2,19 +2,6 @@
 
 package files
 
-import "path/filepath"
-
-// folder identifies a folder, whatever its name.
-type folder string
-
-func folderOf(path string) (folder, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		real, err = filepath.Abs(real)
-	}
-	return folder(real), err
-}
-
 // complete is supported on Linux only.
 func complete(string) bool { return false }
 
