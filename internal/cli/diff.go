@@ -120,7 +120,7 @@ func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offlin
 // is not known, so a comparison of the rest may hide a difference, or show one that is none.
 func (o *objects) takeUnread() (unread []admin.Problem) {
 	o.Problems = slices.DeleteFunc(slices.Clone(o.Problems), func(p files.Problem) bool {
-		if p.Reason != files.Unreadable || files.Stray(p) {
+		if p.Reason != files.Unreadable || p.Stray {
 			return false
 		}
 		unread = append(unread, admin.Problem{File: p.File, Message: p.Message, Remedy: p.Remedy})

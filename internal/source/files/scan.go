@@ -101,7 +101,7 @@ func unreadable(path string, err error) Problem {
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.Message, p.Remedy = absent, "check the path"
+		p.Message, p.Remedy, p.Stray = "does not exist", "check the path", true
 	case errors.Is(err, fs.ErrPermission):
 		p.Message, p.Remedy = "permission denied", "make it readable for the user that runs this process"
 	case errors.As(err, &pathErr):
@@ -110,14 +110,6 @@ func unreadable(path string, err error) Problem {
 		p.Message, p.Remedy = "cannot be read: "+err.Error(), "check the file system"
 	}
 	return p
-}
-
-// The messages of problems that Stray recognizes.
-const absent, largerThan = "does not exist", "is larger than "
-
-// Stray reports whether p is that a file in a folder cannot be read, and may be no manifest: a link that leads nowhere, or large data.
-func Stray(p Problem) bool {
-	return p.Reason == Unreadable && (p.Message == absent || strings.HasPrefix(p.Message, largerThan))
 }
 
 func (s *scan) watchDir(dir string) {
@@ -292,7 +284,7 @@ func (s *scan) follow(path string) (linked bool) {
 }
 
 func tooLarge(path string, limit int64) *Problem {
-	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: largerThan + mebibytes(limit), Remedy: "split it into several files"}
+	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is larger than " + mebibytes(limit), Remedy: "split it into several files", Stray: true}
 }
 
 // readFile reads a regular file of at most limit bytes.

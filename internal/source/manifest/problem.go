@@ -50,6 +50,8 @@ type Problem struct {
 	Ignored bool `json:"ignored,omitempty"`
 	// Warning is set for an ignored kind that routes or protects traffic, which is missing then.
 	Warning bool `json:"warning,omitempty"`
+	// Stray is set for a file that cannot be read and may be no manifest: a link that leads nowhere, or large data.
+	Stray bool `json:"-"`
 	// Kept is set, by the code that serves objects, if an earlier, valid version is still served.
 	Kept bool `json:"kept,omitempty"`
 	// Effect is what the object does until it is valid, if it is not just absent; see kind.Undecoded.
