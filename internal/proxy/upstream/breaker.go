@@ -408,7 +408,7 @@ func (s *Shared) endIdle() bool {
 	if !s.places.CompareAndSwap(0, shut) {
 		return false
 	}
-	s.endpoint.sharing.forget(s)
+	s.forget()
 	s.client.Drain()
 	return true
 }

@@ -167,6 +167,8 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 		}
 		if limit.reason == ReasonTimeout && h.isBlocked() {
 			gaveUp = e.breakerOpen()
+		} else if limit.reason == ReasonTimeout && h.streamless() > 0 {
+			gaveUp = e.noStreams()
 		}
 	case <-ctx.Done():
 		gaveUp = e.dialError(ReasonCanceled, false, ctx.Err())
@@ -220,12 +222,27 @@ func (h *sharing) endWaits(err *DialError) {
 
 var errPanic = errors.New("internal error, see the log")
 
-var errNoStreams = errors.New("the endpoint allows no streams on a new connection")
+var (
+	errNoStreams  = errors.New("the endpoint takes no streams on a new connection")
+	errStreamless = errors.New("the endpoint allows no streams on its connections (SETTINGS_MAX_CONCURRENT_STREAMS is 0)")
+)
+
+// maxStreamless is how many connections that allow no streams an endpoint may have: after the first one another is tried,
+// since only the server of that one may be about to end. Then requests wait for a stream: more connections would be as
+// useless, and a server should allow none for a short time only (RFC 9113 section 6.5.2).
+const maxStreamless = 2
+
+// noStreams counts a request that has found no stream, and returns its error.
+func (e *Endpoint) noStreams() *DialError {
+	e.backend.totals().refused.Add(1)
+	return e.dialError(ReasonOverloaded, true, errStreamless)
+}
 
 // presumed is how many streams a connection is expected to carry before the backend's limit is known.
 const presumed = 100
 
-// dialMore makes as many connections as the waiting requests will need, within MaxDials. mu must be held.
+// dialMore makes as many connections as the waiting requests will need, within MaxDials and maxStreamless. mu must be
+// held. It must be called again when a connection that allows no streams has ended or allows some.
 func (e *Endpoint) dialMore() {
 	h := &e.sharing
 	each := int(h.limit.Load())
@@ -238,7 +255,18 @@ func (e *Endpoint) dialMore() {
 	if h.dialling == 0 {
 		h.failure.Store(nil) // it may be hours old
 	}
+	streamless := 0
+	if len(h.waiting) > 0 {
+		streamless = h.streamless()
+	}
 	for h.dialling*each < len(h.waiting) && h.dialling < e.backend.set.options.MaxDials {
+		if streamless > 0 && streamless+h.dialling >= maxStreamless {
+			h.blocked.set(notLimited)
+			if h.dialling == 0 && e.hasAlternativeWithStreams() {
+				h.endImpatient(e.noStreams)
+			}
+			return
+		}
 		by := e.reserve()
 		h.blocked.set(by)
 		if by != notLimited {
@@ -257,17 +285,21 @@ func (e *Endpoint) dialMore() {
 // onlySlow reports whether all connects in progress take longer than usual. mu must be held.
 func (h *sharing) onlySlow() bool { return h.slow > 0 && h.slow == h.dialling }
 
-// endImpatient ends the waits that are not patient if all connects are slow, since another endpoint may be faster. mu
-// must be held.
-func (h *sharing) endImpatient(err *DialError) {
-	if !h.onlySlow() {
-		return
+// endSlow ends the waits that are not patient if all connects are slow, since another endpoint may be faster. mu must be
+// held.
+func (e *Endpoint) endSlow() {
+	if h := &e.sharing; h.onlySlow() {
+		h.endImpatient(func() *DialError { return e.dialError(ReasonSlow, true, errSlow) })
 	}
+}
+
+// endImpatient ends the waits that are not patient. err returns the error of each. mu must be held.
+func (h *sharing) endImpatient(err func() *DialError) {
 	h.waiting = slices.DeleteFunc(h.waiting, func(w *waiter) bool {
 		if w.patient {
 			return false
 		}
-		w.err = err
+		w.err = err()
 		close(w.ready)
 		return true
 	})
@@ -303,7 +335,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 			defer h.mu.Unlock()
 			slow = true
 			h.slow++
-			h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
+			e.endSlow()
 		}}
 	}
 	defer func() {
@@ -342,7 +374,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 			if full := errors.Is(err, errDescriptors) && len(h.list()) > 0; h.dialling == 0 && !full { // otherwise another dial may succeed, or a stream may end
 				h.endWaits(dial)
 			}
-			h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
+			e.endSlow()
 		}
 	case e.speaksHTTP2(c):
 		h.exclusive.Store(false)
@@ -369,13 +401,14 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 	}
 }
 
-// feedFrom gives places on a new connection to the waiting requests. If the connection takes no streams, the remaining
-// ones fail. Requests that did not wait may already have taken all its places. mu must be held.
+// feedFrom gives places on a new connection to the waiting requests. If the connection has already ended, the remaining
+// ones fail. If it allows no streams, or requests that did not wait have taken all its places, they go on waiting. mu
+// must be held.
 func (e *Endpoint) feedFrom(s *Shared) {
 	h := &e.sharing
 	waited := len(h.waiting)
 	e.feedLocked()
-	if len(h.waiting) == waited && s.places.Load() <= 0 && !s.spent.Load() {
+	if len(h.waiting) == waited && s.places.Load() < 0 && !s.spent.Load() {
 		h.endWaits(e.dialError(ReasonFailed, true, errNoStreams))
 	}
 }
@@ -420,12 +453,12 @@ func (e *Endpoint) retireShared() {
 func (e *Endpoint) sweepShared(limits sweepLimits) {
 	for _, s := range e.sharing.list() {
 		if s.conn.made.Before(limits.made) {
-			e.sharing.forget(s)
+			s.forget()
 			s.retire()
 			continue
 		}
 		if s.left.Load() <= limits.idle && s.places.CompareAndSwap(0, shut) {
-			e.sharing.forget(s)
+			s.forget()
 			s.client.Drain()
 		}
 	}

@@ -67,7 +67,11 @@ func (e *Endpoint) preconnectShared(want int64) {
 	h := &e.sharing
 	var room int64
 	for _, s := range h.list() {
-		room += s.limit()
+		n := s.limit()
+		if n <= 0 { // a spare connection would allow no streams either
+			return
+		}
+		room += n
 	}
 	if room >= want {
 		return

@@ -75,7 +75,7 @@ func (s *Shared) Leave(answered bool) {
 // end ends the connection, which must have no streams. It may be called more than once.
 func (s *Shared) end() {
 	if s.places.CompareAndSwap(0, shut) || s.places.Load() == shut {
-		s.endpoint.sharing.forget(s)
+		s.forget()
 		s.client.Drain()
 	}
 }
@@ -140,9 +140,15 @@ func (s *Shared) learn() int64 {
 	switch {
 	case settled:
 		s.max.Store(max)
-		if before.Load() != max {
-			before.Store(max)
+		known := max
+		if max == 0 {
+			known = noneAllowed
 		}
+		if before.Load() != known {
+			before.Store(known)
+		}
+	case before.Load() == noneAllowed:
+		return 0
 	case before.Load() > 0:
 		max = min(max, before.Load())
 	}
@@ -160,8 +166,8 @@ func (s *Shared) retire() {
 type sharing struct {
 	// conns are the connections with places. The slice is replaced when it changes, so that it can be read without mu.
 	conns atomic.Pointer[[]*Shared]
-	// limit is how many streams the backend allowed on its last connection; 0 means unknown. A new connection gets no
-	// more than that before its SETTINGS have arrived.
+	// limit is how many streams the backend allowed on its last connection, or noneAllowed; 0 means unknown. A new
+	// connection gets no more than that before its SETTINGS have arrived.
 	limit atomic.Int64
 	// exclusive means that the backend chose HTTP/1.1 when it last had the choice.
 	exclusive atomic.Bool
@@ -177,6 +183,9 @@ type sharing struct {
 	slow     int       // how many of them take longer than usual
 	blocked  blockedQueue
 }
+
+// noneAllowed is the value of sharing.limit for a backend that allows no streams.
+const noneAllowed = -1
 
 // list returns conns. The slice must not be changed.
 func (h *sharing) list() []*Shared {
@@ -252,20 +261,52 @@ func (s *Shared) serve() {
 func (s *Shared) freed() {
 	s.learn()
 	s.endpoint.feed()
+	s.endpoint.dialForWaiting()
 }
 
 // gone is called when no more streams can be opened.
 func (s *Shared) gone() {
 	s.shut()
-	s.endpoint.sharing.forget(s)
+	s.forget()
 }
 
 // forget removes s from the list.
-func (h *sharing) forget(s *Shared) {
+func (s *Shared) forget() {
+	h := &s.endpoint.sharing
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if i := slices.Index(h.list(), s); i >= 0 {
 		next := slices.Delete(slices.Clone(h.list()), i, i+1)
 		h.conns.Store(&next)
+	}
+	h.mu.Unlock()
+	s.endpoint.dialForWaiting()
+}
+
+// streamless returns how many of the connections allow no streams.
+func (h *sharing) streamless() (n int) {
+	for _, s := range h.list() {
+		if s.places.Load() >= 0 && s.limit() <= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// dialForWaiting makes the connections that requests wait for, after a connection that allowed no streams has ended or
+// allows some. Those that wait for a limit of the Breaker are served when it allows more.
+func (e *Endpoint) dialForWaiting() {
+	h := &e.sharing
+	if h.numWaiting.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	before := h.blocked.by
+	if before == notLimited {
+		e.dialMore()
+	}
+	after := h.blocked.by
+	h.mu.Unlock()
+	if after != before {
+		e.backend.serveBlocked() // as in await
 	}
 }

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -291,4 +293,105 @@ func TestPlacesTakenByOthers(t *testing.T) {
 		h.waiting = nil
 		h.mu.Unlock()
 	}
+}
+
+// streamlessServer accepts connections by HTTP/2 with prior knowledge, and allows no streams on them.
+type streamlessServer struct {
+	addr  netip.AddrPort
+	conns chan net.Conn
+}
+
+func newStreamlessServer(t *testing.T) *streamlessServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &streamlessServer{netip.MustParseAddrPort(l.Addr().String()), make(chan net.Conn, 100)}
+	var work sync.WaitGroup
+	t.Cleanup(work.Wait)
+	t.Cleanup(func() { l.Close() })
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			allowStreams(c, 0)
+			s.conns <- c
+			work.Go(func() {
+				defer c.Close()
+				io.Copy(io.Discard, c)
+			})
+		}
+	})
+	return s
+}
+
+// allowStreams sends SETTINGS_MAX_CONCURRENT_STREAMS.
+func allowStreams(c net.Conn, n byte) {
+	c.Write([]byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, n})
+}
+
+// TestStreamless: requests wait at an endpoint whose connections allow no streams, and get a further connection only in place of one that has ended.
+func TestStreamless(t *testing.T) {
+	server := newStreamlessServer(t)
+	set, e := sharedEndpoint(t, Options{}, server.addr)
+	learnStreamless(t, e)
+	places := make(chan *Shared)
+	for range 2 {
+		go func() { places <- take(t, e) }()
+	}
+	first, second := <-server.conns, <-server.conns
+	testkit.Eventually(t, "the requests wait", func() bool { return e.sharing.numWaiting.Load() == 2 })
+	_, _, err := e.connectBy(t.Context(), dialLimit{at: time.Now(), reason: ReasonTimeout}, true)
+	if wantDialError(t, err, ReasonOverloaded, true); !errors.Is(err, errStreamless) {
+		t.Error(err)
+	}
+	_, _, err = e.Connect(t.Context(), time.Now().Add(time.Millisecond), true)
+	wantDialError(t, err, ReasonDeadline, false)
+	if n := e.Stats().Dialled; n != maxStreamless {
+		t.Errorf("%d connections", n)
+	}
+	first.Close()
+	third := <-server.conns
+	if n := e.sharing.numWaiting.Load(); n != 2 {
+		t.Errorf("%d requests wait", n)
+	}
+	allowStreams(third, 1)
+	for range 2 {
+		p := <-places
+		p.Leave(true)
+	}
+	set.Close()
+	second.Close()
+}
+
+// learnStreamless makes a request find out that an endpoint allows no streams.
+func learnStreamless(t *testing.T, e *Endpoint) {
+	t.Helper()
+	p := take(t, e)
+	testkit.Eventually(t, "the limit is known", func() bool { return p.learn() == 0 })
+	p.Leave(false)
+}
+
+// TestStreamlessMovesOn: requests do not wait at an endpoint whose connections allow no streams if they may go to another one that is not known to be like
+// that.
+func TestStreamlessMovesOn(t *testing.T) {
+	servers := []*streamlessServer{newStreamlessServer(t), newStreamlessServer(t)}
+	set, b := newSet(t, Options{}, endpoint(servers[0].addr), endpoint(servers[1].addr))
+	apply(t, set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
+	one, other := b.Endpoints()[0], b.Endpoints()[1]
+	learnStreamless(t, one)
+	_, _, err := one.Connect(t.Context(), time.Time{}, true)
+	wantDialError(t, err, ReasonOverloaded, true)
+	limit := func(patient bool) dialLimit {
+		return dialLimit{at: time.Now().Add(10 * time.Millisecond), reason: ReasonDeadline, patient: patient}
+	}
+	_, _, err = one.connectBy(t.Context(), limit(true), true)
+	wantDialError(t, err, ReasonDeadline, false)
+	learnStreamless(t, other)
+	_, _, err = one.connectBy(t.Context(), limit(false), true)
+	wantDialError(t, err, ReasonDeadline, false)
+	set.Close()
 }

@@ -193,7 +193,7 @@ func (e *Endpoint) Suspect() {
 	}
 	for _, s := range e.sharing.list() {
 		if s.Lost() {
-			e.sharing.forget(s)
+			s.forget()
 			s.retire()
 		}
 	}
@@ -210,10 +210,17 @@ func (e *Endpoint) sweepLost() {
 }
 
 // HasAlternative reports whether the backend has another fit endpoint.
-func (e *Endpoint) HasAlternative() bool {
+func (e *Endpoint) HasAlternative() bool { return e.hasAlternative((*Endpoint).fit) }
+
+// hasAlternativeWithStreams is like HasAlternative, for endpoints all of whose connections allow streams.
+func (e *Endpoint) hasAlternativeWithStreams() bool {
+	return e.hasAlternative(func(o *Endpoint) bool { return o.fit() && o.sharing.streamless() == 0 })
+}
+
+func (e *Endpoint) hasAlternative(accepts func(*Endpoint) bool) bool {
 	whole := e.whole()
 	for _, o := range e.backend.list.Load().usable {
-		if o != whole && o.fit() {
+		if o != whole && accepts(o) {
 			return true
 		}
 	}
