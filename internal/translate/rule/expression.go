@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"iter"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -97,121 +96,6 @@ func (s *scope) checkSyntax(e, field string) *condition.Problem {
 		return s.notRE2(field, err)
 	}
 	return nil
-}
-
-// withoutAnchors returns an expression that matches the same whole values as a part of another one: without the anchors
-// at the beginning and the end of each alternative, which would be those of the whole text then. The rest of the text
-// stays as it is, since its length decides on precedence.
-func (s *scope) withoutAnchors(e, field string) (string, *condition.Problem) {
-	if !strings.ContainsAny(e, `^$`) && !strings.Contains(e, `\A`) && !strings.Contains(e, `\z`) {
-		return e, nil
-	}
-	var parts []string
-	for part := range alternatives(e) {
-		parts = append(parts, trimAnchors(part))
-	}
-	trimmed := strings.Join(parts, "|")
-	parsed, err := syntax.Parse(trimmed, syntax.Perl)
-	if err != nil {
-		return e, s.notRE2(field, err)
-	}
-	if hasAnchor(parsed) {
-		return e, s.unsupported(field, "write ^ and $ only around the whole expression, or leave them out: it must match the whole name anyway",
-			"regular expression %s has an anchor within it", QuotePattern(e))
-	}
-	return trimmed, nil
-}
-
-// alternatives yields the parts of a valid expression between the | that are in no group.
-func alternatives(e string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		start, depth := 0, 0
-		for i := 0; i < len(e); i++ {
-			switch e[i] {
-			case '\\':
-				if i++; strings.HasPrefix(e[i:], "Q") {
-					if n := strings.Index(e[i:], `\E`); n >= 0 {
-						i += n + 1
-					} else {
-						i = len(e)
-					}
-				}
-			case '[':
-				i = classEnd(e, i)
-			case '(':
-				depth++
-			case ')':
-				depth--
-			case '|':
-				if depth == 0 {
-					if !yield(e[start:i]) {
-						return
-					}
-					start = i + 1
-				}
-			}
-		}
-		yield(e[start:])
-	}
-}
-
-// classEnd returns the index of the ] that ends the character class at i.
-func classEnd(e string, i int) int {
-	i++
-	if strings.HasPrefix(e[i:], "^") {
-		i++
-	}
-	for first := i; i < len(e); i++ {
-		switch {
-		case e[i] == '\\':
-			i++
-		case strings.HasPrefix(e[i:], "[:"):
-			if n := strings.Index(e[i:], ":]"); n > 0 {
-				i += n + 1
-			}
-		case e[i] == ']' && i > first:
-			return i
-		}
-	}
-	return i
-}
-
-// trimAnchors removes the anchors at both ends of an alternative, those at the beginning also behind flags.
-func trimAnchors(e string) string {
-	flags := leadingFlags.FindString(e)
-	e = e[len(flags):]
-	for {
-		short := strings.TrimPrefix(strings.TrimPrefix(e, "^"), `\A`)
-		switch n := len(short); {
-		case strings.HasSuffix(short, "$") && !isEscaped(short, n-1):
-			short = short[:n-1]
-		case strings.HasSuffix(short, `\z`) && !isEscaped(short, n-2):
-			short = short[:n-2]
-		}
-		if short == e {
-			return flags + e
-		}
-		e = short
-	}
-}
-
-var leadingFlags = regexp.MustCompile(`^(\(\?[a-zA-Z-]+\))*`)
-
-// isEscaped reports whether an odd number of backslashes precedes the byte at i.
-func isEscaped(e string, i int) bool {
-	n := 0
-	for i--; i >= 0 && e[i] == '\\'; i-- {
-		n++
-	}
-	return n%2 == 1
-}
-
-func hasAnchor(e *syntax.Regexp) bool {
-	switch e.Op {
-	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
-		return true
-	}
-	return slices.ContainsFunc(e.Sub, hasAnchor)
 }
 
 func (s *scope) notRE2(field string, err error) *condition.Problem {
