@@ -112,6 +112,14 @@ func lastToken(e string) (last int) {
 	return last
 }
 
+// closeQuotation ends a quotation that is open at the end of a valid expression, so that more can follow.
+func closeQuotation(e string) string {
+	if last := e[lastToken(e):]; strings.HasPrefix(last, `\Q`) && !strings.HasSuffix(last, `\E`) {
+		return e + `\E`
+	}
+	return e
+}
+
 // escapeEnd returns the index after the backslash at i and the character after it, or after the quotation that they begin.
 func escapeEnd(e string, i int) int {
 	if quoted, ok := strings.CutPrefix(e[i:], `\Q`); ok {

@@ -1,6 +1,11 @@
 package rule
 
-import "testing"
+import (
+	"regexp"
+	"testing"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
 
 func TestWithoutAnchors(t *testing.T) {
 	t.Parallel()
@@ -48,6 +53,26 @@ func TestWithoutAnchors(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.from, got, tc.want)
+		}
+	}
+}
+
+// TestOpenQuotation: a quotation that is open at the end of the expression for a service does not extend to that for the method.
+func TestOpenQuotation(t *testing.T) {
+	t.Parallel()
+	expressions := gwv1.GRPCMethodMatchRegularExpression
+	for _, service := range []string{`\Qa.b`, `^\Qa.b\E$`, `(a)\Q.b`} {
+		for _, method := range []string{`\QGet`, `\QGet\E`, `Get`} {
+			spec := GRPC(&gwv1.GRPCRouteRule{Matches: []gwv1.GRPCRouteMatch{{Method: &gwv1.GRPCMethodMatch{Type: &expressions, Service: &service, Method: &method}}}})
+			r := Compile(&spec, 0, 0, resolved)
+			if r.Problem != nil {
+				t.Errorf("%s, %s: %v", service, method, r.Problem)
+				continue
+			}
+			path := r.Rule.Matches[0].Path.Value
+			if re := regexp.MustCompile(`\A(?:` + path + `)\z`); !re.MatchString("/a.b/Get") || re.MatchString("/axb/Get") {
+				t.Errorf("%s, %s: %s", service, method, path)
+			}
 		}
 	}
 }
