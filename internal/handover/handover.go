@@ -6,7 +6,7 @@
 // The process then stops accepting, and closes its end, which is the signal for the successor to begin: exactly one of them accepts
 // at any time, and new connections in between wait in the kernel. If the process crashes, its end is closed too, so that the
 // successor serves then, whatever its state. A successor that crashes or does not become ready is ended, and nothing has changed: it
-// is told that it must not serve before the end is closed, so that it does not mistake that for the signal.
+// is notified that it must not serve before the end is closed, so that it does not mistake that for the signal.
 //
 // The process starts an intermediate process that starts the successor and exits, so that the successor becomes a child of the
 // supervisor of both. If the main process of a service was a child of another process when it became that, systemd kills it with
@@ -47,11 +47,11 @@ const (
 
 // Types of requests. An unknown one with an ID is answered by an empty reply, because the two processes may have different versions.
 const (
-	askSocket = "socket"
-	askSecret = "secret"
+	typeSocket = "socket"
+	typeSecret = "secret"
 	// These have no reply.
-	tellState = "state"
-	tellPID   = "pid"
+	typeState = "state"
+	typePID   = "pid"
 )
 
 // Options define how a successor is started, and what it receives.

@@ -75,7 +75,7 @@ func succeed(does string) int {
 	if file == nil || p.Socket("tcp", "b") != nil || p.Socket("udp", "a") != nil || string(p.Secret()) != "secret" {
 		return 71
 	}
-	if p.ask(request{Do: "what later versions ask"}).Found {
+	if p.call(request{Do: "a type of later versions"}).Found {
 		return 72
 	}
 	ln, err := net.FileListener(file)
@@ -203,9 +203,9 @@ func TestNotReady(t *testing.T) {
 	})
 	t.Run("accepted with less", func(t *testing.T) {
 		o, _ := options(t, "serves less")
-		asked := 0
+		requests := 0
 		o.Accept = func(State) error { // as when the process comes to lack the same
-			if asked++; asked < 2 {
+			if requests++; requests < 2 {
 				return errors.New("not yet")
 			}
 			return nil
@@ -263,10 +263,10 @@ func TestNotWanted(t *testing.T) {
 
 // TestUnwanted: what tells a successor to end is not what tells it to begin.
 func TestUnwanted(t *testing.T) {
-	ours, c := ends(t)
+	own, c := ends(t)
 	p := newPredecessor(c)
 	defer p.conn.Close()
-	s := &Successor{gone: p.unwanted, conn: ours}
+	s := &Successor{gone: p.unwanted, conn: own}
 	s.End()
 	<-p.Unwanted()
 	if p.Socket("tcp", "a") != nil || p.Secret() != nil {
@@ -282,7 +282,7 @@ func TestUnwanted(t *testing.T) {
 // ends are those of a socket pair: of the process that is to be replaced, and of its successor.
 func ends(t *testing.T) (predecessors, successors *net.UnixConn) {
 	t.Helper()
-	ours, file, err := pair()
+	own, file, err := pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func ends(t *testing.T) (predecessors, successors *net.UnixConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ours, theirs.(*net.UnixConn)
+	return own, theirs.(*net.UnixConn)
 }
 
 // unsendable is a socket that cannot be handed over.
@@ -304,13 +304,13 @@ func (unsendable) Control(f func(uintptr)) error {
 	return nil
 }
 
-// TestUnasked: replies that nobody has asked for are not in the way of those that somebody has, and what asks nothing has none.
-func TestUnasked(t *testing.T) {
-	ours, c := ends(t)
+// TestUnrequested: replies to no request are not in the way of others, and a message without an ID has none.
+func TestUnrequested(t *testing.T) {
+	own, c := ends(t)
 	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
-	go w.serve(ours, Options{Secret: []byte("x")})
+	go w.serve(own, Options{Secret: []byte("x")})
 	text := make([]byte, maxMessage)
-	for _, message := range []string{`{"do": "what later versions tell"}`, "no JSON", `{"do": "secret", "id": 7}`} {
+	for _, message := range []string{`{"do": "a type of later versions"}`, "no JSON", `{"do": "secret", "id": 7}`} {
 		if _, err := c.Write([]byte(message)); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestUnasked(t *testing.T) {
 	}
 	p := newPredecessor(c)
 	for _, id := range []int{0, 7, 8} {
-		if err := send(ours, reply{ID: id, Secret: []byte("y")}, nil); err != nil {
+		if err := send(own, reply{ID: id, Secret: []byte("y")}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -329,7 +329,7 @@ func TestUnasked(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	ours.Close()
+	own.Close()
 	<-p.Done()
 }
 
@@ -355,9 +355,9 @@ func TestAwaitsStarter(t *testing.T) {
 
 // TestSendFails: what cannot be sent does not count as the end of the successor, which is told that there is no socket.
 func TestSendFails(t *testing.T) {
-	ours, c := ends(t)
+	own, c := ends(t)
 	w := &waiter{gone: make(chan struct{})}
-	go w.serve(ours, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }, Sent: func(syscall.Conn) { t.Error("sent") }})
+	go w.serve(own, Options{Secret: []byte("x"), Socket: func(string, string) syscall.Conn { return unsendable{} }, Sent: func(syscall.Conn) { t.Error("sent") }})
 	p := newPredecessor(c)
 	if p.Socket("tcp", "a") != nil {
 		t.Error("a socket")
@@ -370,7 +370,7 @@ func TestSendFails(t *testing.T) {
 	if string(p.Secret()) != "x" {
 		t.Error("nothing is answered any more")
 	}
-	ours.Close()
+	own.Close()
 	<-p.Done()
 }
 
@@ -393,14 +393,14 @@ func left(t *testing.T, does string) string {
 
 // TestPredecessorGone: the end of a process ends what its successor waits for, whatever that is.
 func TestPredecessorGone(t *testing.T) {
-	ours, c := ends(t)
-	defer ours.Close()
+	own, c := ends(t)
+	defer own.Close()
 	p := newPredecessor(c)
-	asked := make(chan *os.File)
-	go func() { asked <- p.Socket("tcp", "a") }() // which nobody answers
+	received := make(chan *os.File)
+	go func() { received <- p.Socket("tcp", "a") }() // which nobody answers
 	time.Sleep(20 * time.Millisecond)
-	ours.Close()
-	if file := <-asked; file != nil {
+	own.Close()
+	if file := <-received; file != nil {
 		t.Error("a socket of nobody")
 	}
 	<-p.Done()
@@ -428,9 +428,9 @@ func TestFromEnvironment(t *testing.T) {
 
 // TestLargeState: what is told comes whole whatever its size, and what follows it, too.
 func TestLargeState(t *testing.T) {
-	ours, c := ends(t)
+	own, c := ends(t)
 	w := &waiter{messages: make(chan message), gone: make(chan struct{}), stop: make(chan struct{})}
-	go w.serve(ours, Options{})
+	go w.serve(own, Options{})
 	p := newPredecessor(c)
 	large := State{Lacks: map[string]string{}, Serves: map[string]int{}}
 	for i := range 20000 {
@@ -443,7 +443,7 @@ func TestLargeState(t *testing.T) {
 			t.Errorf("%d and %d of %d and %d", len(got.Lacks), len(got.Serves), len(want.Lacks), len(want.Serves))
 		}
 	}
-	ours.Close()
+	own.Close()
 	<-w.gone
 	<-p.Done()
 }

@@ -77,7 +77,7 @@ func startSuccessor(conn *net.UnixConn, file *os.File) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(request{Do: tellPID, PID: cmd.Process.Pid})
+	text, err := json.Marshal(request{Do: typePID, PID: cmd.Process.Pid})
 	if err == nil {
 		_, err = conn.Write(text)
 	}
@@ -154,7 +154,8 @@ func (a *answer) close() {
 	}
 }
 
-func (p *Predecessor) ask(r request) answer {
+// call sends a request and returns its reply, or an empty one if there is none.
+func (p *Predecessor) call(r request) answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
@@ -189,13 +190,13 @@ func (p *Predecessor) send(r request) bool {
 
 // Socket returns a socket that the predecessor has open, which the caller must close, or nil.
 func (p *Predecessor) Socket(network, address string) *os.File {
-	a := p.ask(request{Do: askSocket, Network: network, Address: address})
+	a := p.call(request{Do: typeSocket, Network: network, Address: address})
 	return a.file
 }
 
 // Secret returns the secret from which the predecessor derives keys; nil if it sends none.
 func (p *Predecessor) Secret() []byte {
-	a := p.ask(request{Do: askSecret})
+	a := p.call(request{Do: typeSecret})
 	a.close()
 	return a.reply.Secret
 }
@@ -214,7 +215,7 @@ func (p *Predecessor) Ready(s State) {
 	for rest := text; len(rest) > 0; {
 		part := rest[:min(len(rest), maxPart)]
 		rest = rest[len(part):]
-		if !p.send(request{Do: tellState, State: part, More: len(rest) > 0}) {
+		if !p.send(request{Do: typeState, State: part, More: len(rest) > 0}) {
 			return
 		}
 	}

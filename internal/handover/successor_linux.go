@@ -152,7 +152,7 @@ func (s *Successor) End() {
 	}
 }
 
-// refuse tells the successor that it must not serve, and reports whether that is certain: it was told, or cannot exist.
+// refuse notifies the successor that it must not serve, and reports whether that is certain: it was notified, or there is none.
 func (s *Successor) refuse() bool {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(endTimeout)) // it may not read
 	err := send(s.conn, reply{End: true}, nil)
@@ -213,9 +213,9 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 			r = request{}
 		}
 		switch r.Do {
-		case tellPID:
+		case typePID:
 			w.pass(message{pid: r.PID})
-		case tellState:
+		case typeState:
 			if state = append(state, r.State...); len(state) > maxState {
 				return // no process of this program sends that
 			}
@@ -227,11 +227,11 @@ func (w *waiter) serve(conn *net.UnixConn, o Options) {
 				w.pass(message{state: &s})
 			}
 			state = nil
-		case askSocket:
+		case typeSocket:
 			if socket := o.Socket(r.Network, r.Address); sendSocket(conn, r.ID, socket) && o.Sent != nil {
 				o.Sent(socket)
 			}
-		case askSecret:
+		case typeSecret:
 			_ = send(conn, reply{ID: r.ID, Found: true, Secret: o.Secret}, nil)
 		default:
 			if r.ID != 0 { // without an ID it expects no reply
