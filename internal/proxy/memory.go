@@ -28,8 +28,8 @@ const (
 	collectEvery = time.Second
 	// collectLeast is the least time between two collections that are made because the budget is exhausted.
 	collectLeast = 100 * time.Millisecond
-	// tellEvery is the shortest time between two log lines about that.
-	tellEvery = 10 * time.Second
+	// logEvery is the shortest time between two log lines about that.
+	logEvery = 10 * time.Second
 	// settleCycles is how many collections must end before the effect of ended connections shows: the first one may
 	// begin before they have released their memory, and the contents of pools live for two more.
 	settleCycles = 3
@@ -49,7 +49,7 @@ type memory struct {
 	spentAtLook, spentAtCycle int64
 	look                      chan struct{} // requests a check now
 	collecting                atomic.Bool
-	collected, told           time.Time
+	collected, loggedAt       time.Time
 	// heldUpUntil is until when unused tunnels are not ended because clients are slow to take their responses: these
 	// connections may soon be ended as stuck. It is zero if memory is not scarce.
 	heldUpUntil time.Time
@@ -144,7 +144,7 @@ func (p *Proxy) watchMemory(now time.Time) {
 	switch {
 	case exhausted && !p.engine.Overloaded.Load(): // apparently by garbage
 		if since >= collectLeast {
-			p.tellExhausted(now, used)
+			p.logExhausted(now, used)
 			p.collect(now)
 		}
 	case used >= m.limit/100*idleAt && since >= collectEvery && !m.collecting.Load():
@@ -157,13 +157,13 @@ func (p *Proxy) watchMemory(now time.Time) {
 // collection.
 func (p *Proxy) Released() uint64 { return p.clients.Released() }
 
-// tellExhausted logs, from time to time, that new connections and requests are refused until garbage was collected.
-func (p *Proxy) tellExhausted(now time.Time, used uint64) {
+// logExhausted logs, from time to time, that new connections and requests are refused until garbage was collected.
+func (p *Proxy) logExhausted(now time.Time, used uint64) {
 	m := p.memory
-	if now.Sub(m.told) < tellEvery {
+	if now.Sub(m.loggedAt) < logEvery {
 		return
 	}
-	m.told = now
+	m.loggedAt = now
 	p.logger.Warn("much was allocated at once: new connections and requests are refused until garbage is collected", "reason", observe.ReasonOverloaded.String(),
 		"used", used, "limit", m.limit)
 }

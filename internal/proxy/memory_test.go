@@ -664,7 +664,7 @@ func TestMemoryWaitsForSlowClients(t *testing.T) {
 func TestBudgetIsExhausted(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 30
-	for percent, tells := range map[uint64]bool{50: true, 79: true, 81: true, 86: true, 89: true, 91: false} {
+	for percent, logs := range map[uint64]bool{50: true, 79: true, 81: true, 86: true, 89: true, 91: false} {
 		t.Run(fmt.Sprint(percent, " %"), func(t *testing.T) {
 			t.Parallel()
 			checkLeaks(t)
@@ -673,7 +673,7 @@ func TestBudgetIsExhausted(t *testing.T) {
 			g.stopSweeping()
 			m := g.memory
 			m.budget, m.cycles = &g.engine.Budget, func() uint64 { return 0 }
-			m.collected, m.told = time.Time{}, time.Time{}
+			m.collected, m.loggedAt = time.Time{}, time.Time{}
 			g.engine.Overloaded.Store(false)
 			now := time.Now()
 			look := func(after time.Duration) (collects bool) {
@@ -685,11 +685,11 @@ func TestBudgetIsExhausted(t *testing.T) {
 			}
 			look(0)
 			m.budget.Spend(limit)
-			if collects := look(collectLeast); collects != tells || !g.engine.Refuses() {
+			if collects := look(collectLeast); collects != logs || !g.engine.Refuses() {
 				t.Errorf("garbage is collected: %v", collects)
 			}
-			if told := strings.Contains(log.String(), "much was allocated at once"); told != tells {
-				t.Errorf("it is logged: %v", told)
+			if logged := strings.Contains(log.String(), "much was allocated at once"); logged != logs {
+				t.Errorf("it is logged: %v", logged)
 			}
 			if look(collectLeast / 2) {
 				t.Error("garbage is collected again too soon")

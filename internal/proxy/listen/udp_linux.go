@@ -58,7 +58,7 @@ func bindUDP(addr Addr) (*net.UDPConn, error) {
 	}
 	conn := c.(*net.UDPConn)
 	if !addr.IP.IsValid() || addr.IP.IsUnspecified() {
-		if err := tellLocal(conn); err != nil {
+		if err := enablePacketInfo(conn); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -66,7 +66,8 @@ func bindUDP(addr Addr) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-func tellLocal(conn *net.UDPConn) error {
+// enablePacketInfo makes the kernel report the local address of each datagram.
+func enablePacketInfo(conn *net.UDPConn) error {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return err
