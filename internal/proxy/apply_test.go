@@ -33,6 +33,23 @@ func namedBackend(t testing.TB, name string) string {
 	})
 }
 
+// startServing starts a gateway with a listener "http" and a route "r" to a backend.
+func startServing(t *testing.T) *gateway {
+	t.Helper()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	return g
+}
+
+// listenAt gives the listener "http" another address.
+func (g *gateway) listenAt(address string) {
+	g.t.Helper()
+	l := g.httpListener("http", "")
+	l.GetListener().Addresses = []string{address}
+	g.apply([]*config.Resource{l})
+}
+
 func listenerID(name string) config.ID {
 	return config.ID{Kind: config.KindListener, Key: "default/gw/" + name}
 }
@@ -304,9 +321,7 @@ func TestProtocolChange(t *testing.T) {
 // TestListenerRemoved: what its connections ask afterwards is 404 and their end.
 func TestListenerRemoved(t *testing.T) {
 	t.Parallel()
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(namedBackend(t, "b"), nil)
+	g := startServing(t)
 	c := g.dial()
 	r := bufio.NewReader(c)
 	if got := statusOf(t, c, r, "h", "/"); got != "200" {
@@ -331,9 +346,7 @@ func TestListenerRemoved(t *testing.T) {
 // TestListenerReturns: connections that were idle while no listener had their port are served by the one that has it then.
 func TestListenerReturns(t *testing.T) {
 	t.Parallel()
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(namedBackend(t, "b"), nil)
+	g := startServing(t)
 	c := g.dial()
 	r := bufio.NewReader(c)
 	h2 := g.http2Client("")
@@ -361,9 +374,7 @@ func TestListenerReturns(t *testing.T) {
 // TestAddressesUnderLoad: a socket for all addresses and one for a single address replace each other without a failure.
 func TestAddressesUnderLoad(t *testing.T) {
 	t.Parallel()
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(namedBackend(t, "b"), nil)
+	g := startServing(t)
 	check := func(status string) {
 		if status != "200" {
 			t.Errorf("status %s", status)
@@ -372,9 +383,7 @@ func TestAddressesUnderLoad(t *testing.T) {
 	stop := g.load(4, "/", check)
 	defer stop()
 	for _, address := range []string{"0.0.0.0", "127.0.0.1", "0.0.0.0", "127.0.0.1"} {
-		l := g.httpListener("http", "")
-		l.GetListener().Addresses = []string{address}
-		g.apply([]*config.Resource{l})
+		g.listenAt(address)
 		for range 20 {
 			c := g.dial()
 			check(statusOf(t, c, bufio.NewReader(c), "h", "/"))
@@ -386,21 +395,14 @@ func TestAddressesUnderLoad(t *testing.T) {
 // TestAddressTakenAway: a connection to an address at which nothing listens any more is not served by a listener on another one.
 func TestAddressTakenAway(t *testing.T) {
 	t.Parallel()
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(namedBackend(t, "b"), nil)
-	at := func(address string) {
-		l := g.httpListener("http", "")
-		l.GetListener().Addresses = []string{address}
-		g.apply([]*config.Resource{l})
-	}
-	at("0.0.0.0")
+	g := startServing(t)
+	g.listenAt("0.0.0.0")
 	c := g.dial()
 	r := bufio.NewReader(c)
 	if got := statusOf(t, c, r, "h", "/"); got != "200" {
 		t.Fatal(got)
 	}
-	at("127.0.0.2")
+	g.listenAt("127.0.0.2")
 	if got := statusOf(t, c, r, "h", "/"); got != "404" {
 		t.Errorf("status %s", got)
 	}
@@ -495,9 +497,7 @@ func TestEndpointChurn(t *testing.T) {
 // TestRejectedKeepsBefore: a resource that cannot be carried out changes nothing, and its neighbours apply.
 func TestRejectedKeepsBefore(t *testing.T) {
 	t.Parallel()
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(namedBackend(t, "b"), nil)
+	g := startServing(t)
 	bad := anyRule()
 	bad.Matches[0].Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: "("}
 	unknown := anyRule()

@@ -49,6 +49,20 @@ func authByHTTP(t testing.TB, c *config.ExternalAuth, auth, behind http.HandlerF
 	return g
 }
 
+// authAwaitingBody starts a gateway for requests whose bodies, of up to 100 bytes, do not arrive completely: neither the authorization server nor the backend
+// may get one.
+func authAwaitingBody(t testing.TB, change func(*config.Rule)) *gateway {
+	t.Helper()
+	never := httpBackend(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("a server got %s %s", r.Method, r.URL) })
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, never))
+	g.serve(never, func(r *config.Rule) {
+		guardedBy(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100})(r)
+		change(r)
+	})
+	return g
+}
+
 // checker is an authorization server that speaks gRPC.
 type checker func(*extauthz.CheckRequest) (*extauthz.CheckResponse, error)
 
@@ -793,14 +807,7 @@ func TestExternalAuthOfAsterisk(t *testing.T) {
 // TestExternalAuthByDeadline: timeouts.request ends the wait for a body that the server is to see, which the client sends too slowly, and its connection.
 func TestExternalAuthByDeadline(t *testing.T) {
 	t.Parallel()
-	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
-	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
-	c := &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100}
-	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
-		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
-		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}}, Filters: rulesOf(t, guardedBy(t, c)),
-		RequestTimeoutNanos: int64(50 * time.Millisecond),
-	})})
+	g := authAwaitingBody(t, func(r *config.Rule) { r.RequestTimeoutNanos = int64(50 * time.Millisecond) })
 	for _, body := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
 		if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\n" + body); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nConnection: close\r\n") ||
 			!strings.HasSuffix(got, "\r\n\r\nmoongate: 504 request_timeout\n") {
@@ -828,14 +835,9 @@ func TestExternalAuthByDeadline(t *testing.T) {
 // TestExternalAuthByStreamLimit: a limit on streams ends the wait for a body that the server is to have.
 func TestExternalAuthByStreamLimit(t *testing.T) {
 	t.Parallel()
-	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
-	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
-	c := &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100}
-	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
-		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
-		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}}, Filters: rulesOf(t, guardedBy(t, c)),
-		Traffic: &config.RuleTraffic{StreamIdleTimeoutNanos: int64(100 * time.Millisecond)},
-	})})
+	g := authAwaitingBody(t, func(r *config.Rule) {
+		r.Traffic = &config.RuleTraffic{StreamIdleTimeoutNanos: int64(100 * time.Millisecond)}
+	})
 	if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"); !strings.HasSuffix(got, "moongate: 504 stream_idle\n") {
 		t.Errorf("by HTTP/1.1: %q", got)
 	}
@@ -852,8 +854,7 @@ func TestExternalAuthByStreamLimit(t *testing.T) {
 func TestExternalAuthBodyAtShutdown(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
-	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
-	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
+	g := authAwaitingBody(t, func(*config.Rule) {})
 	c := g.dial()
 	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 	testkit.Eventually(t, "the body is waited for", func() bool { return strings.Contains(fmt.Sprint(stacksOf(t)), "exchange.(*Exchange).ReadBody") })
