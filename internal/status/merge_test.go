@@ -262,16 +262,30 @@ func TestStaleStatusChangesNothing(t *testing.T) {
 
 func TestFullListsTakeNoMore(t *testing.T) {
 	var policy gwv1.PolicyStatus
-	for i := range maxAncestors {
+	for i := range MaxAncestors {
 		policy.Ancestors = append(policy.Ancestors, gwv1.PolicyAncestorStatus{AncestorRef: ref(fmt.Sprint(i)), ControllerName: "other.io/c"})
 	}
-	desired := &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: ref("gw"), ControllerName: ours}}}
-	if got, changed := merger().Policy(policy, desired); changed || len(got.Ancestors) != maxAncestors {
+	refused := condition("Accepted", "False", 1, metav1.Time{})
+	refused.Message = "no"
+	desired := &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
+		{AncestorRef: ref("gw"), ControllerName: ours, Conditions: []metav1.Condition{refused, condition("ResolvedRefs", "True", 1, metav1.Time{})}},
+	}}
+	got, changed := merger().Policy(policy, desired)
+	if changed || len(got.Ancestors) != MaxAncestors {
 		t.Errorf("changed %v, %d ancestors", changed, len(got.Ancestors))
 	}
+	const want = "status.ancestors has 16 entries, which is the maximum, and no room for: Gateway gw (Accepted=False Accepted: no, ResolvedRefs=True)"
+	if omitted := Omitted(&got, desired, ours); omitted != want {
+		t.Errorf("omitted: %q", omitted)
+	}
 	policy.Ancestors = policy.Ancestors[1:]
-	if got, changed := merger().Policy(policy, desired); !changed || got.Ancestors[maxAncestors-1].ControllerName != ours {
+	if got, changed := merger().Policy(policy, desired); !changed || got.Ancestors[MaxAncestors-1].ControllerName != ours {
 		t.Errorf("changed %v, ancestors %v", changed, got.Ancestors)
+	} else if omitted := Omitted(&got, desired, ours); omitted != "" {
+		t.Errorf("with room, omitted: %q", omitted)
+	}
+	if omitted := Omitted(&got, (*gwv1.PolicyStatus)(nil), ours); omitted != "" {
+		t.Errorf("with nothing desired, omitted: %q", omitted)
 	}
 }
 

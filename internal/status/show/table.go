@@ -88,6 +88,15 @@ func (o *Object) state() string {
 	return "ok"
 }
 
+// full reports whether the status takes no more entries for parents or ancestors.
+func (o *Object) full() bool {
+	most := status.MaxAncestors
+	if o.Kind == "XBackend" {
+		most = status.MaxBackendAncestors
+	}
+	return len(o.fields.Status.Parents) >= status.MaxParents || len(o.fields.Status.Ancestors) >= most
+}
+
 // notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
 const notServed = "not served"
 
@@ -118,6 +127,8 @@ func (o *Object) summary() string {
 			return "its Gateway does not exist, or does not belong to controller " + o.ours
 		case o.Kind == "Gateway" && o.controller == "":
 			return "not managed by " + o.ours + ": its GatewayClass does not exist"
+		case o.full():
+			return "the status has no room for an entry of controller " + o.ours + ": its log, and an Event with reason StatusFull, have what the entry would report"
 		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.absent != "":
