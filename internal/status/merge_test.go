@@ -260,6 +260,44 @@ func TestStaleStatusChangesNothing(t *testing.T) {
 	}
 }
 
+// TestFallBackKeepsTheGeneration: while an earlier version of a route is served, Accepted has the generation of that version.
+func TestFallBackKeepsTheGeneration(t *testing.T) {
+	entry := func(generation int64, partial string) *gwv1.RouteStatus {
+		conditions := []metav1.Condition{condition("Accepted", "True", generation, then), condition("ResolvedRefs", "True", generation, then)}
+		if partial != "" {
+			c := condition("PartiallyInvalid", "True", generation, then)
+			c.Message = partial
+			conditions = append(conditions, c)
+		}
+		return &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", conditions...)}}
+	}
+	var route gwv1.RouteStatus
+	for _, step := range []struct {
+		generation int64
+		partial    string
+		accepted   int64
+	}{
+		{1, "Fall Back: first", 1}, {2, "", 2}, {3, "Fall Back: no", 2}, {4, "Fall Back: nor this", 2}, {5, "Dropped Rule 1. Fall Back: no", 5}, {6, "Fall Back: no", 5}, {7, "", 7},
+	} {
+		var changed bool
+		if route, changed = merger().Route(route, entry(step.generation, step.partial)); !changed {
+			t.Errorf("generation %d changes nothing", step.generation)
+		}
+		for _, c := range route.Parents[0].Conditions {
+			want := step.generation
+			if c.Type == "Accepted" {
+				want = step.accepted
+			}
+			if c.ObservedGeneration != want {
+				t.Errorf("generation %d, %q: %s has %d, want %d", step.generation, step.partial, c.Type, c.ObservedGeneration, want)
+			}
+		}
+		if _, again := merger().Route(route, entry(step.generation, step.partial)); again {
+			t.Errorf("generation %d is written again", step.generation)
+		}
+	}
+}
+
 func TestFullListsTakeNoMore(t *testing.T) {
 	var policy gwv1.PolicyStatus
 	for i := range MaxAncestors {

@@ -62,6 +62,9 @@ func (o *Object) observed() int64 {
 	var oldest int64
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
+			if c.Type == string(gwv1.RouteConditionAccepted) && status.FallsBack(s.conditions) {
+				continue // its generation is that of the version that is served
+			}
 			if status.GoodWhenTrue(c.Type) && c.ObservedGeneration > 0 && (oldest == 0 || c.ObservedGeneration < oldest) {
 				oldest = c.ObservedGeneration
 			}
