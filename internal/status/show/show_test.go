@@ -72,7 +72,7 @@ func TestTable(t *testing.T) {
 			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
 		{"a policy with a full status", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[` +
 			strings.Repeat(`{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"},`, 15) + `{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"}]}}`,
-			"BackendTLSPolicy a/tls | - | the status has no room for an entry of controller " + ours + ": its log, and an Event with reason StatusFull, have what the entry would report"},
+			"BackendTLSPolicy a/tls | - | the status has no room for an entry of controller " + ours + ": if there would be one, the controller's log and an Event with reason StatusFull have what it would report"},
 		{"an edit that nobody has seen", `{"kind":"GatewayParameters","metadata":{"namespace":"a","name":"big","generation":3},"status":{"conditions":[{"type":"Accepted","status":"True","observedGeneration":2}]}}`,
 			"GatewayParameters a/big | ok | \n | late | the status is of generation 2, the object of 3: the controller has not come to it"},
 		{"a route that falls back", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web","generation":3},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[

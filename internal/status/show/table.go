@@ -97,7 +97,7 @@ func (o *Object) full() bool {
 	if o.Kind == "XBackend" {
 		most = status.MaxBackendAncestors
 	}
-	return len(o.fields.Status.Parents) >= status.MaxParents || len(o.fields.Status.Ancestors) >= most
+	return o.expected && len(o.fields.Status.Parents) >= status.MaxParents || len(o.fields.Status.Ancestors) >= most
 }
 
 // notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
@@ -131,7 +131,7 @@ func (o *Object) summary() string {
 		case o.Kind == "Gateway" && o.controller == "":
 			return "not managed by " + o.ours + ": its GatewayClass does not exist"
 		case o.full():
-			return "the status has no room for an entry of controller " + o.ours + ": its log, and an Event with reason StatusFull, have what the entry would report"
+			return "the status has no room for an entry of controller " + o.ours + ": if there would be one, the controller's log and an Event with reason StatusFull have what it would report"
 		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.absent != "":
