@@ -104,7 +104,7 @@ func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
 	for _, p := range problems {
 		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: "cannot be listed: " + p.Message, Remedy: p.Remedy})
 	}
-	if lease, at := listing.LastRenewed(ctx, config, controller.LeaseName); !at.IsZero() && time.Since(at) > leaderlessAfter {
+	if lease, at := listing.LastRenewed(ctx, config, controller.LeaseName, controller.AnnotationController, f.manages()); !at.IsZero() && time.Since(at) > leaderlessAfter {
 		s.Problems = append(s.Problems, admin.Problem{
 			Object:  lease.String(),
 			Message: "no controller has renewed it since " + at.UTC().Format(time.RFC3339) + ": unless one runs without leader election, statuses may be out of date, and changes have no effect",

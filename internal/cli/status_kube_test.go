@@ -18,11 +18,12 @@ import (
 )
 
 // clusterOf serves a Gateway API of classes, Gateways and routes; forbidden are ends of paths that answer 403,
-// and "no leader" has the controller's Lease be old.
+// and "no leader" has the controller's Lease be old. Another installation in the cluster has a leader in any case.
 func clusterOf(t *testing.T, forbidden ...string) *httptest.Server {
 	t.Helper()
 	const group = "/apis/gateway.networking.k8s.io"
-	renewed := time.Now().UTC().Format(time.RFC3339Nano)
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	renewed := now
 	if slices.Contains(forbidden, "no leader") {
 		renewed = "2026-01-02T03:04:05.000000Z"
 	}
@@ -34,8 +35,10 @@ func clusterOf(t *testing.T, forbidden ...string) *httptest.Server {
 			{"metadata":{"name":"other"},"spec":{"controllerName":"example.com/other"}}]}`,
 		group + "/v1/gateways": `{"items":[{"metadata":{"namespace":"shop","name":"gw"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[
 			{"type":"Accepted","status":"True","reason":"Accepted"},{"type":"Programmed","status":"False","reason":"Pending","message":"no proxy is ready"}]}}]}`,
-		group + "/v1/httproutes":              `{"items":[]}`,
-		"/apis/coordination.k8s.io/v1/leases": `{"items":[{"metadata":{"namespace":"moongate-system","name":"moongate-controller"},"spec":{"renewTime":"` + renewed + `"}}]}`,
+		group + "/v1/httproutes": `{"items":[]}`,
+		"/apis/coordination.k8s.io/v1/leases": `{"items":[
+			{"metadata":{"namespace":"moongate-system","name":"moongate-controller","annotations":{"moongate.dev/controller":"moongate.dev/gateway-controller"}},"spec":{"renewTime":"` + renewed + `"}},
+			{"metadata":{"namespace":"second-system","name":"moongate-controller","annotations":{"moongate.dev/controller":"example.org/second"}},"spec":{"renewTime":"` + now + `"}}]}`,
 	}
 	answers[group+"/v1/namespaces/shop/gateways"] = answers[group+"/v1/gateways"]
 	answers[group+"/v1/namespaces/shop/httproutes"] = answers[group+"/v1/httproutes"]
@@ -109,6 +112,7 @@ func TestStatusOfACluster(t *testing.T) {
 		{"no controller", kubeconfig(t, clusterOf(t, "no leader")), "", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller has renewed it since 2026-01-02T03:04:05Z"}},
 		{"no controller, a namespace", kubeconfig(t, clusterOf(t, "no leader")), "-n shop", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
 		{"no controller, an object", kubeconfig(t, clusterOf(t, "no leader")), "-n shop gateway/gw", exitProblems, []string{"Gateway shop/gw", "problem: Lease moongate-system/moongate-controller: no controller"}},
+		{"no controller, another installation", kubeconfig(t, clusterOf(t, "no leader")), "--controller-name example.org/second", exitOK, []string{"Gateway shop/gw"}},
 		{"Leases forbidden", kubeconfig(t, clusterOf(t, "leases")), "", exitOK, []string{"Gateway shop/gw"}},
 		{"discovery forbidden", kubeconfig(t, clusterOf(t, "gateway.networking.k8s.io")), "", exitProblems, []string{"ask for the ClusterRole system:discovery"}},
 		{"a stranger", good, "--context stranger", exitProblems, []string{"does not know you", "log in again"}},

@@ -122,7 +122,7 @@ func New(o Options) (*Controller, error) {
 	c.writer, err = writer.New(writer.Options{
 		Config: o.Config, ControllerName: gwv1.GatewayController(o.ControllerName),
 		Objects: objectsOf{c.source}, Watched: o.watches, Unknown: c.parentUnknown, GatewaysUnread: c.gatewaysUnread, Version: c.objects.version, Logger: o.Logger,
-		Unwritable: c.source.Unwritable, Written: c.noteStatus,
+		Unwritable: c.source.Unwritable, Written: c.noteStatus, Omitted: c.noteOmitted,
 	})
 	if err != nil {
 		return nil, err

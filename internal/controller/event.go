@@ -25,6 +25,12 @@ const (
 	reasonProvisioned        = "Provisioned"
 )
 
+// The reasons of Events of an object whose status has no room for entries of this controller, and has room again.
+const (
+	reasonStatusFull    = "StatusFull"
+	reasonStatusHasRoom = "StatusHasRoom"
+)
+
 // The actions of Events.
 const (
 	actionDeliver      = "Deliver"
@@ -44,6 +50,16 @@ func (c *Controller) noteStatus(before, after metav1.Object) {
 	for _, t := range status.Transitions(kind.StatusOf(before), kind.StatusOf(after), gwv1.GatewayController(c.o.ControllerName)) {
 		c.events.Record(event.Event{Regarding: c.reference(after), Warning: t.Bad, Reason: t.Reason, Action: actionUpdateStatus, Note: t.Message})
 	}
+}
+
+// noteOmitted records what the status of an object has no room for, "" once it has. Since nothing of that is stored, each leader records
+// it. It never blocks.
+func (c *Controller) noteOmitted(o metav1.Object, message string) {
+	e := event.Event{Regarding: c.reference(o), Warning: true, Reason: reasonStatusFull, Action: actionUpdateStatus, Note: message}
+	if message == "" {
+		e.Warning, e.Reason, e.Note = false, reasonStatusHasRoom, "the status has room for all entries of this controller"
+	}
+	c.events.Record(e)
 }
 
 // noteTrouble records what is wrong with the proxies of a Gateway, or of merged ones by config.MergedName, "" once it is resolved.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 )
@@ -107,6 +108,34 @@ func TestStatusEvents(t *testing.T) {
 	if all := s.events(t); !one(all, broken) || slices.ContainsFunc(all, func(e string) bool { return strings.Contains(e, "GatewayClass") || strings.Contains(e, "Pending") }) {
 		t.Errorf("%q", all)
 	}
+}
+
+// TestStatusFullEvents: what a status has no room for is an Event, and so is that it has room.
+func TestStatusFullEvents(t *testing.T) {
+	server := newStatusServer(t)
+	a := newCampaigner(t, server, "a")
+	a.recordEvents(t)
+	s := &site{t: t, statusServer: server, replicas: [2]*campaigner{a, newCampaigner(t, server, "b")}}
+	route := routeTo("web", "gw")
+	foreign := func(n int) (parents []any) {
+		for i := range n {
+			parents = append(parents, map[string]any{"parentRef": map[string]any{"name": fmt.Sprint("other", i)}, "controllerName": "example.com/other", "conditions": []any{}})
+		}
+		return parents
+	}
+	setParents := func(n int) {
+		s.Edit(refOf(keyOf("HTTPRoute", "web")), func(o map[string]any) { o["status"] = map[string]any{"parents": foreign(n)} })
+		s.apply(route)
+	}
+	s.apply(className(), gatewayOf("gw", "moongate", 1), route)
+	setParents(status.MaxParents)
+	s.reached("gw", "192.0.2.1")
+	a.begin(t)
+	testkit.Eventually(t, "the full status is an Event", func() bool {
+		return one(s.events(t), "Warning StatusFull HTTPRoute web: status.parents has 32 entries, which is the maximum, and no room for: Gateway gw (Accepted=True, ResolvedRefs=True)")
+	})
+	setParents(status.MaxParents - 1)
+	testkit.Eventually(t, "that there is room is an Event", func() bool { return one(s.events(t), "Normal StatusHasRoom HTTPRoute web: ") })
 }
 
 // TestEventsThatFail: an API server that takes no Events, or does not answer them, keeps no status from being written.

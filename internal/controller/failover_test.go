@@ -106,7 +106,7 @@ func newCampaigner(t *testing.T, s *statusServer, identity string) *campaigner {
 		t.Fatal(err)
 	}
 	c.writer, err = writer.New(writer.Options{Config: config, ControllerName: "moongate.dev/gateway-controller", Objects: s,
-		Version: c.objects.version, Written: c.noteStatus, Logger: slog.New(slog.DiscardHandler)})
+		Version: c.objects.version, Written: c.noteStatus, Omitted: c.noteOmitted, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,16 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 // LeaseName is the name of the Lease by which replicas elect the leader, in the namespace of the controller.
 const LeaseName = "moongate-controller"
+
+// AnnotationController is the annotation of the Lease with the controller name of the replicas. The name of the Lease is the same for
+// every installation of a cluster, and a controller name is no valid label value.
+const AnnotationController = v1alpha1.GroupName + "/controller"
 
 // How long the end of a leader goes unnoticed. Proxies continue to serve, so only changes are delayed; with shorter times a slow API
 // server would change the leader.
@@ -41,7 +47,7 @@ func (c *Controller) elect(ctx context.Context) error {
 		c.lead(ctx)
 		return nil
 	}
-	e := election{leases: c.clients.CoordinationV1(), namespace: c.o.Namespace, identity: c.o.Identity, lead: c.lead, log: c.log}
+	e := election{leases: c.clients.CoordinationV1(), namespace: c.o.Namespace, identity: c.o.Identity, controllerName: c.o.ControllerName, lead: c.lead, log: c.log}
 	return e.run(ctx)
 }
 
@@ -49,6 +55,7 @@ func (c *Controller) elect(ctx context.Context) error {
 type election struct {
 	leases              coordinationv1.LeasesGetter
 	namespace, identity string
+	controllerName      string
 	// lead is called when this replica has the Lease, and must return soon after its context ends. Calls do not overlap.
 	lead func(context.Context)
 	log  *slog.Logger
@@ -106,7 +113,7 @@ func (e *election) term(ctx context.Context) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, kept: kept, Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: LeaseName},
-			Client:     e.leases,
+			Client:     annotatedLeases{e.leases, e.controllerName},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		}},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,7 @@ func startReplica(t *testing.T, cluster *fake.Clientset, identity string, togeth
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
-	e := election{leases: clients.CoordinationV1(), namespace: "n", identity: identity, log: slog.New(slog.NewTextHandler(&r.log, nil)),
+	e := election{leases: clients.CoordinationV1(), namespace: "n", identity: identity, controllerName: "example.org/x", log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		lead: func(ctx context.Context) {
 			if together.Add(1) > 1 {
 				t.Error("two lead at a time")
@@ -69,6 +70,30 @@ func startReplica(t *testing.T, cluster *fake.Clientset, identity string, togeth
 		}
 	})
 	return r
+}
+
+// TestAnnotatedLease checks that the Lease names its controller, also one that was written without that.
+func TestAnnotatedLease(t *testing.T) {
+	for name, existing := range map[string][]runtime.Object{
+		"none":                    nil,
+		"one of an older version": {&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: LeaseName, Annotations: map[string]string{"a": "b"}}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := fake.NewClientset(existing...)
+			var together atomic.Int32
+			a := startReplica(t, cluster, "a", &together)
+			time.Sleep(time.Minute)
+			lease, err := cluster.CoordinationV1().Leases("n").Get(t.Context(), LeaseName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease.Annotations[AnnotationController] != "example.org/x" || (existing != nil) != (lease.Annotations["a"] == "b") {
+				t.Errorf("%s: annotations %v", name, lease.Annotations)
+			}
+			a.stop()
+			a.done.Wait()
+		})
+	}
 }
 
 // TestElection checks that one of two leads, the other takes over when it ends, and that one

@@ -6,9 +6,37 @@ import (
 	"log/slog"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
+
+// annotatedLeases sets AnnotationController in each Lease that is written, for which resourcelock.LeaseLock has no option.
+type annotatedLeases struct {
+	coordinationclient.LeasesGetter
+	controllerName string
+}
+
+func (l annotatedLeases) Leases(namespace string) coordinationclient.LeaseInterface {
+	return annotatedLease{l.LeasesGetter.Leases(namespace), l.controllerName}
+}
+
+type annotatedLease struct {
+	coordinationclient.LeaseInterface
+	controllerName string
+}
+
+func (l annotatedLease) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationController, l.controllerName)
+	return l.LeaseInterface.Create(ctx, lease, o)
+}
+
+func (l annotatedLease) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationController, l.controllerName)
+	return l.LeaseInterface.Update(ctx, lease, o)
+}
 
 // notedLock logs that the Lease cannot be read or written: when that begins, and when it ends. Each replica tries every second.
 // Calls do not overlap.

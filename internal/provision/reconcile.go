@@ -279,12 +279,12 @@ func (p *Provisioner) prepareUpdate(ctx context.Context, a *application) (procee
 	if a.live.GetAnnotations()[annotationApplied] == appliedHash(a.wanted, annotationApplied) {
 		if wait := a.history.wait(time.Now()); wait > 0 {
 			a.later = wait
-			return false, nil
+			return false, a.keptReplicas
 		}
 		p.o.Logger.Info("another writer has changed an object of a Gateway; applying it again", "gateway", a.g.String(), "object", a.n.String(), "field", describe(differs))
 	}
 	if w, ok := workloadOf(a.live); ok && restarts(w, appliedHash(a.wanted, annotationTemplate), differs) && !p.admit(a) {
-		return false, nil
+		return false, a.keptReplicas
 	}
 	if d, ok := a.live.(*appsv1.Deployment); ok && a.leaveReplicas {
 		if err := p.client.leaveReplicas(ctx, d); err != nil {

@@ -50,6 +50,30 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 	}
 }
 
+// TestReplicasKeptWhileWaiting: that the number of replicas stays is also reported while the changes of another writer are left for now.
+func TestReplicasKeptWhileWaiting(t *testing.T) {
+	const deployment = "deployments/shop/web-moongate"
+	s := newServer(t)
+	s.forbidden = map[string]bool{"horizontalpodautoscalers": true}
+	r := startReplicaAfter(t, s, 100*time.Millisecond)
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](2) })); err != nil {
+		t.Fatal(err)
+	}
+	three := specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](3) })
+	for limit := int32(100); limit < 104; limit++ {
+		s.set(deployment, func(o tree) { o["spec"].(tree)["revisionHistoryLimit"] = limit })
+		testkit.Eventually(t, "the change is seen", func() bool {
+			return *r.store.find("shop", objectName{kindDeployment, "web-moongate"}).(*appsv1.Deployment).Spec.RevisionHistoryLimit == limit
+		})
+		if err := r.applyDeployment(t, s, three); err == nil || !strings.Contains(err.Error(), "the number of replicas stays") {
+			t.Errorf("with revisionHistoryLimit %d the error is %v", limit, err)
+		}
+	}
+	if got := s.at(deployment, "spec", "revisionHistoryLimit"); got != float64(103) {
+		t.Errorf("revisionHistoryLimit is %v: the last change was not left for now", got)
+	}
+}
+
 // TestDispensable is which kinds are gone on without: those that may not be listed, or that the API server does not have. One that fails for a while is waited for, since what is there is
 // not known.
 func TestDispensable(t *testing.T) {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,21 @@ func (m Merger) conditions(existing, want []metav1.Condition) []metav1.Condition
 		return nil
 	}
 	return merged
+}
+
+// FallsBack reports whether the conditions of a route for a parent say that an earlier version of the route is served.
+func FallsBack(conditions []metav1.Condition) bool {
+	c := find(conditions, string(gwv1.RouteConditionPartiallyInvalid))
+	return c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Message, "Fall Back")
+}
+
+// keepGeneration sets the observedGeneration of Accepted to what it was before. The Gateway API requires that of a route of which an
+// earlier version is served, and only the status still has that generation.
+func keepGeneration(conditions, before []metav1.Condition) {
+	accepted, was := find(conditions, string(gwv1.RouteConditionAccepted)), find(before, string(gwv1.RouteConditionAccepted))
+	if accepted != nil && was != nil && accepted.Status == metav1.ConditionTrue && was.Status == metav1.ConditionTrue {
+		accepted.ObservedGeneration = min(accepted.ObservedGeneration, was.ObservedGeneration)
+	}
 }
 
 func (m Merger) transition(c metav1.Condition, before *metav1.Condition) metav1.Condition {

@@ -63,6 +63,9 @@ func finish[E any](m Merger, w E, view func(*E) entry, before []metav1.Condition
 	v := view(&w)
 	*v.controller = m.ControllerName
 	*v.conditions = m.conditions(before, *v.conditions)
+	if FallsBack(*v.conditions) {
+		keepGeneration(*v.conditions, before)
+	}
 	return w
 }
 

@@ -260,18 +260,70 @@ func TestStaleStatusChangesNothing(t *testing.T) {
 	}
 }
 
+// TestFallBackKeepsTheGeneration: while an earlier version of a route is served, Accepted has the generation of that version.
+func TestFallBackKeepsTheGeneration(t *testing.T) {
+	entry := func(generation int64, partial string) *gwv1.RouteStatus {
+		conditions := []metav1.Condition{condition("Accepted", "True", generation, then), condition("ResolvedRefs", "True", generation, then)}
+		if partial != "" {
+			c := condition("PartiallyInvalid", "True", generation, then)
+			c.Message = partial
+			conditions = append(conditions, c)
+		}
+		return &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", conditions...)}}
+	}
+	var route gwv1.RouteStatus
+	for _, step := range []struct {
+		generation int64
+		partial    string
+		accepted   int64
+	}{
+		{1, "Fall Back: first", 1}, {2, "", 2}, {3, "Fall Back: no", 2}, {4, "Fall Back: nor this", 2}, {5, "Dropped Rule 1. Fall Back: no", 5}, {6, "Fall Back: no", 5}, {7, "", 7},
+	} {
+		var changed bool
+		if route, changed = merger().Route(route, entry(step.generation, step.partial)); !changed {
+			t.Errorf("generation %d changes nothing", step.generation)
+		}
+		for _, c := range route.Parents[0].Conditions {
+			want := step.generation
+			if c.Type == "Accepted" {
+				want = step.accepted
+			}
+			if c.ObservedGeneration != want {
+				t.Errorf("generation %d, %q: %s has %d, want %d", step.generation, step.partial, c.Type, c.ObservedGeneration, want)
+			}
+		}
+		if _, again := merger().Route(route, entry(step.generation, step.partial)); again {
+			t.Errorf("generation %d is written again", step.generation)
+		}
+	}
+}
+
 func TestFullListsTakeNoMore(t *testing.T) {
 	var policy gwv1.PolicyStatus
-	for i := range maxAncestors {
+	for i := range MaxAncestors {
 		policy.Ancestors = append(policy.Ancestors, gwv1.PolicyAncestorStatus{AncestorRef: ref(fmt.Sprint(i)), ControllerName: "other.io/c"})
 	}
-	desired := &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: ref("gw"), ControllerName: ours}}}
-	if got, changed := merger().Policy(policy, desired); changed || len(got.Ancestors) != maxAncestors {
+	refused := condition("Accepted", "False", 1, metav1.Time{})
+	refused.Message = "no"
+	desired := &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
+		{AncestorRef: ref("gw"), ControllerName: ours, Conditions: []metav1.Condition{refused, condition("ResolvedRefs", "True", 1, metav1.Time{})}},
+	}}
+	got, changed := merger().Policy(policy, desired)
+	if changed || len(got.Ancestors) != MaxAncestors {
 		t.Errorf("changed %v, %d ancestors", changed, len(got.Ancestors))
 	}
+	const want = "status.ancestors has 16 entries, which is the maximum, and no room for: Gateway gw (Accepted=False Accepted: no, ResolvedRefs=True)"
+	if omitted := Omitted(&got, desired, ours); omitted != want {
+		t.Errorf("omitted: %q", omitted)
+	}
 	policy.Ancestors = policy.Ancestors[1:]
-	if got, changed := merger().Policy(policy, desired); !changed || got.Ancestors[maxAncestors-1].ControllerName != ours {
+	if got, changed := merger().Policy(policy, desired); !changed || got.Ancestors[MaxAncestors-1].ControllerName != ours {
 		t.Errorf("changed %v, ancestors %v", changed, got.Ancestors)
+	} else if omitted := Omitted(&got, desired, ours); omitted != "" {
+		t.Errorf("with room, omitted: %q", omitted)
+	}
+	if omitted := Omitted(&got, (*gwv1.PolicyStatus)(nil), ours); omitted != "" {
+		t.Errorf("with nothing desired, omitted: %q", omitted)
 	}
 }
 

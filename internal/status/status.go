@@ -25,10 +25,10 @@ import (
 
 // The maximum lengths of the lists, by the CRDs. Nothing is added beyond them: an API server would reject the whole status.
 const (
+	MaxParents          = 32
+	MaxAncestors        = 16 // of policies
+	MaxBackendAncestors = 32 // of XBackends
 	maxConditions       = 8
-	maxParents          = 32
-	maxAncestors        = 16 // of policies
-	maxBackendAncestors = 32
 )
 
 // Merger merges statuses for one controller.
@@ -184,7 +184,7 @@ func (m Merger) Route(existing gwv1.RouteStatus, desired *gwv1.RouteStatus) (gwv
 	if desired != nil {
 		want = desired.Parents
 	}
-	parents, changed := mergeEntries(m, existing.Parents, want, maxParents, func(p *gwv1.RouteParentStatus) entry {
+	parents, changed := mergeEntries(m, existing.Parents, want, MaxParents, func(p *gwv1.RouteParentStatus) entry {
 		return entry{ref: &p.ParentRef, controller: &p.ControllerName, conditions: &p.Conditions}
 	})
 	return gwv1.RouteStatus{Parents: parents}, changed
@@ -197,7 +197,7 @@ func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (
 		want = desired.Ancestors
 	}
 	m.policy = true
-	ancestors, changed := mergeEntries(m, existing.Ancestors, want, maxAncestors, func(a *gwv1.PolicyAncestorStatus) entry {
+	ancestors, changed := mergeEntries(m, existing.Ancestors, want, MaxAncestors, func(a *gwv1.PolicyAncestorStatus) entry {
 		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
 	})
 	return gwv1.PolicyStatus{Ancestors: ancestors}, changed
@@ -209,7 +209,7 @@ func (m Merger) Backend(existing apisx.BackendStatus, desired *apisx.BackendStat
 	if desired != nil {
 		want = desired.Ancestors
 	}
-	ancestors, changed := mergeEntries(m, existing.Ancestors, want, maxBackendAncestors, func(a *apisx.BackendAncestorStatus) entry {
+	ancestors, changed := mergeEntries(m, existing.Ancestors, want, MaxBackendAncestors, func(a *apisx.BackendAncestorStatus) entry {
 		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
 	})
 	return apisx.BackendStatus{Ancestors: ancestors}, changed

@@ -37,10 +37,21 @@ type readPolicy struct {
 	*backendtraffic.Compiled                    // nil if it is invalid
 	Invalid                  *condition.Problem // why it cannot be applied
 	Fields                   []string           // backendtraffic.Fields
+	// backendtraffic.WithoutEffect of connections, and of datagrams
+	ConnectionsIgnore, DatagramsIgnore []string
+}
+
+// WithoutEffect returns the settings that have no effect on L4 routes of a kind.
+func (p *readPolicy) WithoutEffect(rk *routeKind) []string {
+	if rk.udp {
+		return p.DatagramsIgnore
+	}
+	return p.ConnectionsIgnore
 }
 
 func (p *readPolicy) same(o *readPolicy) bool {
-	return sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Fields, o.Fields) && (p.Compiled == nil) == (o.Compiled == nil) && (p.Compiled == nil ||
+	return sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Fields, o.Fields) &&
+		slices.Equal(p.ConnectionsIgnore, o.ConnectionsIgnore) && slices.Equal(p.DatagramsIgnore, o.DatagramsIgnore) && (p.Compiled == nil) == (o.Compiled == nil) && (p.Compiled == nil ||
 		sameMessage(p.Backend, o.Backend) && sameMessage(p.Rule.Retry, o.Rule.Retry) && p.Rule.RequestTimeout == o.Rule.RequestTimeout && sameMessage(p.Rule.Traffic, o.Rule.Traffic) &&
 			p.ByService == o.ByService && p.IPv4Only == o.IPv4Only && sameDeeply(p.Notes, o.Notes) &&
 			p.Expressions == o.Expressions && p.LongDistinct == o.LongDistinct && p.SharedLongDistinct == o.SharedLongDistinct)
@@ -705,6 +716,7 @@ func (bp *backendTrafficPolicies) compile(v *incremental.View, spec *eg.BackendT
 		return cm
 	}
 	read := &readPolicy{Fields: backendtraffic.Fields(spec)}
+	read.ConnectionsIgnore, read.DatagramsIgnore = backendtraffic.WithoutEffect(spec, read.Fields, false), backendtraffic.WithoutEffect(spec, read.Fields, true)
 	read.Compiled, read.Invalid = backendtraffic.Compile(spec, by.source(), limitsOf.String(), configMap)
 	return read
 }

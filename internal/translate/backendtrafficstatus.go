@@ -15,7 +15,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
-	"github.com/moongate-dev/moongate/internal/translate/backendtraffic"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
@@ -254,25 +253,21 @@ func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, p *eg
 	a.add(o)
 	if o.Missing == nil && o.Lost == nil && o.Blocked == nil {
 		bs.below(v, n, t.Target, a)
-		a.notes = append(a.notes, bs.withoutEffectBelow(v, n, p, t.Target)...)
+		a.notes = append(a.notes, bs.withoutEffectBelow(v, n, t.Target)...)
 	}
 }
 
 // withoutEffectBelow returns notes about settings of a policy that have no effect on the routes of listeners for connections or
 // datagrams.
-func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name, p *eg.BackendTrafficPolicy, t policy.Target) (notes []string) {
+func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name, t policy.Target) (notes []string) {
 	read, _ := incremental.Fetch(v, bs.policies.all, n)
 	if read == nil || read.Compiled == nil {
 		return nil
 	}
-	none := map[bool][]string{} // settings, by whether the listeners are for datagrams
-	for _, rk := range []*routeKind{tcpRoutes, udpRoutes} {
-		none[rk.udp] = backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp)
-	}
-	if len(none[false]) == 0 && len(none[true]) == 0 { // the listeners need not be read
+	if len(read.WithoutEffect(tcpRoutes)) == 0 && len(read.WithoutEffect(udpRoutes)) == 0 { // the listeners need not be read
 		return nil
 	}
-	on := map[bool][]string{} // listeners, as above
+	on := map[bool][]string{} // listeners, by whether they are for datagrams
 	for _, k := range bs.listenersOf(v, t) {
 		l, _ := incremental.Fetch(v, bs.listeners.all, k)
 		if l == nil || len(l.Kinds) == 0 {
@@ -291,8 +286,8 @@ func (bs *backendTrafficStatuses) withoutEffectBelow(v *incremental.View, n name
 		}
 	}
 	for _, rk := range []*routeKind{tcpRoutes, udpRoutes} {
-		if len(none[rk.udp]) > 0 && len(on[rk.udp]) > 0 {
-			notes = append(notes, fmt.Sprintf("%s: no effect on listeners %s, whose %ss are not looked into", strings.Join(none[rk.udp], ", "), bracketed(on[rk.udp]), rk.unit()))
+		if none := read.WithoutEffect(rk); len(none) > 0 && len(on[rk.udp]) > 0 {
+			notes = append(notes, fmt.Sprintf("%s: no effect on listeners %s, whose %ss are not looked into", strings.Join(none, ", "), bracketed(on[rk.udp]), rk.unit()))
 		}
 	}
 	return notes
@@ -407,7 +402,8 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		o.Missing = policy.NotFound(t.Field+".sectionName", t.Target, "correct the name, or give the rule that name")
 	}
 	o = bs.lost(v, n, o)
-	notes := bs.withoutEffect(v, n, p, k)
+	read, _ := incremental.Fetch(v, bs.policies.all, n)
+	notes := bs.withoutEffect(v, read, k)
 	var rules []string
 	if rp, _ := incremental.Fetch(v, bs.policies.ofRoutes, k); rp != nil && t.Section == "" {
 		for _, r := range rp.Rules {
@@ -420,11 +416,19 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		for _, l := range attached.Listeners {
 			a := ancestors.of(ancestorRef(l.Owner(), l.Name))
 			a.add(o)
-			a.notes = append(a.notes, notes...)
 			a.overridden.rules = append(a.overridden.rules, rules...)
-			if above, ok := bs.policies.above(v, l); ok && above != n {
-				a.mergedWith = append(a.mergedWith, above.String())
-				a.asMerged = bs.policies.read(v, policyPair{n, above})
+			above, ok := bs.policies.above(v, l)
+			if !ok || above == n {
+				a.notes = append(a.notes, notes...)
+				continue
+			}
+			a.mergedWith = append(a.mergedWith, above.String())
+			a.asMerged = bs.policies.read(v, policyPair{n, above})
+			for _, note := range bs.withoutEffect(v, a.asMerged, k) {
+				if !slices.Contains(notes, note) {
+					note += ", as merged with " + above.String()
+				}
+				a.notes = append(a.notes, note)
 			}
 		}
 		return
@@ -442,9 +446,8 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 
 // withoutEffect returns notes about settings of a policy that have no effect on a route, and about settings of the route that the
 // policy replaces.
-func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, n name, p *eg.BackendTrafficPolicy, k kindName) (notes []string) {
+func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, read *readPolicy, k kindName) (notes []string) {
 	rk := routeKindOf(k.Kind)
-	read, _ := incremental.Fetch(v, bs.policies.all, n)
 	if read == nil || read.Compiled == nil {
 		return nil
 	}
@@ -458,7 +461,7 @@ func (bs *backendTrafficStatuses) withoutEffect(v *incremental.View, n name, p *
 	if !rk.connections {
 		return notes
 	}
-	if none := backendtraffic.WithoutEffect(&p.Spec, read.Fields, rk.udp); len(none) > 0 {
+	if none := read.WithoutEffect(rk); len(none) > 0 {
 		notes = append(notes, fmt.Sprintf("%s: no effect on %s %s, whose %ss are not looked into", strings.Join(none, ", "), k.Kind, k.Name, rk.unit()))
 	}
 	return notes

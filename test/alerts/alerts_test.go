@@ -42,8 +42,17 @@ type alertTest struct {
 }
 
 // TestAlerts: what testdata/alerts.test.yaml says fires or is silent does so, and it says both of every alert.
-func TestAlerts(t *testing.T) {
-	text, err := os.ReadFile("testdata/alerts.test.yaml")
+func TestAlerts(t *testing.T) { testRules(t, "testdata/alerts.test.yaml", alertsFile) }
+
+// TestAlertsOfInstallation does the same for MoongateNoLeader as the chart renders it in namespace moongate-system; test/charts compares
+// it with what the chart renders.
+func TestAlertsOfInstallation(t *testing.T) {
+	testRules(t, "testdata/installation.test.yaml", "testdata/installation.yaml")
+}
+
+// testRules runs the tests of a file of rules.
+func testRules(t *testing.T, testsFile, rulesFile string) {
+	text, err := os.ReadFile(testsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +68,7 @@ func TestAlerts(t *testing.T) {
 				input += fmt.Sprintf("  %s %s\n", s.Series, s.Values)
 			}
 			for _, a := range test.Alerts {
-				got := firing(t, input, a.EvalTime)[a.Name]
+				got := firing(t, rulesFile, input, a.EvalTime)[a.Name]
 				if len(a.Alerts) == 0 {
 					silent[a.Name] = true
 				} else {
@@ -87,7 +96,7 @@ func TestAlerts(t *testing.T) {
 			}
 		})
 	}
-	names := firing(t, "load 1m\n", 0)
+	names := firing(t, rulesFile, "load 1m\n", 0)
 	if len(names) == 0 {
 		t.Error("there are no alerts")
 	}
@@ -98,8 +107,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// firing evaluates the rules every minute until a time, and returns which alerts fire then, by the name of their rules. Every rule has an entry.
-func firing(t *testing.T, series string, at time.Duration) map[string][]*rules.Alert {
+// firing evaluates the rules of a file every minute until a time, and returns which alerts fire then, by the name of their rules. Every rule has an entry.
+func firing(t *testing.T, rulesFile, series string, at time.Duration) map[string][]*rules.Alert {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, series)
 	defer storage.Close()
@@ -108,7 +117,7 @@ func firing(t *testing.T, series string, at time.Duration) map[string][]*rules.A
 		QueryFunc: rules.EngineQueryFunc(engine, storage), AppendableV2: storage, Queryable: storage,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Context: t.Context(), Logger: slog.New(slog.DiscardHandler),
 	})
-	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, alertsFile)
+	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, rulesFile)
 	if errs != nil {
 		t.Fatal(errs)
 	}

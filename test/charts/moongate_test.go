@@ -530,6 +530,23 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// TestNoLeaderOfInstallation checks that the alert by absence is about the namespace of the release, as test/alerts tests it.
+func TestNoLeaderOfInstallation(t *testing.T) {
+	var tested monitoring.PrometheusRuleSpec
+	if err := yaml.Unmarshal([]byte(read(t, "../alerts/testdata/installation.yaml")), &tested); err != nil {
+		t.Fatal(err)
+	}
+	rule := get[*monitoring.PrometheusRule](t, mustRender(t, "moongate", parse(t, "{prometheusRule: {enabled: true}}")), "PrometheusRule moongate-controller")
+	want := tested.Groups[0].Rules[0]
+	i := slices.IndexFunc(rule.Spec.Groups[0].Rules, func(r monitoring.Rule) bool { return r.Alert == want.Alert })
+	if i < 0 {
+		t.Fatalf("there is no alert %s", want.Alert)
+	}
+	if got := rule.Spec.Groups[0].Rules[i]; got.Expr != want.Expr || *got.For != *want.For {
+		t.Errorf("%s: %s for %s, tested is %s for %s", want.Alert, got.Expr.String(), *got.For, want.Expr.String(), *want.For)
+	}
+}
+
 // TestWatchNamespaces checks that Roles have exactly what the ClusterRole no longer has, in each namespace and nowhere else.
 func TestWatchNamespaces(t *testing.T) {
 	const name = "moongate-controller-moongate-system"

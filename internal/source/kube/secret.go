@@ -39,7 +39,17 @@ type secret struct {
 	version string         // of object, "" if there is none
 	ticket  uint64         // of the read that found it
 	reading int            // active reads: they may have begun before the last event of the watch
+	watched presence       // according to the watch
 }
+
+// presence is whether an object exists.
+type presence int8
+
+const (
+	unreported presence = iota
+	present
+	deleted
+)
 
 // unknown reports whether a Secret is needed and has not been read since.
 func (s *secrets) unknown(n name) bool {
@@ -51,7 +61,12 @@ func (s *secrets) unknown(n name) bool {
 type secretSink struct{ source *Source }
 
 func (t secretSink) set(o metav1.Object) {
-	if w := t.source.catalog.secrets.needed[nameOf(o)]; w != nil && (w.version != o.GetResourceVersion() || w.reading > 0) {
+	w := t.source.catalog.secrets.needed[nameOf(o)]
+	if w == nil {
+		return
+	}
+	w.watched = present
+	if w.version != o.GetResourceVersion() || w.reading > 0 {
 		t.source.reads.Add(nameOf(o))
 	}
 }
@@ -61,7 +76,8 @@ func (t secretSink) unreadable(*unreadable) {}
 
 // remove makes it be read: it may exist again.
 func (t secretSink) remove(n name) {
-	if t.source.catalog.secrets.needed[n] != nil {
+	if w := t.source.catalog.secrets.needed[n]; w != nil {
+		w.watched = deleted
 		t.source.reads.Add(n)
 	}
 }
@@ -73,7 +89,11 @@ func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*u
 		t.set(o)
 	}
 	for n, w := range t.source.catalog.secrets.needed {
-		if (w.object != nil || w.reading > 0) && !there[n] && (namespace == "" || n.Namespace == namespace) {
+		if there[n] || namespace != "" && n.Namespace != namespace {
+			continue
+		}
+		w.watched = deleted
+		if w.object != nil || w.unread != nil || w.reading > 0 {
 			t.source.reads.Add(n)
 		}
 	}
@@ -185,11 +205,14 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.reading--
+	forbidden := apierrors.IsForbidden(err)
 	unknown := err
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || forbidden && w.watched == deleted { // then only the watch knows
 		unknown = nil
 	}
-	if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
+	if forbidden && unknown == nil {
+		// Other Secrets still cannot be read, so the trouble is not over.
+	} else if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
 		namespace := metav1.NamespaceAll
 		if s.namespaces[0] != metav1.NamespaceAll {
 			namespace = n.Namespace
@@ -198,8 +221,14 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 			"secret", n.String(), "error", err)
 	}
 	if unknown != nil {
-		if w.ticket == 0 {
+		switch {
+		case w.ticket == 0:
 			w.unread = unknown
+		case forbidden && w.object == nil && w.unread == nil && w.watched == present:
+			// It was known not to exist, and was created since.
+			w.unread = unknown
+			s.catalog.mark(secretMetadata.key(n), true)
+			s.wake()
 		}
 		return unknown
 	}

@@ -217,6 +217,45 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 	}
 }
 
+// A Secret that is deleted is noticed although the controller may only watch Secrets, and one that is created then is not absent.
+func TestForbiddenSecretsThatAreDeleted(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		for _, n := range []string{"deleted", "kept", "unread"} {
+			s.putSecret(n, encoded("v"))
+		}
+		c := consume(t, s)
+		c.next()
+		c.fetch(SecretRequest{"team", "deleted", true}, SecretRequest{"team", "kept", true})
+		s.mu.Lock()
+		s.failGet = http.StatusForbidden
+		s.mu.Unlock()
+		c.fetch(SecretRequest{"team", "unread", true})
+		unread := func(n string) bool { _, is := c.UnreadSecret("team", n); return is }
+		if !unread("unread") {
+			t.Error("the Secret that was never read is not unread")
+		}
+		c.objects[secretID("unread")] = nil // the consumer wants to know of it what is deleted
+		s.putSecret("kept", encoded("w"))
+		s.remove("secrets", "team", "deleted")
+		s.remove("secrets", "team", "unread")
+		c.until("the deleted one goes", func() bool { return c.value("deleted") == "" })
+		testkit.Eventually(t, "the one that was never read is known not to exist", func() bool { return !unread("unread") })
+		if c.value("kept") != "v" || unread("deleted") {
+			t.Errorf("kept: %q, unread %v", c.value("kept"), unread("deleted"))
+		}
+		c.objects[secretID("deleted")] = nil
+		s.putSecret("deleted", encoded("w"))
+		c.until("the consumer asks for the one that was created again", func() bool { _, waiting := c.objects[secretID("deleted")]; return !waiting })
+		if !unread("deleted") {
+			t.Error("the one that was created again is not unread")
+		}
+		s.mu.Lock()
+		s.failGet = 0
+		s.mu.Unlock()
+		c.until("both come", func() bool { return c.value("deleted") == "w" && c.value("kept") == "w" })
+	})
+}
+
 // What an unread Secret would have replaced is known although nothing can be read.
 func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
 	s := newAPIServer(t, true)

@@ -91,9 +91,9 @@ func read(ctx context.Context, config *rest.Config, namespace string, wanted fun
 	return items, problems, nil
 }
 
-// LastRenewed returns which Lease with a name, in any namespace, was renewed last, and when. The time is zero if there is none, or
-// if Leases may not be read.
-func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease kind.ObjectKey, at time.Time) {
+// LastRenewed returns which Lease with a name and an annotation, in any namespace, was renewed last, and when. Without such a Lease,
+// it chooses among those that lack the annotation. The time is zero if there is none, or if Leases may not be read.
+func LastRenewed(ctx context.Context, config *rest.Config, name, annotation, value string) (lease kind.ObjectKey, at time.Time) {
 	client, err := newClient(config)
 	if err != nil {
 		return lease, at
@@ -102,11 +102,21 @@ func LastRenewed(ctx context.Context, config *rest.Config, name string) (lease k
 	if err != nil {
 		return lease, at // without permission for it, the caller's other results are still useful
 	}
-	for _, l := range leases {
-		spec, _ := l["spec"].(map[string]any)
-		text, _ := spec["renewTime"].(string)
-		if renewed, err := time.Parse(time.RFC3339Nano, text); err == nil && renewed.After(at) {
-			lease, at = keyOf(l), renewed
+	for _, wanted := range []string{value, ""} {
+		for _, l := range leases {
+			meta, _ := l["metadata"].(map[string]any)
+			annotations, _ := meta["annotations"].(map[string]any)
+			if has, _ := annotations[annotation].(string); has != wanted {
+				continue
+			}
+			spec, _ := l["spec"].(map[string]any)
+			text, _ := spec["renewTime"].(string)
+			if renewed, err := time.Parse(time.RFC3339Nano, text); err == nil && renewed.After(at) {
+				lease, at = keyOf(l), renewed
+			}
+		}
+		if !at.IsZero() {
+			break
 		}
 	}
 	return lease, at

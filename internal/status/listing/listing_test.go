@@ -243,11 +243,16 @@ func TestNothingToRead(t *testing.T) {
 	}
 }
 
-// TestLastRenewed: of several Leases of a name the one counts that was renewed last, and nothing is said that is not known.
+// TestLastRenewed: of several Leases of a name and a controller the one counts that was renewed last, and nothing is said that is not
+// known.
 func TestLastRenewed(t *testing.T) {
 	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	lease := func(namespace string, at time.Time) map[string]any {
 		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": "x"}, "spec": map[string]any{"renewTime": at.Format("2006-01-02T15:04:05.000000Z07:00")}}
+	}
+	of := func(controller string, lease map[string]any) map[string]any {
+		lease["metadata"].(map[string]any)["annotations"] = map[string]any{"example.com/controller": controller}
+		return lease
 	}
 	list := func(leases ...map[string]any) any { return map[string]any{"items": leases} }
 	for name, c := range map[string]struct {
@@ -258,13 +263,17 @@ func TestLastRenewed(t *testing.T) {
 		"one":                         {list(lease("a", noon)), "a", noon},
 		"two":                         {list(lease("a", noon), lease("b", noon.Add(time.Second))), "b", noon.Add(time.Second)},
 		"two, the latter first":       {list(lease("b", noon.Add(time.Second)), lease("a", noon)), "b", noon.Add(time.Second)},
+		"another controller's":        {list(lease("a", noon), of("example.com/other", lease("b", noon.Add(time.Second)))), "a", noon},
+		"only another controller's":   {list(of("example.com/other", lease("b", noon))), "", time.Time{}},
+		"the controller's":            {list(of("example.com/this", lease("a", noon)), of("example.com/other", lease("b", noon.Add(time.Second))), lease("c", noon.Add(time.Second))), "a", noon},
+		"two of the controller":       {list(of("example.com/this", lease("a", noon)), of("example.com/this", lease("b", noon.Add(time.Second)))), "b", noon.Add(time.Second)},
 		"none":                        {list(), "", time.Time{}},
 		"never renewed":               {list(map[string]any{"metadata": map[string]any{"namespace": "a", "name": "x"}}), "", time.Time{}},
 		"they may not be read":        {403, "", time.Time{}},
 		"there are no Leases at all":  {404, "", time.Time{}},
 		"what is no list of anything": {"x", "", time.Time{}},
 	} {
-		got, at := LastRenewed(t.Context(), serve(t, answers{"/apis/coordination.k8s.io/v1/leases": c.answer}), "x")
+		got, at := LastRenewed(t.Context(), serve(t, answers{"/apis/coordination.k8s.io/v1/leases": c.answer}), "x", "example.com/controller", "example.com/this")
 		if got.Namespace != c.namespace || !at.Equal(c.at) {
 			t.Errorf("%s: %v at %v, want that of namespace %q at %v", name, got, at, c.namespace, c.at)
 		}

@@ -70,8 +70,15 @@ func TestTable(t *testing.T) {
 		{"a policy", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[
 			{"ancestorRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[{"type":"ResolvedRefs","status":"False","reason":"InvalidCACertificateRef","message":"gone"}]}]}}`,
 			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
+		{"a policy with a full status", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[` +
+			strings.Repeat(`{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"},`, 15) + `{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"}]}}`,
+			"BackendTLSPolicy a/tls | - | the status has no room for an entry of controller " + ours + ": if there would be one, the controller's log and an Event with reason StatusFull have what it would report"},
 		{"an edit that nobody has seen", `{"kind":"GatewayParameters","metadata":{"namespace":"a","name":"big","generation":3},"status":{"conditions":[{"type":"Accepted","status":"True","observedGeneration":2}]}}`,
 			"GatewayParameters a/big | ok | \n | late | the status is of generation 2, the object of 3: the controller has not come to it"},
+		{"a route that falls back", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web","generation":3},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[
+			{"type":"Accepted","status":"True","observedGeneration":2},{"type":"ResolvedRefs","status":"True","observedGeneration":3},
+			{"type":"PartiallyInvalid","status":"True","reason":"UnsupportedValue","observedGeneration":3,"message":"Fall Back to the version before"}]}]}}`,
+			"HTTPRoute a/web | PartiallyInvalid=True | parent gw: UnsupportedValue: Fall Back to the version before (here)"},
 		{"no status at all", `{"kind":"ReferenceGrant","metadata":{"namespace":"a","name":"g"}}`, "ReferenceGrant a/g | - | "},
 	} {
 		var b strings.Builder

@@ -62,6 +62,9 @@ func (o *Object) observed() int64 {
 	var oldest int64
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
+			if c.Type == string(gwv1.RouteConditionAccepted) && status.FallsBack(s.conditions) {
+				continue // its generation is that of the version that is served
+			}
 			if status.GoodWhenTrue(c.Type) && c.ObservedGeneration > 0 && (oldest == 0 || c.ObservedGeneration < oldest) {
 				oldest = c.ObservedGeneration
 			}
@@ -86,6 +89,15 @@ func (o *Object) state() string {
 		return notServed
 	}
 	return "ok"
+}
+
+// full reports whether the status takes no more entries for parents or ancestors.
+func (o *Object) full() bool {
+	most := status.MaxAncestors
+	if o.Kind == "XBackend" {
+		most = status.MaxBackendAncestors
+	}
+	return o.expected && len(o.fields.Status.Parents) >= status.MaxParents || len(o.fields.Status.Ancestors) >= most
 }
 
 // notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
@@ -118,6 +130,8 @@ func (o *Object) summary() string {
 			return "its Gateway does not exist, or does not belong to controller " + o.ours
 		case o.Kind == "Gateway" && o.controller == "":
 			return "not managed by " + o.ours + ": its GatewayClass does not exist"
+		case o.full():
+			return "the status has no room for an entry of controller " + o.ours + ": if there would be one, the controller's log and an Event with reason StatusFull have what it would report"
 		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.absent != "":

@@ -20,6 +20,24 @@ func (w *Writer) noteFight(a *attempt, key kind.ObjectKey, corrects bool) {
 		"object", key.String(), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
 }
 
+// noteOmitted reports entries of this controller for which a status has no room, once for each message, and when there is room.
+func (w *Writer) noteOmitted(a *attempt, object metav1.Object, change Change, message string) {
+	if a.omitted == message {
+		return
+	}
+	a.omitted = message
+	switch {
+	case message != "":
+		w.options.Logger.Warn("a status has no room for entries of this controller", "object", change.Key.String(), "message", message,
+			"remedy", "remove entries of controllers that no longer run")
+	case change.Desired == nil:
+		return // no entry is wanted any more
+	}
+	if w.options.Omitted != nil {
+		w.options.Omitted(object, message)
+	}
+}
+
 // noteWrite counts a status that was written.
 func (w *Writer) noteWrite(key kind.ObjectKey) {
 	w.mu.Lock()

@@ -32,8 +32,9 @@ type attempt struct {
 	// stored is the JSON of the status that resulted from writing storedOf.
 	stored   []byte
 	storedOf uint64
-	storedAt int64 // the object's generation
-	fight    bool  // was logged
+	storedAt int64  // the object's generation
+	fight    bool   // was logged
+	omitted  string // was reported
 	// The number of consecutive failed writes of the status in revision failedOf.
 	failures int
 	failedOf uint64
@@ -135,6 +136,7 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept boo
 	if !ok {
 		return nil, false, errMismatch{object, change.Desired}
 	}
+	w.noteOmitted(a, object, change, status.Omitted(merged, change.Desired, w.options.ControllerName))
 	if !changed {
 		return nil, false, nil
 	}

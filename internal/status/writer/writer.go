@@ -66,6 +66,9 @@ type Options struct {
 	// Written is called with an object before and after its status was written, which must not be modified; may be nil. It must not
 	// block.
 	Written func(before, after metav1.Object)
+	// Omitted is called when a status has no room for entries of this controller, with the message of status.Omitted, again when the
+	// message changes, and with "" when there is room; may be nil. It must not block.
+	Omitted func(object metav1.Object, message string)
 	// Workers is the number of concurrent writes; 0 means 8.
 	Workers int
 	// Logger logs what cannot be written; nil discards.

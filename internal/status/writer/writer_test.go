@@ -1,9 +1,11 @@
 package writer
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/status"
 )
 
 func TestWritesOnlyWhatDiffers(t *testing.T) {
@@ -132,6 +135,51 @@ func TestFight(t *testing.T) {
 		s.settle(t)
 		expect(t, "status in the end", s.reasons(web), "example Theirs, moongate Accepted")
 		expect(t, "warnings", s.log.Count("another controller keeps changing"), 1)
+	})
+}
+
+// TestOmitted: a status that is full is reported once, and again when it has room.
+func TestOmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		var mu sync.Mutex
+		var omitted []string
+		s.options.Omitted = func(o metav1.Object, message string) {
+			mu.Lock()
+			defer mu.Unlock()
+			omitted = append(omitted, o.GetName()+": "+message)
+		}
+		tls := key("BackendTLSPolicy", "tls")
+		policy := &gwv1.BackendTLSPolicy{ObjectMeta: meta(tls, 1)}
+		for i := range status.MaxAncestors {
+			policy.Status.Ancestors = append(policy.Status.Ancestors, gwv1.PolicyAncestorStatus{
+				AncestorRef: gwv1.ParentReference{Name: gwv1.ObjectName(fmt.Sprint("gw", i))}, ControllerName: foreign, Conditions: conditions(1, "Theirs"),
+			})
+		}
+		s.set(tls, policy)
+		s.see(tls)
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{{tls, &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
+			{AncestorRef: gwv1.ParentReference{Name: "gw"}, ControllerName: ours, Conditions: conditions(1, "Accepted")},
+		}}, 1}})
+		for range 2 {
+			s.settle(t)
+			s.Observed(tls)
+		}
+		s.settle(t)
+		expect(t, "writes", s.written(), 0)
+		expect(t, "warnings", s.log.Count("a status has no room"), 1)
+		edit(s.apiServer, tls, func(p *gwv1.BackendTLSPolicy) { p.Status.Ancestors = p.Status.Ancestors[1:] })
+		s.see(tls)
+		s.Observed(tls)
+		s.settle(t)
+		expect(t, "writes with room", s.written(), 1)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"tls: status.ancestors has 16 entries, which is the maximum, and no room for: Gateway gw (Accepted=True)", "tls: "}; !slices.Equal(omitted, want) {
+			t.Errorf("reported %q", omitted)
+		}
 	})
 }
 
