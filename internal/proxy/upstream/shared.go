@@ -282,10 +282,11 @@ func (s *Shared) forget() {
 	s.endpoint.dialForWaiting()
 }
 
-// streamless returns how many of the connections allow no streams.
+// streamless returns how many of the connections allow no streams and have never carried any that was answered. One that
+// has may be ended by its server in this way, which may well allow streams on another.
 func (h *sharing) streamless() (n int) {
 	for _, s := range h.list() {
-		if s.places.Load() >= 0 && s.limit() <= 0 {
+		if s.places.Load() >= 0 && !s.Used() && s.limit() <= 0 {
 			n++
 		}
 	}

@@ -395,3 +395,20 @@ func TestStreamlessMovesOn(t *testing.T) {
 	wantDialError(t, err, ReasonDeadline, false)
 	set.Close()
 }
+
+// TestStreamlessAfterUse: connections on which requests were answered, and that allow no streams since, do not keep new ones from being made.
+func TestStreamlessAfterUse(t *testing.T) {
+	server := newStreamlessServer(t)
+	set, e := sharedEndpoint(t, Options{}, server.addr)
+	places := make(chan *Shared)
+	for range maxStreamless + 1 {
+		go func() { places <- take(t, e) }()
+		conn := <-server.conns
+		allowStreams(conn, 1)
+		p := <-places
+		p.Leave(true)
+		allowStreams(conn, 0)
+		testkit.Eventually(t, "no stream is allowed", func() bool { return p.learn() == 0 })
+	}
+	set.Close()
+}
