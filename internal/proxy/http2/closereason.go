@@ -39,20 +39,17 @@ func (r *closedStreams) add(id uint32, reason closeReason) {
 		r.oldest = (r.oldest + 1) % rememberedStreams
 		return
 	}
-	if r.streams == nil {
-		r.streams = make([]closedStream, 0, fewStreams) // few connections have more
+	if cap(r.streams) < fewStreams { // few connections have more
+		r.streams = append(make([]closedStream, 0, fewStreams), r.streams...)
 	}
 	r.streams = append(r.streams, s)
 }
 
-// shrink keeps only the few that were closed last.
+// shrink keeps only the few that were closed last, and no room for others.
 func (r *closedStreams) shrink() {
 	n := len(r.streams)
-	if n <= fewStreams {
-		return
-	}
-	few := make([]closedStream, 0, fewStreams)
-	for i := n - fewStreams; i < n; i++ {
+	few := make([]closedStream, 0, min(n, fewStreams))
+	for i := n - cap(few); i < n; i++ {
 		few = append(few, r.streams[(r.oldest+i)%n])
 	}
 	*r = closedStreams{streams: few}

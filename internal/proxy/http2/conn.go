@@ -53,11 +53,11 @@ type Conn struct {
 	initialWindow, sendWindow int
 
 	workers    workerPool
-	queue      writesched.Scheduler[Stream]
-	out        []byte                    // control frames to be written first
-	writing    bool                      // a goroutine is the writer, or was selected to be
-	direct     func([]byte) (int, error) // see writeDirect; nil if there are no direct writes
-	idle       sync.Cond                 // signalled when writing has become false
+	queue      *writesched.Scheduler[Stream] // nil while the connection is parked
+	out        []byte                        // control frames to be written first
+	writing    bool                          // a goroutine is the writer, or was selected to be
+	direct     func([]byte) (int, error)     // see writeDirect; nil if there are no direct writes
+	idle       sync.Cond                     // signalled when writing has become false
 	writeLimit time.Time
 	writeBegan int64 // when the write in progress began, in Unix milliseconds; 0 if there is none
 	// gathered is written next. It is a slice of gathering; both are nil while it is empty. Streams append to it while
@@ -74,6 +74,9 @@ type Conn struct {
 	cause     error               // why over is set, if a write has failed
 }
 
+// queues are empty.
+var queues = sync.Pool{New: func() any { return &writesched.Scheduler[Stream]{} }}
+
 // New creates a connection over nc, on which nothing happens before Serve. handle is called for each request on a
 // goroutine of its own. When it returns, a response that it has not ended is reset with INTERNAL_ERROR and the rest of
 // the request is refused. The stream must not be used afterwards.
@@ -86,7 +89,7 @@ func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 }
 
 func newConn(nc net.Conn, o Options) *Conn {
-	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
+	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}, queue: queues.Get().(*writesched.Scheduler[Stream])}
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
 	c.controls = newFloodLimiter(controlBurst, controlRate)

@@ -36,7 +36,10 @@ func (c *Conn) expirePark() (bool, error) {
 	}
 	c.closed.shrink()
 	c.disarmWrite()
-	c.streams, c.out, c.block.section, c.block.part = nil, nil, head.Section{}, nil
+	if c.queue.Empty() { // as it is without streams
+		queues.Put(c.queue)
+	}
+	c.queue, c.streams, c.out, c.block.section, c.block.part = nil, nil, nil, head.Section{}, nil
 	return true, ErrParked
 }
 

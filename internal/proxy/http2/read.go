@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/writesched"
 )
 
 const (
@@ -68,6 +69,9 @@ func (c *Conn) read(prior []byte) error {
 	c.parkFrom = c.now
 	if c.in.small == nil {
 		c.in = newReadBuffer(littleBuffers.Get().(*[littleBuffer]byte)[:])
+	}
+	if c.queue == nil {
+		c.queue = queues.Get().(*writesched.Scheduler[Stream])
 	}
 	n, err := c.consume(prior)
 	if err != nil {

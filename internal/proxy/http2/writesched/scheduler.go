@@ -79,8 +79,11 @@ type Scheduler[S any] struct {
 	shortServed  bool // the last stream served was a short one
 }
 
-// Front returns the stream to serve next, nil if there is none.
+// Front returns the stream to serve next, nil if there is none. A nil Scheduler is empty.
 func (q *Scheduler[S]) Front() *S {
+	if q == nil {
+		return nil
+	}
 	if e := q.opening.first; e != nil {
 		return e.Of
 	}
