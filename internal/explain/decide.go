@@ -217,12 +217,18 @@ func (d *decision) refuse(err error) {
 func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.Listener] {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
+	var there []string // listeners of the port with the other transport protocol
 	for _, r := range d.in.Resources {
 		l := r.GetListener()
 		if l == nil {
 			continue
 		}
-		if !d.ask.IsFor(l) || !d.listensOn(l) {
+		switch {
+		case d.ask.IsFor(l) && d.listensOn(l):
+		case l.Port == d.ask.port && d.listensOn(l):
+			there = append(there, l.Key)
+			continue
+		default:
 			others = append(others, place(l))
 			continue
 		}
@@ -232,11 +238,23 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		hosts = hosts.With(l.Hostname, l)
 	}
 	if hosts == nil {
-		text := fmt.Sprintf("nothing listens on port %d", d.ask.port)
+		port := fmt.Sprintf("port %d", d.ask.port)
 		if d.ask.address.IsValid() {
-			text += " of " + d.ask.address.String()
+			port += " of " + d.ask.address.String()
 		}
-		if len(others) > 0 {
+		text := "nothing listens on " + port
+		switch {
+		case len(there) > 0:
+			asked, other := "TCP connections", "UDP"
+			if d.datagrams() {
+				asked, other = "UDP datagrams", "TCP"
+			}
+			which := "its listener " + there[0] + " is"
+			if len(there) > 1 {
+				which = "its listeners " + strings.Join(there, ", ") + " are"
+			}
+			text = fmt.Sprintf("%s takes no %s: %s for %s", port, asked, which, other)
+		case len(others) > 0:
 			text += "; there is " + strings.Join(others, ", ")
 		}
 		d.Answer = Answer{Reason: "connection_refused", Text: text}
