@@ -46,6 +46,9 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	q.scheme = strings.ToLower(scheme)
 	if !ok || q.scheme != "http" && q.scheme != "https" {
+		if err := otherScheme(rawURL); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%q is not a URL of the gateway; write it as http://example.com:8080/path", rawURL)
 	}
 	if q.scheme == "https" {
@@ -82,6 +85,18 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	head.WriteString("\r\n")
 	q.head = head.Bytes()
 	return q, nil
+}
+
+// requestSchemes are schemes that other programs use for requests, and those that a Question has instead.
+var requestSchemes = map[string]string{"ws": "http", "wss": "https", "grpc": "http", "grpcs": "https", "h2c": "http"}
+
+// otherScheme returns an error that names the scheme to write if that of a URL is one of requestSchemes, else nil.
+func otherScheme(rawURL string) error {
+	scheme, rest, _ := strings.Cut(rawURL, "://")
+	if instead := requestSchemes[strings.ToLower(scheme)]; instead != "" {
+		return fmt.Errorf("%q is a request, and those have http:// or https:// here; write it as %s://%s", rawURL, instead, rest)
+	}
+	return nil
 }
 
 // setAuthority sets the host of the URL and, if there is one, the port.
