@@ -228,7 +228,7 @@ func (o *offline) lint(objects []files.Object, problems []files.Problem) {
 	for i, object := range objects {
 		typed[i] = object.Object
 		if o.positions[object.ID] != (files.Position{}) && object.Older != "" {
-			older = append(older, lint.OlderVersion(object.ID, object.Older))
+			older = append(older, lint.OlderVersion(object.Object, object.Older))
 		}
 	}
 	for _, f := range append(older, lint.Lint(typed, refused, time.Now())...) {
