@@ -78,7 +78,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 			l.targetSelectors(o, objects)
 		}
 		for _, ref := range backendsOf(o) {
-			l.backend(o.GetNamespace(), ref)
+			l.backend(o.GetNamespace(), ref.BackendObjectReference, ref.fate)
 		}
 		l.unserved(o)
 		l.hostnames(o)

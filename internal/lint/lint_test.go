@@ -64,6 +64,8 @@ const (
 	slice   = "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: %s, port: 8080}], endpoints: [{addresses: [192.0.2.1]%s}]}\n---\n"
 	route   = "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: g%s}], hostnames: [%s], rules: [%s]}}\n---\n"
 	toS     = "{backendRefs: [{name: s, port: 80}]}"
+	class   = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: c}, spec: {controllerName: moongate.dev/gateway-controller}}\n---\n"
+	gateway = class + "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}}\n---\n"
 )
 
 func TestLint(t *testing.T) {
@@ -71,6 +73,7 @@ func TestLint(t *testing.T) {
 	to := fmt.Sprintf(route, "r", "", "", toS)
 	matching := func(match string) string { return "{matches: [" + match + "], backendRefs: [{name: s, port: 80}]}" }
 	good := service + fmt.Sprintf(slice, "s", "http", "")
+	const l4 = "{apiVersion: gateway.networking.k8s.io/v1, kind: %s, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}}\n---\n"
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -103,8 +106,17 @@ func TestLint(t *testing.T) {
 		"twice in a rule": {good + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}, {path: {value: /a}}")), nil},
 		"two routes": {good + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS),
 			[]string{"HTTPRoute default/b: spec.rules[0].matches[0]: it is the same as spec.rules[0].matches[0] of HTTPRoute default/a, which takes precedence, so it never matches a request"}},
-		"other hostname":      {good + fmt.Sprintf(route, "b", "", "a.test, b.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
-		"other section":       {good + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"other hostname":                 {good + fmt.Sprintf(route, "b", "", "a.test, b.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"other section":                  {good + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"terminating, and still serving": {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: true, terminating: true}"), nil},
+		"terminating":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: false, terminating: true}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
+		"no slice for connections":       {service + fmt.Sprintf(l4, "TCPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so connections to it are reset"}},
+		"no slice for datagrams":         {service + fmt.Sprintf(l4, "UDPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so datagrams to it are dropped"}},
+		"other port of connections":      {service + fmt.Sprintf(l4, "TCPRoute") + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so connections to port 80 are reset`}},
+		"backends of filters": {strings.ReplaceAll(good, "name: s", "name: t") + service + strings.ReplaceAll(service, "name: s", "name: auth") +
+			fmt.Sprintf(route, "r", "", "", "{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: s, port: 80}}}, {type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: auth, port: 80}}}], backendRefs: [{name: t, port: 80}]}"),
+			[]string{"Service default/auth: : no EndpointSlice is for this Service, so requests that it must authorize are answered 503",
+				"Service default/s: : no EndpointSlice is for this Service, so no request is mirrored to it"}},
 		"headers in any case": {good + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: c, value: d}]}")+", "+matching("{headers: [{name: c, value: d}, {name: x-A, value: b}]}")), []string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
 		"other method":        {good + fmt.Sprintf(route, "r", "", "", matching("{method: GET}")+", "+matching("{method: POST}")+", "+matching("{queryParams: [{name: a, value: b}]}")), nil},
 		"addresses are names": {service + to + strings.NewReplacer("IPv4", "FQDN", "192.0.2.1", "a.test").Replace(fmt.Sprintf(slice, "s", "http", "")),
@@ -130,6 +142,8 @@ func TestLint(t *testing.T) {
 			[]string{"GRPCRoute default/r: spec.rules[0]: it has no backendRefs, so every call of the rule is answered UNAVAILABLE unless a policy or a filter of the listener answers it"}},
 		"connections of weight 0": {good + "{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80, weight: 0}]}]}}\n",
 			[]string{"TCPRoute default/r: spec.rules[0].backendRefs[0].weight: the only backendRef of the rule has weight 0, so every connection of the rule is reset"}},
+		"a backend of a listener's filter": {strings.Replace(gateway, "protocol: HTTP}]", "protocol: HTTP, filters: {requests: [{type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: s, port: 80}}}]}}]", 1) + service,
+			[]string{"Service default/s: : no EndpointSlice is for this Service, so requests that it must authorize are answered 503"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, c.want) {
