@@ -387,3 +387,22 @@ func TestEscapes(t *testing.T) {
 		}
 	}
 }
+
+// TestRelative has regular expressions, some of which match no path.
+func TestRelative(t *testing.T) {
+	for value, none := range map[string]bool{
+		"api/v[0-9]+": true, "^api": true, "a+/b": true, "(?:a|b)/c": true, "[a-z]/x": true, "$": true, "a*": true, "a{2,3}/": true,
+		"/api": false, "^/api": false, ".*api": false, "(/|a)b": false, "^foo|/bar": false, "[^a]x": false, "a?/b": false, `\Q/a\E`: false, "a{0,2}/": false,
+		"(?i)api": false, `\b/a`: false, "(?=a)": false, "a*/b": false,
+	} {
+		route := &gwv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "default"}}
+		route.Spec.Rules = []gwv1.HTTPRouteRule{{
+			Matches: []gwv1.HTTPRouteMatch{{Path: &gwv1.HTTPPathMatch{Type: new(gwv1.PathMatchRegularExpression), Value: &value}}},
+			Filters: []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestRedirect}},
+		}}
+		got := linted(t, []metav1.Object{route}, time.Now())
+		if want := fmt.Sprintf("HTTPRoute default/r: spec.rules[0].matches[0].path.value: %q matches no path, because every path begins with \"/\", and the whole path must match", value); none != slices.Equal(got, []string{want}) || !none && got != nil {
+			t.Errorf("%s: %q", value, got)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +114,7 @@ func (l *linter) matchValues(route *gwv1.HTTPRoute) {
 			field := fmt.Sprintf("spec.rules[%d].matches[%d].path", i, j)
 			l.wildcard(route, field, match.Path)
 			l.escape(route, field, match.Path)
+			l.relative(route, field, match.Path)
 		}
 	}
 }
@@ -205,6 +207,64 @@ func (l *linter) escape(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPath
 			l.add(route, field+".value", fmt.Sprintf("no path has %q, because paths are matched in the form that RFC 3986 calls normalized", found), fmt.Sprintf("write %q", normal))
 		}
 	}
+}
+
+// foldsCase matches flags for which the parser of regular expressions takes long.
+var foldsCase = regexp.MustCompile(`\(\?[imsU-]*i`)
+
+// relative reports regular expressions that match no path, because each path begins with a slash and the whole path must match.
+func (l *linter) relative(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
+	if path == nil || path.Value == nil || path.Type == nil || *path.Type != gwv1.PathMatchRegularExpression || foldsCase.MatchString(*path.Value) {
+		return
+	}
+	parsed, err := syntax.Parse(*path.Value, syntax.Perl)
+	if err != nil {
+		return // a condition of the route reports it
+	}
+	if slash, _ := begins(parsed, '/'); !slash {
+		l.add(route, field+".value", fmt.Sprintf("%q matches no path, because every path begins with \"/\", and the whole path must match", *path.Value),
+			`let the expression begin with "/", or with ".*" if anything may come before`)
+	}
+}
+
+// begins reports whether a text that an expression matches may begin with c, and whether the text may be empty.
+func begins(e *syntax.Regexp, c rune) (with, empty bool) {
+	switch e.Op {
+	case syntax.OpNoMatch:
+		return false, false
+	case syntax.OpLiteral:
+		return e.Rune[0] == c, false
+	case syntax.OpCharClass:
+		for i := 0; i < len(e.Rune); i += 2 {
+			with = with || e.Rune[i] <= c && c <= e.Rune[i+1]
+		}
+		return with, false
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return true, false
+	case syntax.OpCapture, syntax.OpPlus:
+		return begins(e.Sub[0], c)
+	case syntax.OpStar, syntax.OpQuest:
+		with, _ = begins(e.Sub[0], c)
+		return with, true
+	case syntax.OpRepeat:
+		with, empty = begins(e.Sub[0], c)
+		return with && e.Max != 0, empty || e.Min == 0
+	case syntax.OpConcat:
+		for _, sub := range e.Sub {
+			here, none := begins(sub, c)
+			if with = with || here; !none {
+				return with, false
+			}
+		}
+		return with, true
+	case syntax.OpAlternate:
+		for _, sub := range e.Sub {
+			here, none := begins(sub, c)
+			with, empty = with || here, empty || none
+		}
+		return with, empty
+	}
+	return false, true // an assertion, such as ^, or nothing
 }
 
 // unreserved matches a character that needs no escape (RFC 3986 section 2.3).
