@@ -95,6 +95,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config
 		l.mirrors(o)
 	}
 	l.matches(objects, routes)
+	l.redirects(objects, routes, listeners)
 	l.protections(objects)
 	slices.SortFunc(l.findings, func(a, b Finding) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))

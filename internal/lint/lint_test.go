@@ -406,3 +406,43 @@ func TestRelative(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirects has redirects to where the request came from, and others.
+func TestRedirects(t *testing.T) {
+	both := strings.Replace(gateway, "protocol: HTTP}]", "protocol: HTTP}, {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]", 1) + service + fmt.Sprintf(slice, "s", "http", "")
+	named := strings.Replace(both, "protocol: HTTPS", "protocol: HTTPS, hostname: a.test", 1)
+	to := func(parent, hostnames, match, redirect string) string {
+		return fmt.Sprintf(route, "r", parent, hostnames, "{"+match+"filters: [{type: RequestRedirect, requestRedirect: {"+redirect+"}}]}")
+	}
+	app := func(name, hostnames string) string {
+		return fmt.Sprintf(route, name, ", sectionName: https", hostnames, toS)
+	}
+	const loops = "HTTPRoute default/r: spec.rules[0].filters[0].requestRedirect: it redirects requests to listener default/g/%s to the same URL, so clients never reach anything else"
+	for name, c := range map[string]struct{ text, at string }{
+		"to HTTPS from every listener":         {both + to("", "", "", "scheme: https, statusCode: 301"), "https"},
+		"to HTTPS from the HTTP listener":      {both + to(", sectionName: http", "", "", "scheme: https, statusCode: 301"), ""},
+		"a status code alone":                  {both + to("", "", "", "statusCode: 301"), "http"},
+		"to another port":                      {both + to("", "", "", "scheme: https, port: 8443"), ""},
+		"to the port":                          {both + to("", "", "", "port: 80"), "http"},
+		"to another host":                      {both + to("", "a.test", "", "hostname: b.test"), ""},
+		"to one of its hosts":                  {both + to("", "a.test, b.test", "", "hostname: b.test"), "http"},
+		"beside a later route":                 {both + to("", "", "matches: [{path: {value: /x}}], ", "scheme: https") + app("z", ""), "https"},
+		"beside a route that precedes":         {both + to("", "", "", "scheme: https") + app("a", ""), ""},
+		"beside a route for some hosts":        {both + to("", "", "", "scheme: https") + app("a", "a.test"), "https"},
+		"beside one for the listener's host":   {named + to("", "", "", "scheme: https") + app("z", "a.test"), ""},
+		"to the same prefix":                   {both + to("", "", "matches: [{path: {value: /x/}}], ", "path: {type: ReplacePrefixMatch, replacePrefixMatch: /x}"), "http"},
+		"to another prefix":                    {both + to("", "", "matches: [{path: {value: /x}}], ", "path: {type: ReplacePrefixMatch, replacePrefixMatch: /x/y}"), ""},
+		"to a path":                            {both + to("", "", "matches: [{path: {value: /x}}], ", "path: {type: ReplaceFullPath, replaceFullPath: /x}"), ""},
+		"to its path":                          {both + to("", "", "matches: [{path: {type: Exact, value: /x}}], ", "path: {type: ReplaceFullPath, replaceFullPath: /x}"), "http"},
+		"of a method that a redirect replaces": {both + to("", "", "matches: [{method: POST}], ", "statusCode: 301"), ""},
+		"of a header":                          {both + to("", "", "matches: [{headers: [{name: a, value: b}]}], ", "statusCode: 301"), ""},
+	} {
+		var want []string
+		if c.at != "" {
+			want = []string{fmt.Sprintf(loops, c.at)}
+		}
+		if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", name, got, want)
+		}
+	}
+}
