@@ -39,7 +39,7 @@ const Soon = 14 * 24 * time.Hour
 // compared. The findings are sorted by object and field.
 func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config.Resource, now time.Time) []Finding {
 	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{},
-		distrusting: map[kind.ObjectKey]bool{}, taken: map[place]map[string]winner{}}
+		distrusting: map[kind.ObjectKey]bool{}, taken: map[place]map[string]winner{}, originals: map[place]int{}}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Secret:
@@ -115,6 +115,7 @@ type linter struct {
 	// distrusting are the routes none of whose listeners trusts a proxy in front of it, or has filters that may set header fields.
 	distrusting map[kind.ObjectKey]bool
 	taken       map[place]map[string]winner // the matches that take precedence
+	originals   map[place]int               // the number of hostnames of routes by place.ofAnyOriginal
 	findings    []Finding
 }
 

@@ -19,6 +19,12 @@ import (
 // intersection with the listener's hostname; that whose own hostname is more specific takes precedence.
 type place struct{ listener, effective, original, kind string }
 
+// ofAnyOriginal returns the place without the hostnames of routes.
+func (p place) ofAnyOriginal() place {
+	p.original = ""
+	return p
+}
+
 // winner is the match that takes precedence.
 type winner struct {
 	route kind.ObjectKey
@@ -92,6 +98,7 @@ func (l *linter) take(route *route, k string, match winner) (first winner, lost 
 			places++
 			if l.taken[p] == nil {
 				l.taken[p] = map[string]winner{}
+				l.originals[p.ofAnyOriginal()]++
 			}
 			by, is := l.taken[p][k]
 			if !is {

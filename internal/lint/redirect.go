@@ -97,10 +97,8 @@ func (l *linter) redirectsToItself(r *route, rule *config.Rule, redirect *gwv1.H
 			return false
 		}
 		p := place{a.Listener, h.Effective, h.Original, r.id.Kind}
-		for other := range l.taken {
-			if other.original != p.original && (place{other.listener, other.effective, p.original, other.kind}) == p {
-				return false // routes with another hostname of their own, which may precede, match the same requests
-			}
+		if l.originals[p.ofAnyOriginal()] > 1 {
+			return false // routes with another hostname of their own, which may precede, match the same requests
 		}
 		return slices.ContainsFunc(rule.Matches, func(m *config.Match) bool {
 			by := l.taken[p][matchKey(m)]
