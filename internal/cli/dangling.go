@@ -77,6 +77,7 @@ type references struct {
 	classes  map[string]*gwv1.GatewayClass
 	parents  *nameIndex                        // Gateways and ListenerSets
 	scopes   map[gwv1.GatewayDefaultScope]bool // scopes with default Gateways
+	unread   bool                              // whether a Gateway is invalid, so its scope is not known
 	known    *nameIndex                        // every object, including rejected ones
 	source   *files.Source
 	custom   bool // only objects of kinds that are Custom are known
@@ -108,6 +109,9 @@ func newReferences(source *files.Source, objects []files.Object, problems []file
 		if gw, ok := o.Object.(*gwv1.Gateway); ok {
 			r.scopes[gw.Spec.DefaultScope] = true
 		}
+	}
+	for _, p := range problems {
+		r.unread = r.unread || p.Object.Group == kind.Gateway.Group && p.Object.Kind == kind.Gateway.Name && !r.parents.has(p.Object)
 	}
 	return r
 }
@@ -170,7 +174,7 @@ func (r *references) class(o files.Object, name string) {
 
 func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gwv1.GatewayDefaultScope) {
 	switch {
-	case scope != "" && !r.scopes[scope]:
+	case scope != "" && !r.scopes[scope] && !r.unread:
 		r.add(o, "spec.useDefaultGateways", fmt.Sprintf("there is no Gateway with defaultScope: %s, so it has no effect", scope),
 			"set spec.defaultScope of a Gateway, or name one: parentRefs: [{name: my-gateway}]")
 	case scope == "" && len(refs) == 0:

@@ -138,6 +138,8 @@ var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.Me
 // questionOf reads the arguments of explain: a method and a URL, or a connection.
 func questionOf(args, headers []string) (*explain.Question, error) {
 	switch url := args[len(args)-1]; {
+	case !strings.Contains(url, "://") && noHost(url):
+		return nil, fmt.Errorf("%q has no host; write a URL, as in http://example.com:8080/", url)
 	case !strings.Contains(url, "://"):
 		return nil, fmt.Errorf("%q has no scheme; write http://%s for a request, or tcp://, tls:// or udp:// with host and port for a connection", url, strings.TrimPrefix(url, "//"))
 	case len(args) == 2 && slices.Contains(methods, strings.ToUpper(args[0])) && !slices.Contains(methods, args[0]):
@@ -148,6 +150,11 @@ func questionOf(args, headers []string) (*explain.Question, error) {
 		return explain.NewQuestion(http.MethodGet, args[0], headers)
 	}
 	return explain.NewConnection(args[0])
+}
+
+// noHost reports whether what is given in place of a URL is only the target of a request, such as /path or *.
+func noHost(url string) bool {
+	return strings.HasPrefix(url, "*") || strings.HasPrefix(url, "/") && !strings.HasPrefix(url, "//")
 }
 
 // isRequest reports whether a URL stands for a request, not for a connection.

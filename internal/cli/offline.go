@@ -228,10 +228,10 @@ func (o *offline) lint(objects []files.Object, problems []files.Problem) {
 	for i, object := range objects {
 		typed[i] = object.Object
 		if o.positions[object.ID] != (files.Position{}) && object.Older != "" {
-			older = append(older, lint.OlderVersion(object.ID, object.Older))
+			older = append(older, lint.OlderVersion(object.Object, object.Older))
 		}
 	}
-	for _, f := range append(older, lint.Lint(typed, refused, time.Now())...) {
+	for _, f := range append(older, lint.Lint(typed, refused, o.resources, time.Now())...) {
 		at := fieldPosition(o.source, o.positions[f.Object], f.Field)
 		o.status.Problems = append(o.status.Problems, admin.Problem{File: at.File, Line: at.Line, Object: f.Object.String(), Field: f.Field, Message: f.Message, Remedy: f.Remedy, Warning: true})
 	}

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // IsToken reports whether s can be the name of a header field, or of a cookie (RFC 9110 section 5.6.2, RFC 6265 section 4.1.1).
 func IsToken(s string) bool {
@@ -25,4 +28,19 @@ func IsCookiePath(s string) bool {
 		}
 	}
 	return strings.HasPrefix(s, "/")
+}
+
+// removedBeforeMatching are the header fields for the connection that RemovedBeforeMatching reports.
+var removedBeforeMatching = []string{
+	"connection", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "transfer-encoding",
+}
+
+// RemovedBeforeMatching reports whether a proxy removes a header field from requests before it matches them. The name is in lower
+// case.
+func RemovedBeforeMatching(name string) bool { return slices.Contains(removedBeforeMatching, name) }
+
+// SetBeforeMatching reports whether a proxy sets or removes a header field before it matches a request, so that the client's value
+// is not matched unless the client is trusted. The name is in lower case.
+func SetBeforeMatching(name string) bool {
+	return name == "forwarded" || name == "x-real-ip" || name == "x-request-id" || name == "x-forwarded" || strings.HasPrefix(name, "x-forwarded-")
 }

@@ -22,6 +22,9 @@ const (
 func NewConnection(rawURL string) (*Question, error) {
 	scheme, authority, ok := strings.Cut(rawURL, "://")
 	q := &Question{url: rawURL, scheme: strings.ToLower(scheme)}
+	if err := otherScheme(rawURL); err != nil {
+		return nil, err
+	}
 	if !ok || !q.connection() || strings.ContainsAny(authority, "/?#") {
 		return nil, fmt.Errorf("%q is not a connection; write it as tcp://example.com:5432 or tls://example.com:443, or udp://example.com:53 for datagrams", rawURL)
 	}

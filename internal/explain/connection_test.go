@@ -55,7 +55,8 @@ func TestExplainConnections(t *testing.T) {
 		{"an invalid backend", "tcp://a.test:5434", "backend_invalid", []string{"100% to an invalid backendRef, spec.rules[0].backendRefs[0]: reset, backend_invalid"}},
 		{"no route", "tcp://a.test:5436", "route_not_found", []string{"listener   n/gw/bare", "the listener has no route"}},
 		{"a listener of another protocol", "tcp://a.test:80", "wrong_protocol", []string{"port 80 speaks HTTP", "not TCP"}},
-		{"datagrams to a port of TCP", "udp://a.test:5432", "connection_refused", []string{"nothing listens on port 5432"}},
+		{"datagrams to a port of TCP", "udp://a.test:5432", "connection_refused", []string{"port 5432 takes no UDP datagrams: its listener n/gw/db is for TCP"}},
+		{"a connection to a port of datagrams", "tcp://a.test:53", "connection_refused", []string{"port 53 takes no TCP connections: its listener n/gw/dns is for UDP"}},
 		{"datagrams without a route", "udp://a.test:53", "route_not_found", []string{"listener   n/gw/dns, UDP port 53", "it takes every datagram", "the datagram is dropped"}},
 		{"nothing listens", "tcp://a.test:1", "connection_refused", []string{"nothing listens on port 1; there is port 80 (n/gw/all)"}},
 	} {

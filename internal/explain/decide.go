@@ -46,6 +46,9 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	q.scheme = strings.ToLower(scheme)
 	if !ok || q.scheme != "http" && q.scheme != "https" {
+		if err := otherScheme(rawURL); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%q is not a URL of the gateway; write it as http://example.com:8080/path", rawURL)
 	}
 	if q.scheme == "https" {
@@ -82,6 +85,18 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	head.WriteString("\r\n")
 	q.head = head.Bytes()
 	return q, nil
+}
+
+// requestSchemes are schemes that other programs use for requests, and those that a Question has instead.
+var requestSchemes = map[string]string{"ws": "http", "wss": "https", "grpc": "http", "grpcs": "https", "h2c": "http"}
+
+// otherScheme returns an error that names the scheme to write if that of a URL is one of requestSchemes, else nil.
+func otherScheme(rawURL string) error {
+	scheme, rest, _ := strings.Cut(rawURL, "://")
+	if instead := requestSchemes[strings.ToLower(scheme)]; instead != "" {
+		return fmt.Errorf("%q is a request, and those have http:// or https:// here; write it as %s://%s", rawURL, instead, rest)
+	}
+	return nil
 }
 
 // setAuthority sets the host of the URL and, if there is one, the port.
@@ -217,12 +232,18 @@ func (d *decision) refuse(err error) {
 func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.Listener] {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
+	var there []string // listeners of the port with the other transport protocol
 	for _, r := range d.in.Resources {
 		l := r.GetListener()
 		if l == nil {
 			continue
 		}
-		if !d.ask.IsFor(l) || !d.listensOn(l) {
+		switch {
+		case d.ask.IsFor(l) && d.listensOn(l):
+		case l.Port == d.ask.port && d.listensOn(l):
+			there = append(there, l.Key)
+			continue
+		default:
 			others = append(others, place(l))
 			continue
 		}
@@ -232,11 +253,23 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		hosts = hosts.With(l.Hostname, l)
 	}
 	if hosts == nil {
-		text := fmt.Sprintf("nothing listens on port %d", d.ask.port)
+		port := fmt.Sprintf("port %d", d.ask.port)
 		if d.ask.address.IsValid() {
-			text += " of " + d.ask.address.String()
+			port += " of " + d.ask.address.String()
 		}
-		if len(others) > 0 {
+		text := "nothing listens on " + port
+		switch {
+		case len(there) > 0:
+			asked, other := "TCP connections", "UDP"
+			if d.datagrams() {
+				asked, other = "UDP datagrams", "TCP"
+			}
+			which := "its listener " + there[0] + " is"
+			if len(there) > 1 {
+				which = "its listeners " + strings.Join(there, ", ") + " are"
+			}
+			text = fmt.Sprintf("%s takes no %s: %s for %s", port, asked, which, other)
+		case len(others) > 0:
 			text += "; there is " + strings.Join(others, ", ")
 		}
 		d.Answer = Answer{Reason: "connection_refused", Text: text}

@@ -50,7 +50,7 @@ func (u *Undecoded) Effect() string {
 		case u.AnyTraffic:
 			return "until it is valid, requests for all Gateways, ListenerSets and routes of its namespace are answered with 500, because its targets cannot be read"
 		case u.hasRequests():
-			return "until it is valid, requests for its targets are answered with 500"
+			return "until it is valid, requests for its targets are answered with 500 where it would be in force, alone or merged with another policy"
 		case len(u.TrafficTargets)+len(u.TargetSelectors) > 0:
 			return "until it is valid, its targets are served without it"
 		}

@@ -70,8 +70,8 @@ func TestTrafficTargets(t *testing.T) {
 func TestTrafficEffect(t *testing.T) {
 	for _, test := range []struct{ spec, want string }{
 		{`{"targetRefs":[{"kind":"TCPRoute","name":"a"},{"kind":"TLSRoute","name":"a"}],"targetSelectors":[{"kind":"UDPRoute"}]}`, "until it is valid, its targets are served without it"},
-		{`{"targetRefs":[{"kind":"TCPRoute","name":"a"}],"targetSelectors":[{"kind":"GRPCRoute"}]}`, "until it is valid, requests for its targets are answered with 500"},
-		{`{"targetRefs":[{"kind":"Gateway","name":"a"},{"kind":"UDPRoute","name":"a"}]}`, "until it is valid, requests for its targets are answered with 500"},
+		{`{"targetRefs":[{"kind":"TCPRoute","name":"a"}],"targetSelectors":[{"kind":"GRPCRoute"}]}`, "until it is valid, requests for its targets are answered with 500 where it would be in force, alone or merged with another policy"},
+		{`{"targetRefs":[{"kind":"Gateway","name":"a"},{"kind":"UDPRoute","name":"a"}]}`, "until it is valid, requests for its targets are answered with 500 where it would be in force, alone or merged with another policy"},
 		{`{"rateLimit":{}}`, ""},
 	} {
 		if got := BackendTrafficPolicy.Leftover([]byte(`{"spec":`+test.spec+`}`), metav1.ObjectMeta{}, errors.New("why")).Effect(); got != test.want {

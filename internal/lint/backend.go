@@ -16,46 +16,106 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// backendsOf returns the backends of the rules of a route.
-func backendsOf(o metav1.Object) (refs []gwv1.BackendObjectReference) {
+// backendReference is a reference of a route or listener to a backend.
+type backendReference struct {
+	gwv1.BackendObjectReference
+	fate string // what happens if the backend has no endpoints
+}
+
+// The fates of what a route sends to a backend without endpoints.
+const (
+	answered503 = "requests to it are answered 503"
+	reset       = "connections to it are reset"
+	dropped     = "datagrams to it are dropped"
+	notMirrored = "no request is mirrored to it"
+	notChecked  = "requests that it must authorize are answered 503"
+)
+
+// backendsOf returns the backends of the rules of a route, including those of filters, or of the filters of listeners.
+func backendsOf(o metav1.Object) (refs []backendReference) {
 	switch o := o.(type) {
+	case *gwv1.Gateway:
+		for _, listener := range o.Spec.Listeners {
+			refs = append(refs, listenerBackends(listener.Filters)...)
+		}
+	case *gwv1.ListenerSet:
+		for _, listener := range o.Spec.Listeners {
+			refs = append(refs, listenerBackends(listener.Filters)...)
+		}
 	case *gwv1.HTTPRoute:
 		for _, rule := range o.Spec.Rules {
+			refs = append(refs, filterBackends(rule.Filters)...)
 			for _, ref := range rule.BackendRefs {
-				refs = append(refs, ref.BackendObjectReference)
+				refs = append(refs, backendReference{ref.BackendObjectReference, answered503})
+				refs = append(refs, filterBackends(ref.Filters)...)
 			}
 		}
 	case *gwv1.GRPCRoute:
 		for _, rule := range o.Spec.Rules {
+			refs = append(refs, grpcFilterBackends(rule.Filters)...)
 			for _, ref := range rule.BackendRefs {
-				refs = append(refs, ref.BackendObjectReference)
+				refs = append(refs, backendReference{ref.BackendObjectReference, answered503})
+				refs = append(refs, grpcFilterBackends(ref.Filters)...)
 			}
 		}
 	case *gwv1.TLSRoute:
 		for _, rule := range o.Spec.Rules {
-			refs = append(refs, plain(rule.BackendRefs)...)
+			refs = append(refs, plain(rule.BackendRefs, reset)...)
 		}
 	case *gwv1.TCPRoute:
 		for _, rule := range o.Spec.Rules {
-			refs = append(refs, plain(rule.BackendRefs)...)
+			refs = append(refs, plain(rule.BackendRefs, reset)...)
 		}
 	case *gwv1.UDPRoute:
 		for _, rule := range o.Spec.Rules {
-			refs = append(refs, plain(rule.BackendRefs)...)
+			refs = append(refs, plain(rule.BackendRefs, dropped)...)
 		}
 	}
 	return refs
 }
 
-func plain(list []gwv1.BackendRef) (refs []gwv1.BackendObjectReference) {
-	for _, ref := range list {
-		refs = append(refs, ref.BackendObjectReference)
+func filterBackends(filters []gwv1.HTTPRouteFilter) (refs []backendReference) {
+	for _, f := range filters {
+		if f.RequestMirror != nil {
+			refs = append(refs, backendReference{f.RequestMirror.BackendRef, notMirrored})
+		}
+		if f.ExternalAuth != nil {
+			refs = append(refs, backendReference{f.ExternalAuth.BackendRef, notChecked})
+		}
 	}
 	return refs
 }
 
-// backend examines the endpoints of a Service that a route in a namespace names.
-func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
+func listenerBackends(filters *gwv1.ListenerFilters) (refs []backendReference) {
+	if filters == nil {
+		return nil
+	}
+	for _, f := range filters.Requests {
+		if f.ExternalAuth != nil {
+			refs = append(refs, backendReference{f.ExternalAuth.BackendRef, notChecked})
+		}
+	}
+	return refs
+}
+
+func grpcFilterBackends(filters []gwv1.GRPCRouteFilter) (refs []backendReference) {
+	for _, f := range filters {
+		if f.RequestMirror != nil {
+			refs = append(refs, backendReference{f.RequestMirror.BackendRef, notMirrored})
+		}
+	}
+	return refs
+}
+
+func plain(list []gwv1.BackendRef, fate string) (refs []backendReference) {
+	for _, ref := range list {
+		refs = append(refs, backendReference{ref.BackendObjectReference, fate})
+	}
+	return refs
+}
+
+// backend examines the endpoints of a Service that a route or listener in a namespace names. fate is what happens if it has none.
+func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, fate string) {
 	if ref.Kind != nil && string(*ref.Kind) != kind.Service.Name || ref.Group != nil && *ref.Group != "" || ref.Port == nil {
 		return
 	}
@@ -75,14 +135,14 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 	if len(list) == 0 {
 		// A cluster creates the EndpointSlices of Services with a selector.
 		if len(s.Spec.Selector) == 0 && !l.slicesRefused(s.Namespace) {
-			l.add(s, "", "no EndpointSlice is for this Service, so requests to it are answered 503",
+			l.add(s, "", "no EndpointSlice is for this Service, so "+fate,
 				fmt.Sprintf("add one with the label %s: %s", discoveryv1.LabelServiceName, s.Name))
 		}
 		return
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(slice *discoveryv1.EndpointSlice) bool { return slice.AddressType == discoveryv1.AddressTypeFQDN })
 	if len(list) == 0 {
-		l.add(s, "", "its EndpointSlices have addressType FQDN, which is not supported, so requests to it are answered 503",
+		l.add(s, "", "its EndpointSlices have addressType FQDN, which is not supported, so "+fate,
 			"write IP addresses with addressType IPv4 or IPv6, or refer to an XBackend of type ExternalHostname in its place")
 		return
 	}
@@ -100,19 +160,24 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference) {
 		}
 		some = some || len(slice.Endpoints) > 0
 		ready = ready || slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
-			return len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready)
+			return len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready || endsServing(e.Conditions))
 		})
 	}
 	switch {
 	case !some: // as in a cluster if the selector selects no pod; such a slice has no ports either
-		l.add(s, "", "this Service has no endpoints, so requests to it are answered 503", "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
+		l.add(s, "", "this Service has no endpoints, so "+fate, "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
 	case !found:
 		slices.Sort(names)
-		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so requests to port %d are answered 503", s.Spec.Ports[i].Name, quoted(names), *ref.Port),
+		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so %s", s.Spec.Ports[i].Name, quoted(names), strings.Replace(fate, "to it", fmt.Sprintf("to port %d", *ref.Port), 1)),
 			"let its targetPort be a port that its pods have, or give the port of an EndpointSlice that you write the same name")
 	case !ready:
-		l.add(s, "", "no endpoint of this Service is ready, so requests to it are answered 503", "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
+		l.add(s, "", "no endpoint of this Service is ready, so "+fate, "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
 	}
+}
+
+// endsServing reports whether an endpoint that is not ready is terminating and still serves; it is used if none is ready.
+func endsServing(c discoveryv1.EndpointConditions) bool {
+	return c.Terminating != nil && *c.Terminating && c.Serving != nil && *c.Serving
 }
 
 func quoted(names []string) string {

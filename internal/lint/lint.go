@@ -18,6 +18,7 @@ import (
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
@@ -34,10 +35,11 @@ type Finding struct {
 const Soon = 14 * 24 * time.Hour
 
 // Lint examines objects with the types of package kind; it ignores others. refused are objects that exist and are invalid, so they
-// are not reported as missing. now is the time with which certificates are compared. The findings are sorted by object and field.
-func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Finding {
-	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
-	var httpRoutes []*gwv1.HTTPRoute
+// are not reported as missing. resources are what proxies would serve of the objects. now is the time with which certificates are
+// compared. The findings are sorted by object and field.
+func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config.Resource, now time.Time) []Finding {
+	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{},
+		distrusting: map[kind.ObjectKey]bool{}, taken: map[place]map[string]winner{}, originals: map[place]int{}}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Secret:
@@ -51,9 +53,14 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 		case *discoveryv1.EndpointSlice:
 			of := key{o.Namespace, o.Labels[discoveryv1.LabelServiceName]}
 			l.slices[of] = append(l.slices[of], o)
-		case *gwv1.HTTPRoute:
-			httpRoutes = append(httpRoutes, o)
 		}
+	}
+	routes, listeners := routesOf(resources), listenersOf(resources)
+	for _, r := range routes {
+		l.distrusting[r.id] = !slices.ContainsFunc(r.attachments, func(a *config.Attachment) bool {
+			listener := listeners[a.Listener]
+			return len(listener.GetTrustedProxies())+len(listener.GetFilters()) > 0
+		})
 	}
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -74,18 +81,21 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, now time.Time) []Fi
 			}
 		case *discoveryv1.EndpointSlice:
 			l.endpointSlice(o)
+		case *gwv1.HTTPRoute:
+			l.matchValues(o)
 		case *eg.BackendTrafficPolicy:
 			l.targetSelectors(o, objects)
 		}
 		for _, ref := range backendsOf(o) {
-			l.backend(o.GetNamespace(), ref)
+			l.backend(o.GetNamespace(), ref.BackendObjectReference, ref.fate)
 		}
 		l.unserved(o)
 		l.hostnames(o)
 		l.headerNames(o)
 		l.mirrors(o)
 	}
-	l.matches(httpRoutes)
+	l.matches(objects, routes)
+	l.redirects(objects, routes, listeners)
 	l.protections(objects)
 	slices.SortFunc(l.findings, func(a, b Finding) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
@@ -102,7 +112,11 @@ type linter struct {
 	namespaces map[string]labels.Set
 	services   map[key]*corev1.Service
 	slices     map[key][]*discoveryv1.EndpointSlice // by Service
-	findings   []Finding
+	// distrusting are the routes none of whose listeners trusts a proxy in front of it, or has filters that may set header fields.
+	distrusting map[kind.ObjectKey]bool
+	taken       map[place]map[string]winner // the matches that take precedence
+	originals   map[place]int               // the number of hostnames of routes by place.ofAnyOriginal
+	findings    []Finding
 }
 
 // key identifies an object of a given kind.
@@ -111,5 +125,9 @@ type key struct{ namespace, name string }
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }
 
 func (l *linter) add(o metav1.Object, field, message, remedy string) {
-	l.findings = append(l.findings, Finding{kind.KeyOf(o), field, message, remedy})
+	l.addTo(kind.KeyOf(o), field, message, remedy)
+}
+
+func (l *linter) addTo(id kind.ObjectKey, field, message, remedy string) {
+	l.findings = append(l.findings, Finding{id, field, message, remedy})
 }

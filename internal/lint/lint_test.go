@@ -21,6 +21,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/lint"
 	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // objectsOf are those of manifests, all of which must be valid.
@@ -46,7 +47,11 @@ func objectsOf(t *testing.T, text string) (objects []metav1.Object) {
 
 func linted(t *testing.T, objects []metav1.Object, now time.Time) (lines []string) {
 	t.Helper()
-	for _, f := range lint.Lint(objects, nil, now) {
+	translator := translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller"})
+	for _, o := range objects {
+		translator.Upsert(o)
+	}
+	for _, f := range lint.Lint(objects, nil, translator.Commit().Config.Upserts, now) {
 		if f.Remedy == "" {
 			t.Errorf("%s %s has no remedy", f.Object, f.Message)
 		}
@@ -64,6 +69,8 @@ const (
 	slice   = "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: %s, port: 8080}], endpoints: [{addresses: [192.0.2.1]%s}]}\n---\n"
 	route   = "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: g%s}], hostnames: [%s], rules: [%s]}}\n---\n"
 	toS     = "{backendRefs: [{name: s, port: 80}]}"
+	class   = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: c}, spec: {controllerName: moongate.dev/gateway-controller}}\n---\n"
+	gateway = class + "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: g}, spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}}\n---\n"
 )
 
 func TestLint(t *testing.T) {
@@ -71,6 +78,13 @@ func TestLint(t *testing.T) {
 	to := fmt.Sprintf(route, "r", "", "", toS)
 	matching := func(match string) string { return "{matches: [" + match + "], backendRefs: [{name: s, port: 80}]}" }
 	good := service + fmt.Sprintf(slice, "s", "http", "")
+	served := gateway + good
+	sameOf := func(other string) string {
+		return "it is the same as spec.rules[0].matches[0] of HTTPRoute " + other + ", which takes precedence, so it never matches a request"
+	}
+	elsewhere := strings.NewReplacer("{name: a}", "{name: a, namespace: a}", "{name: g}", "{name: g, namespace: default}").Replace(fmt.Sprintf(route, "a", "", "", toS))
+	const l4 = "{apiVersion: gateway.networking.k8s.io/v1, kind: %s, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}}\n---\n"
+	const same = "it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -98,15 +112,47 @@ func TestLint(t *testing.T) {
 			"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-2}, addressType: IPv4, endpoints: [{addresses: [192.0.2.1]}]}\n",
 			[]string{"EndpointSlice default/s-2: metadata.labels: it does not have the label kubernetes.io/service-name, so it belongs to no Service"}},
 		"of an XBackend": {"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-2, labels: {moongate.dev/xbackend: b}}, addressType: IPv4, endpoints: [{addresses: [192.0.2.1]}]}\n", nil},
-		"twice in a route": {good + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}")+", "+matching("{path: {value: /b}}, {path: {value: /a/}}")),
+		"twice in a route": {served + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}")+", "+matching("{path: {value: /b}}, {path: {value: /a/}}")),
 			[]string{"HTTPRoute default/r: spec.rules[1].matches[1]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
-		"twice in a rule": {good + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}, {path: {value: /a}}")), nil},
-		"two routes": {good + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS),
+		"twice in a rule": {served + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}, {path: {value: /a}}")), nil},
+		"two routes": {served + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS),
 			[]string{"HTTPRoute default/b: spec.rules[0].matches[0]: it is the same as spec.rules[0].matches[0] of HTTPRoute default/a, which takes precedence, so it never matches a request"}},
-		"other hostname":      {good + fmt.Sprintf(route, "b", "", "a.test, b.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
-		"other section":       {good + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
-		"headers in any case": {good + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: c, value: d}]}")+", "+matching("{headers: [{name: c, value: d}, {name: x-A, value: b}]}")), []string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
-		"other method":        {good + fmt.Sprintf(route, "r", "", "", matching("{method: GET}")+", "+matching("{method: POST}")+", "+matching("{queryParams: [{name: a, value: b}]}")), nil},
+		"other hostname": {served + fmt.Sprintf(route, "b", "", "a.test, b.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"one listener, and all": {served + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS),
+			[]string{"HTTPRoute default/b: spec.rules[0].matches[0]: " + sameOf("default/a")}},
+		"all listeners, and one":                   {strings.Replace(served, "protocol: HTTP}]", "protocol: HTTP}, {name: other, port: 81, protocol: HTTP}]", 1) + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", ", sectionName: http", "a.test", toS), nil},
+		"no Gateway":                               {good + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"a route that the Gateway does not accept": {served + fmt.Sprintf(route, "b", "", "", toS) + elsewhere, nil},
+		"a route of another namespace": {strings.Replace(served, "protocol: HTTP}]", "protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]", 1) + fmt.Sprintf(route, "b", "", "", toS) + elsewhere,
+			[]string{"HTTPRoute default/b: spec.rules[0].matches[0]: " + sameOf("a/a")}},
+		"a rule that is dropped": {served + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /y}}, {path: {type: RegularExpression, value: '/(y'}}")+", "+matching("{path: {value: /y}}")), nil},
+		"a rule that is invalid and has filters": {served + fmt.Sprintf(route, "r", "", "", "{matches: [{path: {value: /z}}, {path: {value: /y}}], filters: [{type: ExtensionRef, extensionRef: {group: moongate.dev, kind: HTTPFilter, name: none}}], backendRefs: [{name: s, port: 80}]}, "+matching("{path: {value: /y}}")),
+			[]string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[1], which takes precedence, so it never matches a request"}},
+		"a header twice, and once": {served + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: A, value: x}, {name: a, value: z}]}")+", "+matching("{headers: [{name: A, value: x}]}")),
+			[]string{"HTTPRoute default/r: spec.rules[0].matches[0].headers[1].name: a is the name of headers[0], too, because case does not count, so this one is ignored",
+				"HTTPRoute default/r: spec.rules[1].matches[0]: " + same}},
+		"calls": {strings.Replace(served+fmt.Sprintf(route, "r", "", "", matching("{method: {service: x.Y}}")+", "+matching("{method: {service: x.Z}}")+", "+matching("{method: {service: x.Y}}")), "HTTPRoute", "GRPCRoute", 1),
+			[]string{"GRPCRoute default/r: spec.rules[2].matches[0]: " + same}},
+		"all calls":           {strings.Replace(served+fmt.Sprintf(route, "r", "", "", toS+", "+toS), "HTTPRoute", "GRPCRoute", 1), []string{"GRPCRoute default/r: spec.rules[1]: it is the same as spec.rules[0], which takes precedence, so it never matches a request"}},
+		"requests, and calls": {served + fmt.Sprintf(route, "r", "", "", toS) + strings.Replace(fmt.Sprintf(route, "r", "", "", toS), "HTTPRoute", "GRPCRoute", 1), nil},
+		"a field of the connection": {good + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: Transfer-Encoding, value: chunked}]}")),
+			[]string{"HTTPRoute default/r: spec.rules[0].matches[0].headers[1].name: no request matches, because Transfer-Encoding belongs to the connection, not to the message, and is removed before requests are matched"}},
+		"a field that the gateway sets": {served + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-Forwarded-Proto, value: https}, {name: X-Request-Id, value: a}]}")),
+			[]string{"HTTPRoute default/r: spec.rules[0].matches[0].headers[0].name: it is not matched against what clients send: the gateway sets or removes X-Forwarded-Proto itself before requests are matched"}},
+		"a field that the gateway sets, of trusted proxies": {strings.Replace(served, "gatewayClassName: c", "gatewayClassName: c, infrastructure: {parametersRef: {group: moongate.dev, kind: GatewayParameters, name: p}}", 1) +
+			"{apiVersion: moongate.dev/v1alpha1, kind: GatewayParameters, metadata: {name: p}, spec: {trustedProxies: [192.0.2.0/24]}}\n---\n" +
+			fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-Forwarded-Proto, value: https}]}")), nil},
+		"terminating, and still serving": {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: true, terminating: true}"), nil},
+		"terminating":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: false, terminating: true}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
+		"no slice for connections":       {service + fmt.Sprintf(l4, "TCPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so connections to it are reset"}},
+		"no slice for datagrams":         {service + fmt.Sprintf(l4, "UDPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so datagrams to it are dropped"}},
+		"other port of connections":      {service + fmt.Sprintf(l4, "TCPRoute") + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so connections to port 80 are reset`}},
+		"backends of filters": {strings.ReplaceAll(good, "name: s", "name: t") + service + strings.ReplaceAll(service, "name: s", "name: auth") +
+			fmt.Sprintf(route, "r", "", "", "{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: s, port: 80}}}, {type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: auth, port: 80}}}], backendRefs: [{name: t, port: 80}]}"),
+			[]string{"Service default/auth: : no EndpointSlice is for this Service, so requests that it must authorize are answered 503",
+				"Service default/s: : no EndpointSlice is for this Service, so no request is mirrored to it"}},
+		"headers in any case": {served + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: c, value: d}]}")+", "+matching("{headers: [{name: c, value: d}, {name: x-A, value: b}]}")), []string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
+		"other method":        {served + fmt.Sprintf(route, "r", "", "", matching("{method: GET}")+", "+matching("{method: POST}")+", "+matching("{queryParams: [{name: a, value: b}]}")), nil},
 		"addresses are names": {service + to + strings.NewReplacer("IPv4", "FQDN", "192.0.2.1", "a.test").Replace(fmt.Sprintf(slice, "s", "http", "")),
 			[]string{"Service default/s: : its EndpointSlices have addressType FQDN, which is not supported, so requests to it are answered 503"}},
 		"addresses are names, beside others": {good + to + strings.NewReplacer("IPv4", "FQDN", "192.0.2.1", "a.test", "s-1", "s-2").Replace(fmt.Sprintf(slice, "s", "http", "")), nil},
@@ -130,6 +176,8 @@ func TestLint(t *testing.T) {
 			[]string{"GRPCRoute default/r: spec.rules[0]: it has no backendRefs, so every call of the rule is answered UNAVAILABLE unless a policy or a filter of the listener answers it"}},
 		"connections of weight 0": {good + "{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80, weight: 0}]}]}}\n",
 			[]string{"TCPRoute default/r: spec.rules[0].backendRefs[0].weight: the only backendRef of the rule has weight 0, so every connection of the rule is reset"}},
+		"a backend of a listener's filter": {strings.Replace(gateway, "protocol: HTTP}]", "protocol: HTTP, filters: {requests: [{type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: s, port: 80}}}]}}]", 1) + service,
+			[]string{"Service default/s: : no EndpointSlice is for this Service, so requests that it must authorize are answered 503"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, c.want) {
@@ -331,11 +379,70 @@ func TestEscapes(t *testing.T) {
 			Filters: []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestRedirect}},
 		}}
 		var got []string
-		for _, f := range lint.Lint([]metav1.Object{route}, nil, time.Now()) {
+		for _, f := range lint.Lint([]metav1.Object{route}, nil, nil, time.Now()) {
 			got = append(got, f.Message)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q", value, got)
+		}
+	}
+}
+
+// TestRelative has regular expressions, some of which match no path.
+func TestRelative(t *testing.T) {
+	for value, none := range map[string]bool{
+		"api/v[0-9]+": true, "^api": true, "a+/b": true, "(?:a|b)/c": true, "[a-z]/x": true, "$": true, "a*": true, "a{2,3}/": true,
+		"/api": false, "^/api": false, ".*api": false, "(/|a)b": false, "^foo|/bar": false, "[^a]x": false, "a?/b": false, `\Q/a\E`: false, "a{0,2}/": false,
+		"(?i)api": false, `\b/a`: false, "(?=a)": false, "a*/b": false,
+	} {
+		route := &gwv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "default"}}
+		route.Spec.Rules = []gwv1.HTTPRouteRule{{
+			Matches: []gwv1.HTTPRouteMatch{{Path: &gwv1.HTTPPathMatch{Type: new(gwv1.PathMatchRegularExpression), Value: &value}}},
+			Filters: []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestRedirect}},
+		}}
+		got := linted(t, []metav1.Object{route}, time.Now())
+		if want := fmt.Sprintf("HTTPRoute default/r: spec.rules[0].matches[0].path.value: %q matches no path, because every path begins with \"/\", and the whole path must match", value); none != slices.Equal(got, []string{want}) || !none && got != nil {
+			t.Errorf("%s: %q", value, got)
+		}
+	}
+}
+
+// TestRedirects has redirects to where the request came from, and others.
+func TestRedirects(t *testing.T) {
+	both := strings.Replace(gateway, "protocol: HTTP}]", "protocol: HTTP}, {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}]", 1) + service + fmt.Sprintf(slice, "s", "http", "")
+	named := strings.Replace(both, "protocol: HTTPS", "protocol: HTTPS, hostname: a.test", 1)
+	to := func(parent, hostnames, match, redirect string) string {
+		return fmt.Sprintf(route, "r", parent, hostnames, "{"+match+"filters: [{type: RequestRedirect, requestRedirect: {"+redirect+"}}]}")
+	}
+	app := func(name, hostnames string) string {
+		return fmt.Sprintf(route, name, ", sectionName: https", hostnames, toS)
+	}
+	const loops = "HTTPRoute default/r: spec.rules[0].filters[0].requestRedirect: it redirects requests to listener default/g/%s to the same URL, so clients never reach anything else"
+	for name, c := range map[string]struct{ text, at string }{
+		"to HTTPS from every listener":         {both + to("", "", "", "scheme: https, statusCode: 301"), "https"},
+		"to HTTPS from the HTTP listener":      {both + to(", sectionName: http", "", "", "scheme: https, statusCode: 301"), ""},
+		"a status code alone":                  {both + to("", "", "", "statusCode: 301"), "http"},
+		"to another port":                      {both + to("", "", "", "scheme: https, port: 8443"), ""},
+		"to the port":                          {both + to("", "", "", "port: 80"), "http"},
+		"to another host":                      {both + to("", "a.test", "", "hostname: b.test"), ""},
+		"to one of its hosts":                  {both + to("", "a.test, b.test", "", "hostname: b.test"), "http"},
+		"beside a later route":                 {both + to("", "", "matches: [{path: {value: /x}}], ", "scheme: https") + app("z", ""), "https"},
+		"beside a route that precedes":         {both + to("", "", "", "scheme: https") + app("a", ""), ""},
+		"beside a route for some hosts":        {both + to("", "", "", "scheme: https") + app("a", "a.test"), "https"},
+		"beside one for the listener's host":   {named + to("", "", "", "scheme: https") + app("z", "a.test"), ""},
+		"to the same prefix":                   {both + to("", "", "matches: [{path: {value: /x/}}], ", "path: {type: ReplacePrefixMatch, replacePrefixMatch: /x}"), "http"},
+		"to another prefix":                    {both + to("", "", "matches: [{path: {value: /x}}], ", "path: {type: ReplacePrefixMatch, replacePrefixMatch: /x/y}"), ""},
+		"to a path":                            {both + to("", "", "matches: [{path: {value: /x}}], ", "path: {type: ReplaceFullPath, replaceFullPath: /x}"), ""},
+		"to its path":                          {both + to("", "", "matches: [{path: {type: Exact, value: /x}}], ", "path: {type: ReplaceFullPath, replaceFullPath: /x}"), "http"},
+		"of a method that a redirect replaces": {both + to("", "", "matches: [{method: POST}], ", "statusCode: 301"), ""},
+		"of a header":                          {both + to("", "", "matches: [{headers: [{name: a, value: b}]}], ", "statusCode: 301"), ""},
+	} {
+		var want []string
+		if c.at != "" {
+			want = []string{fmt.Sprintf(loops, c.at)}
+		}
+		if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", name, got, want)
 		}
 	}
 }

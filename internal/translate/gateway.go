@@ -363,8 +363,8 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		sum.Unresolved(p)
 	}
 	if len(g.Frontends) > 0 {
-		own, all := gst.listeners.httpsPorts(v, n)
-		g.NoteFrontends(all, &sum)
+		own, all, won := gst.listeners.httpsPorts(v, n)
+		g.NoteFrontends(won, &sum)
 		sum.Unresolved(gst.clientValidations.unresolvedForSets(v, n, own, all))
 	}
 	for _, policies := range gst.policies {

@@ -110,24 +110,29 @@ func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
 		}, same[gwv1.ListenerConditionReason])
 }
 
-// httpsPorts returns the ports of a Gateway's own HTTPS listeners, and all with those of its ListenerSets.
-func (lis *listeners) httpsPorts(v *incremental.View, n name) (own, all map[int32]bool) {
-	own, all = map[int32]bool{}, map[int32]bool{}
-	note := func(l *listener.Listener) {
-		if l.Protocol == gwv1.HTTPSProtocolType {
-			all[l.Port] = true
+// httpsPorts returns the ports of a Gateway's own HTTPS listeners, and all with those of its ListenerSets; won are those of listeners
+// that lose no conflict.
+func (lis *listeners) httpsPorts(v *incremental.View, n name) (own, all, won map[int32]bool) {
+	own, all, won = map[int32]bool{}, map[int32]bool{}, map[int32]bool{}
+	note := func(k listenerKey, l *listener.Listener) {
+		if l.Protocol != gwv1.HTTPSProtocolType {
+			return
+		}
+		all[l.Port] = true
+		if l.Conflict == nil && lis.portConflict(v, k, l) == nil {
+			won[l.Port] = true
 		}
 	}
 	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {
 		l, _ := incremental.Fetch(v, lis.own, k)
-		note(l)
+		note(k, l)
 	}
 	maps.Copy(own, all)
 	for _, k := range incremental.Lookup(v, lis.setSpecsByGateway, n) {
-		s, _ := incremental.Fetch(v, lis.setSpecs, k)
-		note(s.Listener)
+		l, _ := incremental.Fetch(v, lis.ofSets, k)
+		note(k, l)
 	}
-	return own, all
+	return own, all, won
 }
 
 func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {

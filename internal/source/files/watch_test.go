@@ -929,7 +929,7 @@ func TestInvalidTrafficPolicy(t *testing.T) {
 	if u, ok := w.objects[id].Object.(*kind.Undecoded); !ok || len(u.TrafficTargets) != 1 || u.TrafficTargets[0].Name != "web" {
 		t.Errorf("told of the policy: %+v", w.objects[id])
 	}
-	if p := w.last.Problems; len(p) != 1 || p[0].Kept || p[0].Effect != "until it is valid, requests for its targets are answered with 500" {
+	if p := w.last.Problems; len(p) != 1 || p[0].Kept || p[0].Effect != "until it is valid, requests for its targets are answered with 500 where it would be in force, alone or merged with another policy" {
 		t.Errorf("problems: %+v", p)
 	}
 	write(t, path, policy("  loadBalancer: {type: Random}\n"))

@@ -172,6 +172,9 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	if value, ok := e.BadValue.(string); ok && strings.Contains(message, "must match '^") && strings.Contains(strings.ToLower(path), "hostname") {
 		what = cmp.Or(hostnameRemedy(value), what)
 	}
+	if strings.Contains(path, ".queryParams[") && strings.Contains(what, "name of a header field") { // their pattern is the same
+		what = `write a name of letters, digits and "-", without spaces and characters that are percent-encoded; other names cannot be matched`
+	}
 	if list, found := lookup(obj, path); found {
 		what = cmp.Or(listenersRemedy(list, message), what)
 	}

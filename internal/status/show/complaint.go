@@ -158,8 +158,14 @@ func Blame(objects []*Object, refused map[string]bool) {
 			causes[o.String()] = false
 		}
 	}
+	invalidGateways := map[string]string{}
 	for _, o := range objects {
-		o.causes = causes
+		o.causes, o.invalidGateways = causes, invalidGateways
+	}
+	for _, o := range objects {
+		if o.ofListeners() {
+			invalidGateways[o.String()] = o.refusedParent()
+		}
 	}
 }
 

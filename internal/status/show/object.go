@@ -36,6 +36,8 @@ type Object struct {
 	unserved map[ref]string
 	// causes are the objects with faults of their own, by String, and whether they were rejected; see Blame.
 	causes map[string]bool
+	// invalidGateways are the Gateways of ListenerSets that were rejected, by the String of the ListenerSet; see Blame.
+	invalidGateways map[string]string
 	// rewrite improves messages of complaints; nil leaves them unchanged. See Suggest.
 	rewrite func(message, namespace string) string
 }

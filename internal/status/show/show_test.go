@@ -236,3 +236,18 @@ func TestNotServed(t *testing.T) {
 		}
 	}
 }
+
+// TestInvalidGateway: what depends on a Gateway that is not valid, and so is not shown, says so.
+func TestInvalidGateway(t *testing.T) {
+	shown := objects(t, class,
+		`{"kind":"ListenerSet","metadata":{"namespace":"a","name":"set"},"spec":{"parentRef":{"name":"gw","namespace":"b"}}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-set"},"spec":{"parentRefs":[{"kind":"ListenerSet","name":"set"}]}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-default"},"spec":{"useDefaultGateways":"All"}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-others"},"spec":{"parentRefs":[{"kind":"ListenerSet","name":"other"}],"useDefaultGateways":"None"}}`)
+	Blame(shown, map[string]bool{"Gateway b/gw": true, "Gateway c/gw": true})
+	for i, want := range []string{"", "Gateway b/gw is not valid", "Gateway b/gw is not valid", "Gateway b/gw, which may be a default Gateway, is not valid", "none of its parents is a Gateway of controller " + ours} {
+		if got := shown[i].summary(); got != want {
+			t.Errorf("%s: %q, want %q", shown[i], got, want)
+		}
+	}
+}

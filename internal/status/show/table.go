@@ -103,18 +103,37 @@ func (o *Object) full() bool {
 // notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
 const notServed = "not served"
 
-// refusedParent returns the parent of a route or of a ListenerSet that Blame knows to be rejected; "" if none.
+// refusedParent returns the parent of a route or of a ListenerSet, or the Gateway of such a parent, that Blame knows to be rejected; ""
+// if none.
 func (o *Object) refusedParent() string {
 	parents := o.fields.Spec.ParentRefs
 	if o.ofListeners() {
 		parents = []ref{o.fields.Spec.ParentRef}
 	}
 	for _, p := range parents {
-		if name := p.object(o.Namespace); o.causes[name] {
+		name := p.object(o.Namespace)
+		if o.causes[name] {
 			return name
+		}
+		if gateway := o.invalidGateways[name]; gateway != "" {
+			return gateway
 		}
 	}
 	return ""
+}
+
+// refusedDefault returns a Gateway that Blame knows to be rejected, and that may be a default one for a route; "" if none.
+func (o *Object) refusedDefault() string {
+	if scope := o.fields.Spec.UseDefaultGateways; scope == "" || scope == scopeNone {
+		return ""
+	}
+	first := ""
+	for name, refused := range o.causes {
+		if refused && strings.HasPrefix(name, "Gateway ") && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
 }
 
 // summary returns the summary of an object without problems.
@@ -138,6 +157,8 @@ func (o *Object) summary() string {
 			return o.absent
 		case o.unseen:
 			return "controller " + o.ours + " has written no status, and its Gateway is in another namespace"
+		case o.refusedDefault() != "":
+			return o.refusedDefault() + ", which may be a default Gateway, is not valid"
 		case strings.HasSuffix(o.Kind, "Route"):
 			return "none of its parents is a Gateway of controller " + o.ours
 		}

@@ -46,16 +46,6 @@ func appendFirst(list []*config.ValueMatch, v *config.ValueMatch) []*config.Valu
 	return append(list, v)
 }
 
-// unmatchable are the fields that the data plane removes before it matches a request.
-var unmatchable = []string{
-	"connection", "http2-settings", "keep-alive", "proxy-authenticate", "proxy-authentication-info", "proxy-authorization", "proxy-connection", "transfer-encoding",
-}
-
-// ownField reports whether the data plane sets a field before it matches a request, replacing the client's value.
-func ownField(name string) bool {
-	return name == "forwarded" || name == "x-real-ip" || name == "x-request-id" || name == "x-forwarded" || strings.HasPrefix(name, "x-forwarded-")
-}
-
 // appendHeaderMatch compiles a match of a header; field is its path.
 func (s *scope) appendHeaderMatch(list []*config.ValueMatch, name, value, kind, field string) ([]*config.ValueMatch, *condition.Problem) {
 	v := &config.ValueMatch{Name: strings.ToLower(name), Value: value}
@@ -63,11 +53,11 @@ func (s *scope) appendHeaderMatch(list []*config.ValueMatch, name, value, kind, 
 		return list, nil
 	}
 	switch {
-	case slices.Contains(unmatchable, v.Name):
-		s.notes = append(s.notes, condition.NewProblem("", field+".name", "match another header",
+	case config.RemovedBeforeMatching(v.Name):
+		s.notes = append(s.notes, condition.NewProblem("", s.field+field+".name", "match another header",
 			"it matches no request: %s belongs to the connection, not to the message, and is removed before requests are matched", name))
-	case ownField(v.Name):
-		s.notes = append(s.notes, condition.NewProblem("", field+".name", "match another header, unless what the gateway says is meant",
+	case config.SetBeforeMatching(v.Name):
+		s.notes = append(s.notes, condition.NewProblem("", s.field+field+".name", "match another header, unless what the gateway says is meant",
 			"it is not matched against what clients send: the gateway sets or removes %s itself before requests are matched, unless it was told to trust the client", name))
 	}
 	return append(list, v), s.valueMatch(v, kind, field)
