@@ -40,3 +40,23 @@ func BenchmarkPasses(b *testing.B) {
 		Passes(&f)
 	}
 }
+
+// BenchmarkClaims checks the fields of a usual request for provenance and ids.
+func BenchmarkClaims(b *testing.B) {
+	var f Fields
+	for _, n := range []string{"User-Agent", "Accept", "Accept-Encoding", "Accept-Language", "Cookie", "Referer", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Request-Id"} {
+		f.Add([]byte(n), []byte("value"))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		for i := range f.Len() {
+			if l := f.At(i); ClaimsProvenance(l) || DisguisesProvenance(l) || ClaimsRequestID(l) {
+				n++
+			}
+		}
+		if n != 4 {
+			b.Fatal(n)
+		}
+	}
+}
