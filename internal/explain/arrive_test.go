@@ -52,6 +52,7 @@ func TestArrive(t *testing.T) {
 		{"the scheme is known", "http://a.test/proto", nil, "ok", ""},
 		{"it is not believed", "http://a.test/tls", []string{"X-Forwarded-Proto: https"}, "route_not_found", "note       X-Forwarded-Proto: dropped"},
 		{"nor by another spelling", "http://a.test/any", []string{"X_Forwarded_Proto: https", "X-Real-IP: 192.0.2.1"}, "ok", "note       X_Forwarded_Proto, X-Real-IP: dropped"},
+		{"nor with other bytes", "http://a.test/any", []string{"X.Forwarded.Proto: https", "X~Real~IP: 192.0.2.1"}, "ok", "note       X.Forwarded.Proto, X~Real~IP: dropped"},
 		{"a proxy is believed", "http://a.test:81/tls", []string{"X-Forwarded-Proto: https"}, "ok", "X-Forwarded-Proto: https\nnote       X-Forwarded-Proto: used only if one of the trustedProxies"},
 		{"but not by another spelling", "http://a.test:81/tls", []string{"X_Forwarded_Proto: https"}, "route_not_found", "note       X_Forwarded_Proto: dropped, because proxies write"},
 		{"the way is one line", "http://a.test:81/any", []string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.0.0.1"}, "ok", "X-Forwarded-For: 192.0.2.1, 10.0.0.1, (the client's address)"},

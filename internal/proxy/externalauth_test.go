@@ -613,6 +613,7 @@ func (u *unauthorized) ask(t *testing.T, mode, how byte) {
 	}
 	r.Header.Set("X-Allowed", "says the client")
 	r.Header.Set("X_Allowed", "says the client")
+	r.Header.Set("X.Allowed", "says the client")
 	what := fmt.Sprintf("%s %s, mode %d, without a server %v", method, r.URL.Path, m, down)
 	asked := u.asked.Load()
 	allowed := way == 2 || m == 0 && !down
@@ -666,7 +667,7 @@ func (u *unauthorized) ask(t *testing.T, mode, how byte) {
 	if way == 2 {
 		want = []string{"says the client"}
 	}
-	if !slices.Equal(seen["X-Allowed"], want) || (seen["X_allowed"] != nil) != (way == 2) {
+	if !slices.Equal(seen["X-Allowed"], want) || (seen["X_allowed"] != nil) != (way == 2) || (seen["X.allowed"] != nil) != (way == 2) {
 		t.Errorf("%s: the backend has seen %v", what, seen)
 	}
 }
@@ -754,7 +755,7 @@ func TestExternalAuthTrailers(t *testing.T) {
 		}
 		fmt.Fprint(w, n, " ", r.Trailer.Get("X-Fine"))
 	}
-	const body = "3\r\nabc\r\n0\r\nX-User: root\r\nx_user: root\r\nX-GROUP: root\r\nX_Group: root\r\nX-Fine: 1\r\n\r\n"
+	const body = "3\r\nabc\r\n0\r\nX-User: root\r\nx_user: root\r\nx.user: root\r\nX+Group: root\r\nX-GROUP: root\r\nX_Group: root\r\nX-Fine: 1\r\n\r\n"
 	for _, maxBody := range []int64{0, 100} { // the section comes after the answer, and before
 		for name, g := range map[string]*gateway{
 			"HTTP with a list":   authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: maxBody, ResponseHeaders: []string{"x-user", "x_group"}}, allow, behind),

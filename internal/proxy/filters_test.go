@@ -165,7 +165,7 @@ func TestModifiedTrailers(t *testing.T) {
 	})
 	const want = "[nobody] [none] [X-Fine=1]"
 	const names = "X-User, x_user, X-Group, x_group, X-Debug, x_Debug, X-Fine"
-	const section = "x-USER: root\r\nx_user: root\r\nX-Group: root\r\nX_Group: root\r\nX-Debug: 1\r\nX_debug: 1\r\nX-Fine: 1\r\n\r\n"
+	const section = "x-USER: root\r\nx_user: root\r\nx.user: root\r\nX-Group: root\r\nX_Group: root\r\nX+Group: root\r\nX-Debug: 1\r\nX_debug: 1\r\nX~debug: 1\r\nX-Fine: 1\r\n\r\n"
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: " + names + "\r\nTransfer-Encoding: chunked\r\n\r\n"
 	if got := g.roundTrip(head + "3\r\nabc\r\n0\r\n" + section); !strings.HasSuffix(got, "\r\n\r\n"+want) {
 		t.Errorf("got %q", got)
@@ -174,7 +174,7 @@ func TestModifiedTrailers(t *testing.T) {
 	if got := g.roundTrip(fmt.Sprintf("%s%x\r\n%s\r\n0\r\n%s", head, len(long), long, section)); !strings.HasSuffix(got, "\r\n\r\n"+want) {
 		t.Errorf("after a long body: %q", got)
 	}
-	if got := g.postWithTrailer(http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X_debug": {"1"}, "X-Fine": {"1"}}); got != want {
+	if got := g.postWithTrailer(http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X_debug": {"1"}, "X.debug": {"1"}, "X-Fine": {"1"}}); got != want {
 		t.Errorf("by HTTP/2: %q", got)
 	}
 }

@@ -132,6 +132,7 @@ func TestHTTP2Smuggling(t *testing.T) {
 		{name: "a length that is none", lines: request2("POST", "/", [2]string{"content-length", "+3"})},
 		{name: "length without a body", lines: request2("POST", "/", [2]string{"content-length", "3"})},
 		{name: "lookalike", lines: request2("POST", "/", [2]string{"content_length", "3"})},
+		{name: "lookalike with a dot", lines: request2("POST", "/", [2]string{"content.length", "3"})},
 		{name: "another host", lines: request2("GET", "/", [2]string{"host", "evil"})},
 		{name: "pseudo-header behind", lines: request2("GET", "/", [2]string{"x", "y"}, [2]string{":path", "/evil"})},
 		{name: "path twice", lines: append([][2]string{{":path", "/evil"}}, request2("GET", "/")...)},

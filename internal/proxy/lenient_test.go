@@ -11,10 +11,10 @@ import (
 // lenient is a parser of requests that forgives what ours must not let through. Each field is a
 // thing that some server does.
 type lenient struct {
-	crEnds      bool // a CR alone ends a line
-	underscores bool // count as hyphens
-	preferCL    bool // Content-Length before Transfer-Encoding
-	lastCL      bool // the last Content-Length before the first
+	crEnds   bool // a CR alone ends a line
+	cgi      bool // what is neither a letter nor a digit counts as a hyphen
+	preferCL bool // Content-Length before Transfer-Encoding
+	lastCL   bool // the last Content-Length before the first
 }
 
 // understood is a request as a lenient server understands it. Names are as sent.
@@ -40,10 +40,20 @@ func (l lenient) get(r *understood, name string) (value string, n int) {
 
 func (l lenient) name(s string) string {
 	s = strings.ToLower(strings.Trim(s, " \t\r\v\f\x00"))
-	if l.underscores {
-		s = strings.ReplaceAll(s, "_", "-")
+	if l.cgi {
+		s = cgiName(s)
 	}
 	return s
+}
+
+// cgiName returns a name, which is in lower case, as a CGI program sees it.
+func cgiName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, s)
 }
 
 // line cuts off one line.
@@ -177,7 +187,8 @@ func TestLenient(t *testing.T) {
 		{lenient{}, "POST / HTTP/1.1\r\nContent-Length : 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
 		{lenient{}, "POST / HTTP/1.1\r\nContent-Length: 22\r\nTransfer-Encoding: x\r\n chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/ /evil"},
 		{lenient{preferCL: true}, "POST / HTTP/1.1\r\nContent-Length: 27\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
-		{lenient{underscores: true}, "POST / HTTP/1.1\r\nContent_Length: 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
+		{lenient{cgi: true}, "POST / HTTP/1.1\r\nContent_Length: 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
+		{lenient{cgi: true}, "POST / HTTP/1.1\r\nContent.Length: 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
 		{lenient{lastCL: true}, "POST / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/"},
 		{lenient{}, "POST / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 22\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "/ /evil"},
 	} {

@@ -32,6 +32,7 @@ func TestRequestIDs(t *testing.T) {
 		{"two", "X-Request-Id: a\r\nX-Request-Id: b\r\n", ours, ours},
 		{"two in one", "X-Request-Id: a,b\r\n", ours, ours},
 		{"two spellings", "X-Request-Id: a\r\nX_Request-Id: a\r\n", ours, ours},
+		{"two spellings, one with a dot", "X.Request.Id: a\r\nX-Request-Id: a\r\n", ours, ours},
 		{"with a space", "X-Request-Id: a b\r\n", ours, ours},
 		{"not ASCII", "X-Request-Id: \xc3\xa4\r\n", ours, ours},
 		{"longest", "X-Request-Id: " + strings.Repeat("x", 128) + "\r\n", ours, strings.Repeat("x", 128)},
@@ -57,7 +58,7 @@ func TestRequestIDs(t *testing.T) {
 					}
 					var got []string
 					for name, values := range <-saw {
-						if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), "X-Request-Id") {
+						if cgiName(strings.ToLower(name)) == "x-request-id" {
 							got = append(got, values...)
 						}
 					}
@@ -91,7 +92,7 @@ func TestRequestIDInTrailer(t *testing.T) {
 			}), nil)
 			c := g.dial()
 			io.WriteString(c, "POST / HTTP/1.1\r\nHost: h.example\r\nTransfer-Encoding: chunked\r\n\r\n"+
-				"2\r\nhi\r\n0\r\nX-Request-Id: a\r\nX_Request_Id: b\r\nX-Sum: 1\r\n\r\n")
+				"2\r\nhi\r\n0\r\nX-Request-Id: a\r\nX_Request_Id: b\r\nX.Request.Id: c\r\nX-Sum: 1\r\n\r\n")
 			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusOK {
 				t.Fatal(resp, err)
 			}

@@ -257,6 +257,8 @@ func addSpoken(f *testing.F) {
 	add("PUT", "h", "/guarded", "expect", "100-continue", "x-a", "1", "hello", "", "", rightLength|slow)
 	add("POST", "h", "/", "x-a", "1", "x-b", "2", "0\r\n\r\nGET /guarded HTTP/1.1\r\nHost: h\r\n\r\n", "content-length", "3", withTrailer|slow|padded)
 	add("POST", "h", "/", "transfer_encoding", "chunked", "x-b", "2", "hello", "", "", rightLength)
+	add("POST", "h", "/", "content.length", "3", "x-b", "2", "hello", "set.cookie", "a=b", withTrailer)
+	add("POST", "h", "/", "x.real.ip", "1.2.3.4", "x'b", "2", "hello", "x~forwarded~for", "1.2.3.4", withTrailer)
 	add("POST", "h", "/", "x-a", "1\r\nTransfer-Encoding: chunked", "x\ny", "2", "hello", "", "", 0)
 	add("DELETE", "h", "/%67uarded/%2e%2e/x", "x-forwarded-for", "1.2.3.4", "x_forwarded_host", "evil", "hello", "", "", wrongLength)
 	add("POST", "h", "/", "x-a", "1", "x-b", "2", "hello", "", "", shortLength|slow|manyFrames)

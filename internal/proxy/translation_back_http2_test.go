@@ -137,7 +137,7 @@ func checkBack(t *testing.T, s *spoken, method string, a *answered) {
 		t.Fatalf("%v: the client gets the whole of what has no end: %+v", s, a)
 	}
 	for _, f := range a.trailer {
-		if f != s.trailer || !told(f[0]) || s.shape&withTrailer == 0 {
+		if f != s.trailer || !toldBehind(f[0]) || s.shape&withTrailer == 0 {
 			t.Fatalf("%v: the client gets trailer %q", s, a.trailer)
 		}
 	}

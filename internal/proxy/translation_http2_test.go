@@ -234,7 +234,7 @@ func checkHeardByHTTP2(t *testing.T, says []byte, want, got *understood) {
 	}
 	for _, f := range got.trailer {
 		if !slices.ContainsFunc(want.trailer, func(w [2]string) bool {
-			return strings.ToLower(w[0]) == f[0] && strings.Trim(w[1], " \t") == f[1] && told(f[0])
+			return strings.ToLower(w[0]) == f[0] && strings.Trim(w[1], " \t") == f[1] && toldBehind(f[0])
 		}) {
 			t.Fatalf("%q: the backend understands trailer %q", says, got.trailer)
 		}
@@ -336,7 +336,7 @@ func checkAmongHTTP2(t *testing.T, s *spoken, got *understood) {
 		t.Fatalf("%v: the backend understands body %q", s, got.body)
 	}
 	for _, f := range got.trailer {
-		if f != s.trailer || !told(f[0]) || s.shape&withTrailer == 0 {
+		if f != s.trailer || !toldBehind(f[0]) || s.shape&withTrailer == 0 {
 			t.Fatalf("%v: the backend understands trailer %q", s, got.trailer)
 		}
 	}

@@ -35,7 +35,7 @@ func TestTrustedProxies(t *testing.T) {
 			[]string{"X-Forwarded-For: 6.6.6.6, 192.0.2.1:81, 127.0.0.2, 127.0.0.1", "X-Forwarded-Host: a.test", "X-Forwarded-Proto: http"}, "192.0.2.1:81"},
 		{"garbage", "127.0.0.0/8", "X-Forwarded-For: 192.0.2.1, unknown\r\n",
 			[]string{"X-Forwarded-For: 192.0.2.1, unknown, 127.0.0.1", "X-Forwarded-Host: a.test", "X-Forwarded-Proto: http"}, ""},
-		{"disguised", "127.0.0.0/8", "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_Proto: https\r\nX_Real-Ip: 6.6.6.6\r\nX-Forwarded-For: 192.0.2.1\r\n",
+		{"disguised", "127.0.0.0/8", "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_Proto: https\r\nX_Real-Ip: 6.6.6.6\r\nX.Forwarded.For: 6.6.6.6\r\nX-Forwarded-Proto.: https\r\nX+Real~Ip: 6.6.6.6\r\nX-Forwarded-For: 192.0.2.1\r\n",
 			[]string{"X-Forwarded-For: 192.0.2.1, 127.0.0.1", "X-Forwarded-Host: a.test", "X-Forwarded-Proto: http"}, "192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestTrustedProxies(t *testing.T) {
 // provenanceOf returns the fields that tell where a request comes from.
 func provenanceOf(h http.Header) (lines []string) {
 	for name, values := range h {
-		plain := strings.ReplaceAll(name, "_", "-")
-		if strings.HasPrefix(plain, "X-Forwarded") || plain == "Forwarded" || plain == "X-Real-Ip" {
+		plain := cgiName(strings.ToLower(name))
+		if strings.HasPrefix(plain, "x-forwarded") || plain == "forwarded" || plain == "x-real-ip" {
 			for _, v := range values {
 				lines = append(lines, name+": "+v)
 			}

@@ -312,6 +312,12 @@ func (b *requestBody) pace(l *bandwidth.Limiter, number int, data []byte, last b
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.cursor.ending = false // while it waits
+	defer func() {
+		if number == b.cursor.number {
+			b.cursor.ending = ok && b.completes(part, ends)
+		}
+	}()
 	now, p := snapshot.BandwidthNow(), b.x.paces()
 	if p.requestBegun == 0 {
 		p.requestBegun = now

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -60,6 +61,7 @@ type cursor struct {
 	number  int   // number of the attempt; a sender of an earlier one sends no more
 	at      int64 // bytes sent
 	sending bool  // the sender is writing to the attempt's connection
+	ending  bool  // the sender has begun to write the last byte that the backend is sent
 	done    bool  // the last byte was sent
 	// piece is a piece that begins at or before at, to avoid a search through the earlier ones; nil means the first.
 	piece *piece
@@ -390,7 +392,7 @@ func (b *requestBody) next(number int, wait bool) (data []byte, last, ok bool) {
 		data, last = b.upcoming()
 		switch {
 		case len(data) > 0 || last || !wait:
-			b.cursor.sending = true
+			b.cursor.sending, b.cursor.ending = true, b.completes(data, last)
 			return data, last, true
 		case b.reading:
 			b.cond.Wait()
@@ -400,6 +402,12 @@ func (b *requestBody) next(number int, wait bool) (data []byte, last, ok bool) {
 			}
 		}
 	}
+}
+
+// completes reports whether the backend has all of the body once data is sent at the cursor. With Content-Length that
+// may be before the client's stream ends. mu must be held.
+func (b *requestBody) completes(data []byte, last bool) bool {
+	return last || b.x.Framing == http1.Length && b.cursor.at+int64(len(data)) == b.x.Length
 }
 
 // sent records how many bytes returned by next were sent, and reports whether there is more to do.
@@ -510,6 +518,9 @@ func (b *requestBody) markFinal(a *attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.final = true
+	if t, is := a.transport.(*http1Transport); is {
+		t.answeredEarly = !a.whole && !b.cursor.ending
+	}
 	if a.whole { // there is no sender
 		b.cursor.at = b.end
 	}

@@ -29,6 +29,8 @@ type http1Transport struct {
 	// expects means that the backend was asked to send a 100 before the body and has not done so: if it does not read
 	// the body, it would take the body for the next request.
 	expects bool
+	// answeredEarly means that the response has begun before the last byte of the body was sent.
+	answeredEarly bool
 	// authenticated means that the request may have authenticated the connection to the backend, which must then serve
 	// no other client.
 	authenticated bool
@@ -56,7 +58,7 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	}
 	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
-	t.expects = r.ExpectContinue
+	t.expects, t.answeredEarly = r.ExpectContinue, false
 	t.authenticated = namesConnectionScheme(&r.Header, "authorization")
 	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
 	if len(first) <= copyLimit {
@@ -290,9 +292,11 @@ func (t *http1Transport) interrupt() { t.u.SetDeadline(longAgo) } //nolint:errch
 // abort implements transport.
 func (t *http1Transport) abort() { t.u.Close() }
 
-// end implements transport.
+// end implements transport. The connection to a backend that has answered early is closed: if the backend does not read
+// the body, it takes the rest of it for the next request. When the response was complete cannot be told, because the
+// client may delay the reading of it.
 func (t *http1Transport) end(complete bool) {
-	if complete && t.head.KeepAlive && !t.own && !t.expects && !t.authenticated {
+	if complete && t.head.KeepAlive && !t.own && !t.expects && !t.authenticated && !t.answeredEarly {
 		t.u.Release()
 	} else {
 		t.u.Close()

@@ -137,14 +137,14 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 }
 
 // Decide marks a name, which must be in lower case, as the filter's decision and not the client's. The engine removes
-// trailer fields with the name, which servers may merge into the header section, also with underscores in place of
-// hyphens.
+// trailer fields with the name, which servers may merge into the header section, and with names that CGI-like servers
+// take for it.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
 // Decider tells which fields a filter decides on. See Exchange.Decide.
 type Decider interface {
-	// Decides reports whether the filter decides on the field with the name, which may be in any case and have underscores
-	// in place of hyphens.
+	// Decides reports whether the filter decides on the field with the name, which may be in any case, or on one that
+	// CGI-like servers take it for.
 	Decides(name []byte) bool
 }
 
@@ -155,12 +155,12 @@ func (x *Exchange) DecideBy(d Decider) { x.Note(d, nil) }
 // DecideAll is like Decide for all names.
 func (x *Exchange) DecideAll() { x.Note(decided, nil) }
 
-// Decided reports whether a filter has decided on the field with the name, which may be in any case and have underscores
-// in place of hyphens.
+// Decided reports whether a filter has decided on the field with the name, which may be in any case, or on one that
+// CGI-like servers take it for.
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
 		n := &x.notes[i]
-		if n.owner == decided && (len(n.value) == 0 || message.EqualFoldHyphens(name, n.value)) {
+		if n.owner == decided && (len(n.value) == 0 || message.SameCGIName(name, n.value)) {
 			return true
 		}
 		if d, is := n.owner.(Decider); is && d.Decides(name) {

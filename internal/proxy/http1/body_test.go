@@ -56,6 +56,8 @@ var acceptedChunks = []struct{ in, data, trailer string }{
 	{"1;" + strings.Repeat("e", 4000) + "\r\nx\r\n0\r\n\r\n", "x", ""},
 	{"1\r\nx\r\n0\r\nX-Sum: 1\r\nx-b:\t2 \r\n\r\n", "x", " [X-Sum:1] [x-b:2]"},
 	{"0\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nHost: x\r\nAuthorization: x\r\nSet-Cookie: x\r\nX-Forwarded-For: x\r\nContent_Length: 1\r\nTE: x\r\nOk: y\r\n\r\n", "", " [Ok:y]"},
+	{"0\r\nContent.Length: 5\r\nTRANSFER+ENCODING: chunked\r\nSet~Cookie: x\r\nX'Forwarded'For: x\r\nX|Real|IP: x\r\nProxy*Authorization: x\r\nIf.Match: x\r\nIf.Matches: y\r\nX.Real: z\r\n\r\n",
+		"", " [If.Matches:y] [X.Real:z]"},
 }
 
 var refusedChunks = []struct{ in, reason string }{

@@ -50,11 +50,23 @@ func FuzzRequest(f *testing.F) {
 				t.Fatalf("%s was not consumed", name)
 			}
 		}
+		checkLookalikes(t, &req.Header)
 		if h.Form != Authority {
 			checkRequestRoundTrip(t, &req, &h)
 			checkStandardRequest(t, in, n, &req, &h)
 		}
 	})
+}
+
+// checkLookalikes fails if CGI-like servers take a field for one of framing.
+func checkLookalikes(t *testing.T, h *message.Fields) {
+	t.Helper()
+	for i := range h.Len() {
+		switch name := h.At(i).Name; string(message.AppendCGIName(nil, name)) {
+		case "content-length", "transfer-encoding":
+			t.Fatalf("%s was accepted", name)
+		}
+	}
 }
 
 // checkRequestRoundTrip serialises a request and parses it again: the same request,
@@ -141,6 +153,7 @@ func FuzzResponse(f *testing.F) {
 			checkError(t, err, 502)
 			return
 		}
+		checkLookalikes(t, &resp.Header)
 		out := AppendResponseHead(nil, &resp, h.Framing, h.ContentLength, Hop{Upgrade: h.Upgrade})
 		n2, err := ParseResponse(out, []byte(method), &resp2, &h2, &Limits{MaxHead: 1 << 20})
 		if err != nil || n2 != len(out) {

@@ -57,6 +57,7 @@ var refusedRequests = []refusedCase{
 	{name: "CL semicolon", fields: "Content-Length: 5;", status: 400, reason: "content_length"},
 	{name: "CL trailing comma", fields: "Content-Length: 5,", status: 400, reason: "content_length"},
 	{name: "CL lookalike", fields: "Content_Length: 5", status: 400, reason: "framing"},
+	{name: "CL lookalike with a dot", fields: "content.Length: 5", status: 400, reason: "framing"},
 	{name: "CL space before colon", fields: "Content-Length : 5", status: 400, reason: "field_line"},
 	{name: "CL NUL", fields: "Content-Length: 5\x00", status: 400, reason: "field_line"},
 	{name: "CL vertical tab", fields: "Content-Length: \x0b5", status: 400, reason: "field_line"},
@@ -103,6 +104,7 @@ var refusedRequests = []refusedCase{
 	{name: "TE name with NUL", fields: "Transfer-Encoding\x00: chunked", status: 400, reason: "field_line"},
 	{name: "TE no colon", fields: "Transfer-Encoding chunked", status: 400, reason: "field_line"},
 	{name: "TE lookalike", fields: "Transfer_Encoding: chunked", status: 400, reason: "framing"},
+	{name: "TE lookalike with an asterisk", fields: "TRANSFER*ENCODING: chunked", status: 400, reason: "framing"},
 	{name: "TE in HTTP/1.0", head: "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", status: 400, reason: "transfer_encoding"},
 
 	// Field lines.

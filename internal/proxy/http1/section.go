@@ -113,7 +113,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 		if is(name, "content-length") {
 			return true, s.contentLength(value)
 		}
-		if message.EqualFold(name, "content_length") {
+		if message.SameCGIName(name, "content-length") {
 			return true, errLookalike
 		}
 		return is(name, "http2-settings"), nil
@@ -121,7 +121,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 		if is(name, "transfer-encoding") {
 			return true, s.transferEncoding(value)
 		}
-		if message.EqualFold(name, "transfer_encoding") {
+		if message.SameCGIName(name, "transfer-encoding") {
 			return true, errLookalike
 		}
 	case 16:

@@ -101,23 +101,17 @@ var forbiddenTrailers = [...]string{
 
 var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"}
 
-// isForbidden reports whether a field is not allowed in a trailer section. An underscore counts as a hyphen, because
-// CGI-like backends do not distinguish them.
+// isForbidden reports whether a field, or one that CGI-like backends take it for, is not allowed in a trailer section.
 func isForbidden(name []byte) bool {
 	var b [32]byte // longer than any forbidden name
-	folded := b[:copy(b[:], name)]
-	for i, c := range folded {
-		if c == '_' {
-			folded[i] = '-'
-		}
-	}
+	folded := message.AppendCGIName(b[:0], name[:min(len(name), len(b))])
 	for _, prefix := range forbiddenTrailerPrefixes {
-		if len(folded) >= len(prefix) && is(folded[:len(prefix)], prefix) {
+		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true
 		}
 	}
 	for _, known := range forbiddenTrailers {
-		if is(folded, known) {
+		if string(folded) == known {
 			return true
 		}
 	}

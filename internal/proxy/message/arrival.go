@@ -2,16 +2,16 @@ package message
 
 import "bytes"
 
-// ClaimsProvenance reports whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP. An underscore counts
-// as a hyphen, because CGI-like backends do not distinguish them.
+// ClaimsProvenance reports whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP, or one that CGI-like
+// backends take for these, see AppendCGIName.
 func ClaimsProvenance(f *Field) bool {
 	n := f.Name
 	switch n[0] | 0x20 {
 	case 'f':
-		return len(n) == len("forwarded") && hasName(n, "forwarded")
+		return len(n) == len("forwarded") && hasCGIName(n, "forwarded")
 	case 'x':
-		return len(n) >= len("x-forwarded") && hasName(n, "x-forwarded") && (len(n) == len("x-forwarded") || n[11] == '-' || n[11] == '_') ||
-			len(n) == len("x-real-ip") && hasName(n, "x-real-ip")
+		return len(n) >= len("x-forwarded") && hasCGIName(n, "x-forwarded") && (len(n) == len("x-forwarded") || cgi[n[11]] == '-') ||
+			len(n) == len("x-real-ip") && hasCGIName(n, "x-real-ip")
 	}
 	return false
 }
@@ -19,24 +19,26 @@ func ClaimsProvenance(f *Field) bool {
 // DisguisesProvenance reports whether a field line claims provenance with a name that differs from the one that proxies
 // set or replace, so that its value does not come from the trusted proxy.
 func DisguisesProvenance(f *Field) bool {
-	return ClaimsProvenance(f) && bytes.IndexByte(f.Name, '_') >= 0
-}
-
-// ClaimsRequestID reports whether a field line is X-Request-Id, with underscores treated as in ClaimsProvenance.
-func ClaimsRequestID(f *Field) bool {
-	return len(f.Name) == len("x-request-id") && hasName(f.Name, "x-request-id")
-}
-
-// hasName reports whether n begins with the lower-case name.
-func hasName(n []byte, name string) bool {
-	for i := range len(name) {
-		b := n[i]
-		if b == '_' {
-			b = '-'
-		} else if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
+	if !ClaimsProvenance(f) {
+		return false
+	}
+	for _, c := range f.Name {
+		if cgi[c] == '-' && c != '-' {
+			return true
 		}
-		if b != name[i] {
+	}
+	return false
+}
+
+// ClaimsRequestID reports whether a field line is X-Request-Id, or one that CGI-like backends take for it.
+func ClaimsRequestID(f *Field) bool {
+	return len(f.Name) == len("x-request-id") && hasCGIName(f.Name, "x-request-id")
+}
+
+// hasCGIName reports whether the CGI name of n begins with name.
+func hasCGIName(n []byte, name string) bool {
+	for i := range len(name) {
+		if cgi[n[i]] != name[i] {
 			return false
 		}
 	}

@@ -101,7 +101,7 @@ func authHeaders(names []string, field string, ignored []string, notes *[]*condi
 			return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "correct it", "%q is not the name of a header field", n)
 		}
 		switch {
-		case slices.Contains(ignored, name):
+		case slices.Contains(ignored, cgiName(name)):
 			*notes = append(*notes, condition.NewProblem("", at, "remove the entry", "it is ignored: %s belongs to the connection, not to the message", n))
 		case !seen[name]:
 			seen[name] = true

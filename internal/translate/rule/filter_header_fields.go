@@ -16,11 +16,25 @@ import (
 // message.
 var fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
 
-// reserved are the fields that frame a message or concern only one hop (RFC 9110 section 7.6.1, RFC 9112 section 6), and spellings
-// that some servers treat as these. The data plane writes them itself and ignores entries for them.
+// reserved are the fields that frame a message or concern only one hop (RFC 9110 section 7.6.1, RFC 9112 section 6). The data plane
+// writes them itself and ignores entries for them.
 var reserved = []string{
-	"cdn-loop", "connection", "content-length", "content_length", "expect", "http2-settings", "keep-alive", "proxy-connection",
-	"te", "trailer", "transfer-encoding", "transfer_encoding", "upgrade",
+	"cdn-loop", "connection", "content-length", "expect", "http2-settings", "keep-alive", "proxy-connection", "te", "trailer",
+	"transfer-encoding", "upgrade",
+}
+
+// isReserved reports whether a field is one of reserved, or one that CGI-like servers take for it.
+func isReserved(name string) bool { return slices.Contains(reserved, cgiName(name)) }
+
+// cgiName returns a field name as CGI-like servers distinguish it from others: in lower case, with a hyphen for each character that
+// is neither a letter nor a digit. The data plane compares names in the same way.
+func cgiName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
 }
 
 // checkHeaderFilter checks what the schema does not. Several actions for one name make a filter invalid (HTTPHeaderFilter in the
@@ -55,7 +69,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 			if !fieldValue.MatchString(h.Value) {
 				return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
 			}
-			if slices.Contains(reserved, strings.ToLower(string(h.Name))) {
+			if isReserved(string(h.Name)) {
 				s.notes = append(s.notes, condition.NewProblem("", at+".name", "remove the entry",
 					"it is ignored: %s belongs to the connection, not to the message", h.Name))
 			}
@@ -70,10 +84,10 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 			return p
 		}
 		why := ""
-		switch name := strings.ToLower(n); {
-		case name == "cdn-loop":
+		switch {
+		case cgiName(n) == "cdn-loop":
 			why = "without %s a loop would not be noticed"
-		case slices.Contains(reserved, name):
+		case isReserved(n):
 			why = "%s belongs to the connection, not to the message"
 		default:
 			continue

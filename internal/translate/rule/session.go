@@ -76,7 +76,7 @@ func SessionPersistence(spec *gwx.SessionPersistence, field, owner string) (*con
 	switch {
 	case !config.IsToken(out.Name):
 		return wrong(nameField, "correct it", "%q is not the name of a cookie or a header field", out.Name)
-	case out.Header && (slices.Contains(reserved, strings.ToLower(out.Name)) || slices.Contains(notSessions, strings.ToLower(out.Name))):
+	case out.Header && (isReserved(out.Name) || slices.Contains(notSessions, cgiName(out.Name))):
 		return wrong(nameField, "use a name of your own", "%s has another meaning, so that it cannot carry a session", out.Name)
 	case !out.Header && !config.IsCookiePath(out.Path):
 		return wrong(".cookie.path", "begin it with / and leave out semicolons and control characters", "%q cannot be the path of a cookie", out.Path)

@@ -6,7 +6,6 @@
 package externalauth
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -175,15 +174,14 @@ func (a *auth) sendsHTTP(n []byte) bool {
 // unseen reports whether a field is not sent to the server but would be taken by CGI-like servers for one that is: the
 // backend would use a value that was not checked.
 func (a *auth) unseen(f *message.Field) bool {
-	if bytes.IndexByte(f.Name, '_') < 0 || has(a.requestHeaders, f.Name) {
-		return false
-	}
+	like := false
 	for _, n := range a.requestHeaders {
-		if message.EqualFoldHyphens(f.Name, []byte(n)) {
-			return true
+		if message.EqualFold(f.Name, n) {
+			return false
 		}
+		like = like || message.SameCGIName(f.Name, n)
 	}
-	return false
+	return like
 }
 
 // has reports whether a list of lower-case names contains the name.
@@ -238,20 +236,16 @@ func takes(n string) bool {
 	return changeable(n) && !strings.HasPrefix(n, "content-") && n != "date" && n != "authority"
 }
 
-// unchangeable reports whether fields with a lower-case name, in any spelling that servers may take for it, belong to
-// the engine. The host has decided the route, so it is one of them.
-func unchangeable(n string) bool {
-	n = strings.ReplaceAll(n, "_", "-")
-	return n == "host" || headermodifier.Reserved(n)
-}
+// unchangeable reports whether fields with a lower-case name, or one that CGI-like servers take it for, belong to the
+// engine. The host has decided the route, so it is one of them.
+func unchangeable(n string) bool { return n == "host" || headermodifier.Reserved(n) }
 
 // changeable reports whether a server may set and remove fields with the name, which must be in lower case.
 func changeable(n string) bool { return config.IsToken(n) && !unchangeable(n) }
 
-// removeLike removes the fields with a lower-case name, and those whose names only differ in underscores and hyphens.
+// removeLike removes the fields with the name, and those that CGI-like servers take for them.
 func removeLike(fields *message.Fields, n string) {
-	name := []byte(n)
-	fields.RemoveIf(func(f *message.Field) bool { return message.EqualFoldHyphens(f.Name, name) })
+	fields.RemoveIf(func(f *message.Field) bool { return message.SameCGIName(f.Name, n) })
 }
 
 // saysYes reports whether a status means to a client that its request was carried out, or that it already has the

@@ -134,16 +134,47 @@ func TestFailsClosed(t *testing.T) {
 // TestUnseen: a field that a backend may take for one that the server was sent does not reach it beside that.
 func TestUnseen(t *testing.T) {
 	for _, grpc := range []bool{false, true} {
-		c := &config.ExternalAuth{Grpc: grpc, RequestHeaders: []string{"x-api-key", "x_own"}}
+		c := &config.ExternalAuth{Grpc: grpc, RequestHeaders: []string{"x-api-key", "x_own", "x.two", "x-two"}}
 		if grpc {
 			c.Authority = "a"
 		}
 		f := compile(t, c)
-		x := filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Api-Key: forged\nx_api_key: forged\nX_Own: 1\nX_Other: 2\n")
+		x := filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Api-Key: forged\nx_api_key: forged\nX.Api.Key: forged\nX-Own: forged\nX~Own: forged\nX_Own: 1\nX.Two: 3\nX-Two: 4\nX_Other: 2\nX.Other: 2\n")
 		x.Engine = &engine{answer: func(c *filter.Call) error { return errors.New("no") }}
 		f.Request(x)
-		want := filtertest.Request(filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Own: 1\nX_Other: 2\n"))
+		want := filtertest.Request(filtertest.Exchange("GET / HTTP/1.1\nHost: h\nX-Api-Key: good\nX_Own: 1\nX.Two: 3\nX-Two: 4\nX_Other: 2\nX.Other: 2\n"))
 		filtertest.Same(t, "request", filtertest.Request(x), want)
+	}
+}
+
+// TestTaken: fields that a backend may take for one that the server sets or removes are the server's to decide, whatever
+// it answers.
+func TestTaken(t *testing.T) {
+	const user = "GET / HTTP/1.1\nHost: h\nX-User: root\nX_User: root\nX.User: root\nx'user: root\nX.Users: 1\n"
+	for _, c := range []struct {
+		name   string
+		listed []string
+		answer string // the name of the field in the answer
+		want   string
+	}{
+		{"listed, and set", []string{"x-user"}, "X-User", "X.Users: 1\nX-User: alice\n"},
+		{"listed, and not set", []string{"x-user"}, "X-Other", "X.Users: 1\n"},
+		{"not listed, and set", nil, "X-User", "X.Users: 1\nX-User: alice\n"},
+		{"with a dot", []string{"x.user"}, "x.user", "X.Users: 1\nx.user: alice\n"},
+	} {
+		x := filtertest.Exchange(user)
+		x.Engine = &engine{answer: func(call *filter.Call) error {
+			call.Status = 200
+			call.Header.Add([]byte(c.answer), []byte("alice"))
+			return nil
+		}}
+		if reply := compile(t, &config.ExternalAuth{ResponseHeaders: c.listed}).Request(x); reply != nil {
+			t.Fatalf("%s: %+v", c.name, reply)
+		}
+		filtertest.Same(t, c.name, filtertest.Request(x), "GET / HTTP/1.1\nHost: h\n"+c.want)
+		if c.answer != "X-Other" && (!x.Decided([]byte("X~User")) || x.Decided([]byte("X.Users"))) {
+			t.Errorf("%s: trailer fields are not decided on as the header is", c.name)
+		}
 	}
 }
 
@@ -163,7 +194,7 @@ func TestConnect(t *testing.T) {
 
 // request is what every answer is tried on.
 func request() *filter.Exchange {
-	return filtertest.Exchange("GET /p?token=t&x=1 HTTP/1.1\nHost: www.example.com\nX-User: root\nX_User: root\nCDN-Loop: moongate\n")
+	return filtertest.Exchange("GET /p?token=t&x=1 HTTP/1.1\nHost: www.example.com\nX-User: root\nX_User: root\nX.User: root\nCDN-Loop: moongate\n")
 }
 
 // FuzzAnswer: whatever a server answers by gRPC, a request passes only with status 0, and neither it nor the response has fields that belong to the connection or
@@ -227,7 +258,7 @@ func checkFields(t *testing.T, h *message.Fields) {
 		if !config.IsToken(n) || strings.ContainsAny(value, "\r\n\x00") || strings.Trim(value, " \t") != value {
 			t.Errorf("%q: %q", n, value)
 		}
-		switch strings.ToLower(strings.ReplaceAll(n, "_", "-")) {
+		switch string(message.AppendCGIName(nil, n)) {
 		case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect":
 			t.Errorf("%s was set", n)
 		}
@@ -291,7 +322,7 @@ func TestDenialFields(t *testing.T) {
 func TestTakes(t *testing.T) {
 	for name, want := range map[string]bool{
 		"x-user": true, "authorization": true, "cookie": true, "x-authority": true,
-		"authority": false, "host": false, "date": false, "content-type": false, "content-length": false, "connection": false, "x_user": true,
+		"authority": false, "host": false, "date": false, "content-type": false, "content-length": false, "content.length": false, "keep~alive": false, "connection": false, "x_user": true, "x.user": true,
 	} {
 		if takes(name) != want {
 			t.Errorf("takes(%q) = %t", name, !want)

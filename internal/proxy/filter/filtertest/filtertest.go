@@ -47,7 +47,7 @@ func Exchange(text string) *filter.Exchange {
 			x.Request.Host = []byte(value)
 			continue
 		}
-		x.Request.Header.Add([]byte(name), []byte(value))
+		x.Request.Header.Append(message.Field{Name: []byte(name), Value: []byte(value), Line: []byte(line + "\r\n")})
 	}
 	return x
 }

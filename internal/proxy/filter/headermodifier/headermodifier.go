@@ -5,7 +5,6 @@
 package headermodifier
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -15,13 +14,11 @@ import (
 )
 
 // reserved are the fields that frame a message or concern one hop only (RFC 9110 section 7.6.1, RFC 9112 section 6).
-// The engine writes them; a filter that did could turn one message into two. The names with an underscore are those
-// that CGI-like servers take for the real ones.
+// The engine writes them; a filter that did could turn one message into two.
 var reserved = map[string]bool{
 	"cdn-loop":          true, // without it a loop would not be noticed (RFC 8586 section 2)
 	"connection":        true,
 	"content-length":    true,
-	"content_length":    true,
 	"expect":            true,
 	"http2-settings":    true,
 	"keep-alive":        true,
@@ -29,18 +26,26 @@ var reserved = map[string]bool{
 	"te":                true,
 	"trailer":           true,
 	"transfer-encoding": true,
-	"transfer_encoding": true,
 	"upgrade":           true,
 }
 
-// Reserved reports whether entries with that name in set and add are ignored.
-func Reserved(name string) bool { return reserved[strings.ToLower(name)] }
+// Reserved reports whether entries with that name in set and add are ignored. CGI-like servers may take the name for
+// another one that the engine writes.
+func Reserved(name string) bool {
+	var b [32]byte // so that most names need no allocation
+	return reserved[string(message.AppendCGIName(b[:0], name))]
+}
 
 // Modifier is a compiled header modifier. The zero value changes nothing.
 type Modifier struct {
 	set, add []message.Field
 	remove   [][]byte
+	// lengths has a bit for the length of each name in set and remove; the last one is also for longer names.
+	lengths uint64
 }
+
+// lengthBit returns the bit of Modifier.lengths for a name.
+func lengthBit(name []byte) uint64 { return 1 << min(uint(len(name)), 63) }
 
 // Compile compiles a Modifier. Of several entries with an equivalent name in one list the first counts. Entries with a
 // Reserved name are ignored, because the engine sets their values.
@@ -57,10 +62,14 @@ func Compile(filterName string, set, add []*config.HeaderField, remove []string)
 		if !config.IsToken(name) {
 			return Modifier{}, badName(filterName, fmt.Sprintf("remove[%d]", i), name)
 		}
-		if strings.EqualFold(name, "cdn-loop") {
+		if message.SameCGIName(name, "cdn-loop") {
 			continue
 		}
 		m.remove = append(m.remove, []byte(name))
+		m.lengths |= lengthBit(m.remove[len(m.remove)-1])
+	}
+	for i := range m.set {
+		m.lengths |= lengthBit(m.set[i].Name)
 	}
 	return m, nil
 }
@@ -82,7 +91,7 @@ func compile(filterName, list string, entries []*config.HeaderField) ([]message.
 			}
 		}
 		name := strings.ToLower(e.Name)
-		if seen[name] || reserved[name] {
+		if seen[name] || Reserved(name) {
 			continue
 		}
 		seen[name] = true
@@ -104,54 +113,59 @@ func (m *Modifier) Apply(section *message.Fields) {
 	}
 }
 
-// Decides implements filter.Decider. It reports whether the name is that of an entry of set or remove, also with
-// underscores for hyphens.
+// Decides implements filter.Decider. It reports whether the name is that of an entry of set or remove, or one that
+// CGI-like servers take for it.
 func (m *Modifier) Decides(name []byte) bool {
 	for i := range m.set {
-		if message.EqualFoldHyphens(name, m.set[i].Name) {
+		if message.SameCGIName(name, m.set[i].Name) {
 			return true
 		}
 	}
 	for _, removed := range m.remove {
-		if message.EqualFoldHyphens(name, removed) {
+		if message.SameCGIName(name, removed) {
 			return true
 		}
 	}
 	return false
 }
 
-// DropDisguised removes fields that clients have sent under the name of one that is set or removed, but with
-// underscores for hyphens: CGI-like servers take X_User for X-User, and would trust the client. It must be called
-// before Apply; a field with exactly the name of an entry is left to Apply.
+// DropDisguised removes fields that clients have sent under another name than that of an entry of set or remove, which
+// CGI-like servers do not distinguish from it: they take X_User or X.User for X-User, or X-User for the X_User of the
+// entry, and would trust the client. It must be called before Apply; a field with exactly the name of an entry is left
+// to Apply. What the gateway, its trusted proxies and earlier filters have set is kept, so that X_Forwarded_For can be
+// removed without X-Forwarded-For.
 func (m *Modifier) DropDisguised(section *message.Fields) {
 	for i := range section.Len() {
-		if bytes.IndexByte(section.At(i).Name, '_') >= 0 {
+		if f := section.At(i); m.lengths&lengthBit(f.Name) != 0 && m.disguised(f) {
 			section.RemoveIf(m.disguised)
 			return
 		}
 	}
 }
 
-// disguised reports whether a name with underscores resembles that of an entry without being equal to it.
+// disguised reports whether a client's field resembles an entry of set or remove without having the name of one.
 func (m *Modifier) disguised(f *message.Field) bool {
-	if bytes.IndexByte(f.Name, '_') < 0 {
+	if f.Line == nil { // not the client's
 		return false
 	}
 	like := false
-	for _, list := range [...][]message.Field{m.set, m.add} {
-		for i := range list {
-			if message.EqualFoldBytes(f.Name, list[i].Name) {
+	for i := range m.set {
+		if n := m.set[i].Name; message.SameCGIName(f.Name, n) {
+			if message.EqualFoldBytes(f.Name, n) {
 				return false
 			}
+			like = true
 		}
 	}
-	for i := range m.set {
-		like = like || message.EqualFoldHyphens(f.Name, m.set[i].Name)
+	for _, n := range m.remove {
+		if message.SameCGIName(f.Name, n) {
+			if message.EqualFoldBytes(f.Name, n) {
+				return false
+			}
+			like = true
+		}
 	}
-	for _, name := range m.remove {
-		like = like || message.EqualFoldHyphens(f.Name, name)
-	}
-	return like
+	return like && !message.ClaimsProvenance(f) // what claims it here comes from a trusted proxy
 }
 
 // TakeHost removes the entries named Host from set and add, and returns the value of the one in set. A request's Host

@@ -82,10 +82,16 @@ func TestDropDisguised(t *testing.T) {
 	}{
 		{"of what is set", []string{"X-A-B=1"}, nil, nil, []string{"X_A_B=2", "x-a_b=3", "X-A-B=4", "C_D=5"}, "X-A-B=4 C_D=5"},
 		{"of what is removed", nil, nil, []string{"x-a"}, []string{"X_A=1", "B=2"}, "B=2"},
-		{"not of what is added", nil, []string{"X-A=1"}, nil, []string{"X_A=2"}, "X_A=2"},
-		{"with underscores in the entry", []string{"X_A-B=1"}, nil, nil, []string{"X-A-B=2", "X_A_B=3", "x_a-b=4"}, "X-A-B=2 x_a-b=4"},
-		{"with an entry of its own", []string{"X-A=1", "X_A=2"}, nil, nil, []string{"X_A=3"}, "X_A=3"},
+		{"with any other byte", []string{"X-A=1"}, nil, []string{"b-c"}, []string{"X.A=1", "x+a=1", "B'C=1", "B`C=1", "B-C=2", "XaA=3", "X.B=4", "X.A.=5"}, "B-C=2 XaA=3 X.B=4 X.A.=5"},
+		{"not of what is added", nil, []string{"X-A=1"}, nil, []string{"X_A=2", "X.A=3"}, "X_A=2 X.A=3"},
+		{"of what is set, though it is added", []string{"X-A=1"}, []string{"X_A=2"}, nil, []string{"X_A=3"}, ""},
+		{"with underscores in the entry", []string{"X_A-B=1"}, nil, nil, []string{"X-A-B=2", "X_A_B=3", "x_a-b=4"}, "x_a-b=4"},
+		{"with a dot in the entry", nil, nil, []string{"x.a"}, []string{"X-A=2", "X_A=3", "X.A=4"}, "X.A=4"},
+		{"with an entry of its own", []string{"X-A=1", "X_A=2"}, nil, []string{"X.A"}, []string{"X_A=3", "X.A=4", "X~A=5"}, "X_A=3 X.A=4"},
 		{"nothing like it", []string{"X-A=1"}, nil, []string{"B-C"}, []string{"X-B=1", "A=2"}, "X-B=1 A=2"},
+		{"provenance, which a trusted proxy claims", nil, nil, []string{"X_Forwarded_Proto", "X_Real_IP"}, []string{"X-Forwarded-Proto=https", "X-Real-IP=192.0.2.1"},
+			"X-Forwarded-Proto=https X-Real-IP=192.0.2.1"},
+		{"with a long name", nil, nil, []string{strings.Repeat("x-", 50)}, []string{strings.Repeat("x.", 50) + "=1", strings.Repeat("x", 100) + "=2"}, strings.Repeat("x", 100) + "=2"},
 	} {
 		m, err := Compile("Test", entries(c.set...), entries(c.add...), c.remove)
 		if err != nil {
@@ -99,9 +105,41 @@ func TestDropDisguised(t *testing.T) {
 	}
 }
 
+// TestDropDisguisedKeeps: what the gateway or another filter has set is not taken for a client's.
+func TestDropDisguisedKeeps(t *testing.T) {
+	m, err := Compile("Test", entries("X_User=1"), nil, []string{"X_Request_Id"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := section("X-User=2")
+	s.Add([]byte("X-Request-Id"), []byte("3"))
+	s.Add([]byte("X-User"), []byte("4"))
+	m.DropDisguised(s)
+	m.Apply(s)
+	if got, want := text(s), "X-Request-Id=3 X-User=4 X_User=1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestLoopsAreNoticed: no entry removes what a loop is noticed by.
+func TestLoopsAreNoticed(t *testing.T) {
+	for _, name := range []string{"CDN-Loop", "cdn_loop", "cdn.loop"} {
+		m, err := Compile("Test", entries(name+"=x"), nil, []string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := section("CDN-Loop=moongate")
+		m.DropDisguised(s)
+		m.Apply(s)
+		if text(s) != "CDN-Loop=moongate" {
+			t.Errorf("%s: %s", name, text(s))
+		}
+	}
+}
+
 func TestReservedFieldsStay(t *testing.T) {
 	for name := range reserved {
-		for _, spelled := range []string{name, strings.ToUpper(name)} {
+		for _, spelled := range []string{name, strings.ToUpper(name), strings.ReplaceAll(name, "-", "_"), strings.ReplaceAll(name, "-", ".")} {
 			m, err := Compile("Test", entries(spelled+"=1"), entries(spelled+"=2"), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +151,7 @@ func TestReservedFieldsStay(t *testing.T) {
 			}
 		}
 	}
-	if Reserved("Content-Type") || Reserved("Host") {
+	if Reserved("Content-Type") || Reserved("Host") || Reserved("Content.Lengths") {
 		t.Error("an ordinary field is reserved")
 	}
 }

@@ -1,6 +1,10 @@
 package head
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
 
 const (
 	isTokenChar  = 1 << iota // RFC 9110 section 5.6.2
@@ -83,17 +87,29 @@ func IsConnectionSpecific(name string) bool {
 	return false
 }
 
-// isForbiddenTrailer reports whether a field must be known before the content (RFC 9110 section 6.5.1): framing,
-// routing, conditions, authentication, cookies, handling of the response. An underscore counts as a hyphen, because
-// CGI-like backends do not distinguish them.
+// isLookalike reports whether CGI-like backends take a field, which is neither, for Content-Length or
+// Transfer-Encoding.
+func isLookalike(name string) bool {
+	switch len(name) {
+	case len("content-length"):
+		return message.SameCGIName(name, "content-length")
+	case len("transfer-encoding"):
+		return message.SameCGIName(name, "transfer-encoding")
+	}
+	return false
+}
+
+// isForbiddenTrailer reports whether a field, or one that CGI-like backends take it for, must be known before the
+// content (RFC 9110 section 6.5.1): framing, routing, conditions, authentication, cookies, handling of the response.
 func isForbiddenTrailer(name string) bool {
-	name = strings.ReplaceAll(name, "_", "-")
+	var b [32]byte // longer than any forbidden name
+	folded := message.AppendCGIName(b[:0], name[:min(len(name), len(b))])
 	for _, prefix := range [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"} {
-		if strings.HasPrefix(name, prefix) {
+		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true
 		}
 	}
-	switch name {
+	switch string(folded) {
 	case "connection", "keep-alive", "te", "trailer", "upgrade", "http2-settings",
 		"host", "expect", "max-forwards", "forwarded", "via", "x-real-ip",
 		"cache-control", "pragma", "range", "if-match", "if-none-match", "if-modified-since",

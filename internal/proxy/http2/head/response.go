@@ -39,12 +39,13 @@ func (x *Section) responseField(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "te":
 		return errConnection
-	case "content_length", "transfer_encoding":
-		return errLookalike
 	case "content-length":
 		return x.contentLength(value)
 	case "http2-settings", "proxy-authorization", "proxy-authenticate", "proxy-authentication-info":
 	default:
+		if isLookalike(name) {
+			return errLookalike
+		}
 		x.keepField(name, value)
 	}
 	return nil

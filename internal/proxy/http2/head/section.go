@@ -186,8 +186,6 @@ func (x *Section) field(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 		return errConnection
-	case "content_length", "transfer_encoding":
-		return errLookalike
 	case "te":
 		if !strings.EqualFold(value, "trailers") {
 			return errConnection
@@ -213,6 +211,9 @@ func (x *Section) field(name, value string) error {
 		}
 		x.cookie = append(x.cookie, value...)
 	default:
+		if isLookalike(name) {
+			return errLookalike
+		}
 		x.keepField(name, value)
 	}
 	return nil

@@ -77,3 +77,36 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+// TestTrailerFields: what must be known before the content is dropped, also in a spelling that a CGI-like backend takes for it.
+func TestTrailerFields(t *testing.T) {
+	for name, want := range map[string]bool{
+		"content-length": false, "content_length": false, "content.type": false, "x-forwarded": false, "x+forwarded+for": false, "set~cookie": false, "x'real|ip": false, "if.match": false,
+		"x-sum": true, "x.sum": true, "x.real": true, "if.matches": true, "contents": true, "x.content-length": true,
+		"a-name.that+is_longer-than-all-of-those-that-are-dropped": true, "content.that-is-longer-than-all-of-those-that-are-dropped": false,
+	} {
+		var x Section
+		x.Reset(Trailer)
+		x.Add(name, "1", nil, 32<<10, 128)
+		if x.Err != nil || (x.Fields.Len() == 1) != want {
+			t.Errorf("%s: %d fields, %v", name, x.Fields.Len(), x.Err)
+		}
+	}
+}
+
+// TestLookalikes: a field that CGI-like servers take for one of framing is malformed, and others are not.
+func TestLookalikes(t *testing.T) {
+	for name, want := range map[string]error{
+		"content_length": errLookalike, "content.length": errLookalike, "content~length": errLookalike, "transfer_encoding": errLookalike, "transfer+encoding": errLookalike,
+		"accept-charset": nil, "content-lengths": nil, "content.lengths": nil, "transfer.encodings": nil, "x-forwarded-proto": nil,
+	} {
+		for _, kind := range []Kind{RequestHeader, ResponseHeader} {
+			var x Section
+			x.Reset(kind)
+			x.Add(name, "1", &Head{}, 32<<10, 128)
+			if x.Err != want {
+				t.Errorf("%s: %v, want %v", name, x.Err, want)
+			}
+		}
+	}
+}
