@@ -219,7 +219,8 @@ func (l *leaves) current() (*tls.Certificate, error) {
 	defer l.mu.Unlock()
 	if l.cert != nil && l.by.cert.Equal(signs.cert) {
 		leaf := l.cert.Leaf
-		if now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
+		// It is not valid yet if the clock was ahead when it was created, and has been set back.
+		if !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2)) {
 			return l.cert, nil
 		}
 	}

@@ -436,3 +436,19 @@ func TestServerConfigConcurrently(t *testing.T) {
 		t.Errorf("%d certificates were made for one moment", len(serials))
 	}
 }
+
+// TestClockSetBack: a certificate that was created while the clock was ahead is replaced once the clock is right.
+func TestClockSetBack(t *testing.T) {
+	c, secrets := newClock(), secretsOf()
+	a := newAuthority(t, secrets, c)
+	server := a.ServerConfig("controller")
+	const ahead = 5 * 24 * time.Hour
+	c.forward(ahead)
+	if _, err := trusts(t, server, a.CAPEM(), "controller", c); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(-ahead)
+	if _, err := trusts(t, server, a.CAPEM(), "controller", c); err != nil {
+		t.Errorf("after the clock was set back: %v", err)
+	}
+}
