@@ -137,7 +137,7 @@ func installed(i *kube.Installed) translate.Installed {
 func (c *Controller) publish(changes []translate.StatusChange) {
 	out := make([]writer.Change, len(changes))
 	for i, ch := range changes {
-		out[i] = writer.Change{Key: ch.Object, Desired: ch.Status, Generation: ch.Generation}
+		out[i] = writer.Change{Key: ch.Object, Desired: ch.Status, Generation: ch.Generation, UID: ch.UID}
 	}
 	c.writer.Publish(out)
 }

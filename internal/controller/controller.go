@@ -100,6 +100,8 @@ type Controller struct {
 	inheritedUntil    time.Time
 	// authority is set once the API server has answered; nil before.
 	authority *auth.Authority
+	// authorityTrouble is why the authority cannot be read or created, "" if nothing is known to be wrong. Everything else waits for it.
+	authorityTrouble string
 }
 
 // New creates everything that can fail without network access.
@@ -188,7 +190,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	c.authority = authority
+	c.authority, c.authorityTrouble = authority, ""
 	c.mu.Unlock()
 
 	listener, err := net.Listen("tcp", c.o.DeliveryAddress)
@@ -280,6 +282,9 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 		if err == nil || ctx.Err() != nil {
 			return a, nil
 		}
+		c.mu.Lock()
+		c.authorityTrouble = err.Error()
+		c.mu.Unlock()
 		if tries%authorityTriesSaid == 0 {
 			c.log.Warn("the certificate authority cannot be read or created, trying again", "namespace", c.o.Namespace, "error", err)
 		}
@@ -325,6 +330,12 @@ func (c *Controller) Ready() error {
 		}
 		return errors.New("still reading what runs for Gateways")
 	default:
+	}
+	c.mu.Lock()
+	trouble := c.authorityTrouble
+	c.mu.Unlock()
+	if trouble != "" {
+		return fmt.Errorf("the certificate authority cannot be read or created: %s", trouble)
 	}
 	if waiting := c.source.Waiting(); len(waiting) > 0 {
 		return fmt.Errorf("still reading the cluster: %s", waiting[0])

@@ -70,6 +70,27 @@ func TestReadyWithKeys(t *testing.T) {
 	testkit.Eventually(t, "it is ready and leads", func() bool { return c.Ready() == nil && c.Leading() })
 }
 
+// TestReadyWithAuthority: a replica that waits for its certificate authority, before it reads anything, says so.
+func TestReadyWithAuthority(t *testing.T) {
+	c, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system",
+		Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	all.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	testkit.Eventually(t, "it says what it waits for", func() bool {
+		err := c.Ready()
+		return err != nil && strings.Contains(err.Error(), "the certificate authority cannot be read or created: ") && strings.Contains(err.Error(), "connection refused")
+	})
+}
+
 // TestLeaseLostMeanwhile: a replica that lost the Lease while it waited for a translation is on standby before it does anything else.
 func TestLeaseLostMeanwhile(t *testing.T) {
 	var c *Controller

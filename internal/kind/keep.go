@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -8,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // keepNamespace keeps the metadata of a Namespace.
@@ -72,15 +74,35 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	return kept
 }
 
-// zones are the names that occur: there are few, and as many uses as endpoints.
-var zones sync.Map // *string by its value
+// zones contains the names of zones that are shared: there are few, and as many uses as endpoints. The API server accepts any text as
+// a zone, and what is here is never removed, so only as many names are shared as a cluster may have zones.
+var zones = struct {
+	sync.RWMutex
+	byName map[string]*string
+}{byName: map[string]*string{}}
+
+const (
+	maxZones = 256
+	// maxZone is the maximum length of the label of nodes that zones come from.
+	maxZone = validation.LabelValueMaxLength
+)
 
 func sharedZone(zone *string) *string {
-	if zone == nil {
-		return nil
+	if zone == nil || len(*zone) > maxZone {
+		return zone
 	}
-	kept, _ := zones.LoadOrStore(*zone, zone)
-	return kept.(*string)
+	zones.RLock()
+	kept, room := zones.byName[*zone], len(zones.byName) < maxZones
+	zones.RUnlock()
+	if kept != nil || !room {
+		return cmp.Or(kept, zone)
+	}
+	zones.Lock()
+	defer zones.Unlock()
+	if kept = zones.byName[*zone]; kept == nil && len(zones.byName) < maxZones {
+		zones.byName[*zone], kept = zone, zone
+	}
+	return cmp.Or(kept, zone)
 }
 
 // There are millions of conditions with few values: all point to the same ones, which must not be modified.

@@ -2,8 +2,10 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -625,8 +627,12 @@ func (p *Provisioner) noteFailure(g gatewayName, err error) {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
 	default:
 		p.errors++
-		if s := p.state(g); s.failure != err.Error() {
-			s.failure = err.Error()
+		why := err.Error()
+		if unanswered := (net.Error)(nil); errors.As(err, &unanswered) {
+			why = "no answer" // the texts differ in ports
+		}
+		if s := p.state(g); s.failure != why {
+			s.failure = why
 			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
 		}
 	}

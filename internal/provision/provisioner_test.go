@@ -750,6 +750,38 @@ func TestWithoutPlan(t *testing.T) {
 	testkit.Eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
 }
 
+// TestNothingIsRemembered: nothing is remembered of a Gateway that ended while its objects were applied.
+func TestNothingIsRemembered(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	gone := translate.ProxySpecChange{Namespace: web.namespace, Name: web.name}
+	s.mu.Lock()
+	s.fail = func(_, object string) *metav1.Status {
+		if object == "serviceaccounts/shop/web-moongate" {
+			r.Update([]translate.ProxySpecChange{gone})
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.fail = nil
+	s.mu.Unlock()
+	r.grace = 0
+	for range 2 { // the second one finds that everything was removed
+		if err := r.once(t, s, web); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Provisioner.mu.Lock()
+	defer r.Provisioner.mu.Unlock()
+	if len(s.names()) != 0 || r.gateways[web] != nil {
+		t.Errorf("%v are left, and %+v", s.names(), r.gateways[web])
+	}
+}
+
 // TestSpecComesBackDuringRemoval: what is not removed yet stays once the Gateway is managed again, above all its Service, whose address may not come back.
 func TestSpecComesBackDuringRemoval(t *testing.T) {
 	s := newServer(t)

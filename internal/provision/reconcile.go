@@ -792,6 +792,9 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	unread := len(running) > 0 && p.o.Unread != nil && p.o.Unread(g.namespace, g.name)
 	p.mu.Lock()
 	s := p.state(g)
+	if s.spec == nil {
+		s.dropSpec() // again, because the spec may have been dropped while it was applied
+	}
 	if len(running) == 0 || unread {
 		log := unread && !s.unreadLogged
 		s.absent, s.mergeAwaited, s.unreadLogged = time.Time{}, time.Time{}, unread

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,6 +190,9 @@ func TestFailureOnceInLog(t *testing.T) {
 	}
 	ending := apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "because it is being terminated")
 	ending.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}
+	unanswered := func(port int) error { // as client-go returns it
+		return fmt.Errorf("Deployment n/g: %w", &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Err: syscall.ECONNRESET}})
+	}
 	g, other, quota := gatewayName{"n", "g"}, gatewayName{"n", "other"}, errors.New("quota")
 	for i, c := range []struct {
 		of    gatewayName
@@ -195,17 +201,18 @@ func TestFailureOnceInLog(t *testing.T) {
 	}{
 		{g, quota, 1}, {g, errors.New("quota"), 1}, {other, quota, 2}, {g, errors.New("taken"), 3}, {g, quota, 4},
 		{g, nil, 4}, {g, quota, 5}, {other, &apierrors.StatusError{ErrStatus: *ending}, 5}, {other, quota, 5},
+		{g, unanswered(40001), 6}, {g, unanswered(40002), 6}, {g, quota, 7},
 	} {
 		p.noteFailure(c.of, c.err)
 		if n := strings.Count(log.String(), "cannot provision"); n != c.lines {
 			t.Errorf("step %d: %d lines, want %d: %s", i, n, c.lines, &log)
 		}
 	}
-	if errors, failing := p.Failures(); errors != 7 || failing != 2 {
-		t.Errorf("%d tries have failed, of which those of %d Gateways last; want 7 and 2", errors, failing)
+	if errors, failing := p.Failures(); errors != 10 || failing != 2 {
+		t.Errorf("%d tries have failed, of which those of %d Gateways last; want 10 and 2", errors, failing)
 	}
 	p.noteFailure(g, nil)
-	if errors, failing := p.Failures(); errors != 7 || failing != 1 {
-		t.Errorf("after one has succeeded: %d, %d; want 7 and 1", errors, failing)
+	if errors, failing := p.Failures(); errors != 10 || failing != 1 {
+		t.Errorf("after one has succeeded: %d, %d; want 10 and 1", errors, failing)
 	}
 }

@@ -244,8 +244,6 @@ func (c *Cluster) Lead(epoch string) {
 	}
 	now := time.Now()
 	c.leading = true
-	withheld := c.withheld()
-	c.o.Delivery.Lead(epoch, &withheld)
 	var specs []translate.ProxySpecChange
 	for _, g := range c.gateways {
 		if g.spec != nil {
@@ -256,6 +254,9 @@ func (c *Cluster) Lead(epoch string) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	c.o.Provision(specs) // even if there are none: then what runs must be removed
+	// Streams are served after Provision, because only the ProxySpecs tell for which Gateway a proxy may ask.
+	withheld := c.withheld()
+	c.o.Delivery.Lead(epoch, &withheld)
 	c.gate.addAll(now, c.o.Translator.Serving)
 	c.publish()
 	ctx, stop := context.WithCancel(c.ctx)

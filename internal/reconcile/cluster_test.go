@@ -502,3 +502,22 @@ func TestRefusedGeneration(t *testing.T) {
 		return status == metav1.ConditionTrue && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
 	})
 }
+
+// TestSpecsBeforeStreams: a leader serves no stream before the ProxySpecs are known, without which it would refuse proxies.
+func TestSpecsBeforeStreams(t *testing.T) {
+	var c *cluster
+	early, calls := false, 0
+	c = newCluster(t, forever, func(o *reconcile.ClusterOptions) {
+		provision := o.Provision
+		o.Provision = func(changes []translate.ProxySpecChange) {
+			calls++
+			early = early || c.remote.Status().Leading
+			provision(changes)
+		}
+	})
+	c.Update(func(*translate.Translator) {})
+	c.Lead("first")
+	if early || calls != 1 || !c.remote.Status().Leading {
+		t.Errorf("served before: %t, after %d calls", early, calls)
+	}
+}

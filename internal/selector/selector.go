@@ -342,7 +342,11 @@ func (k *Keeper) reconcile(ctx context.Context, x key) error {
 	present := slices.Collect(maps.Values(k.services[x]))
 	known := k.listed[metav1.NamespaceAll] || k.listed[x.namespace]
 	k.mu.Unlock()
-	if s == nil || !known {
+	if s == nil {
+		k.settle(x) // else the queue would remember each XBackend that is gone, because its Service is deleted after it
+		return nil
+	}
+	if !known {
 		return nil
 	}
 	present = slices.DeleteFunc(present, func(svc *corev1.Service) bool {

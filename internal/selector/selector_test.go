@@ -263,6 +263,25 @@ func TestFailureEndsWithTheXBackend(t *testing.T) {
 	}
 }
 
+// TestQueueForgets: the queue does not remember XBackends that are gone, although each Service is deleted after its XBackend.
+func TestQueueForgets(t *testing.T) {
+	c := newCluster(t)
+	k := c.keeper()
+	k.Update([]translate.SelectorChange{selects("web", "1", 8080, "app=web")})
+	c.start(k)
+	svc := c.one("web", "app=web 8080")
+	k.Update([]translate.SelectorChange{{Namespace: "team", Name: "web"}})
+	if err := c.CoreV1().Services("team").Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	x := key{"team", "web"}
+	testkit.Eventually(t, "nothing is kept of the XBackend", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.services)+len(k.owners) == 0 && k.work.NumRequeues(x) == 0
+	})
+}
+
 // TestForeignLabels: what others have put on a Service stays when it is corrected, and the UID of the XBackend comes to one without.
 func TestForeignLabels(t *testing.T) {
 	c := newCluster(t)

@@ -6,6 +6,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -63,6 +64,40 @@ func TestRelationEnds(t *testing.T) {
 		if s.Status != nil || s.Generation != 0 {
 			t.Errorf("%v: status %v, want none", s.Object, s.Status)
 		}
+	}
+}
+
+// TestReplaced: another object with the same name has its own status, even if it is the same.
+func TestReplaced(t *testing.T) {
+	w := newWorld()
+	gc := &gwv1.GatewayClass{Spec: gwv1.GatewayClassSpec{ControllerName: controllerName}}
+	gc.Name = "moongate"
+	w.Upsert(gc)
+	gw, route := crowdGateway(1), crowdRoute(1, "/")
+	gw.UID, route.UID = "1", "2"
+	w.Upsert(gw)
+	w.Upsert(route)
+	w.commit(t)
+	other := route.DeepCopy()
+	other.UID = "3"
+	w.Delete(translate.KindHTTPRoute, route.Namespace, route.Name)
+	w.Upsert(other)
+	r := w.commit(t)
+	if len(r.Statuses) != 1 || r.Statuses[0].Object != kind.KeyOf(route) || r.Statuses[0].UID != "3" || r.Statuses[0].Generation != 1 || r.Statuses[0].Status == nil {
+		t.Errorf("a route was replaced: %+v", r.Statuses)
+	}
+	recreated := gw.DeepCopy()
+	recreated.UID = "4"
+	w.Upsert(recreated)
+	r = w.commit(t)
+	if len(r.Statuses) != 1 || r.Statuses[0].Object != kind.KeyOf(gw) || r.Statuses[0].UID != "4" {
+		t.Errorf("a Gateway was replaced: %+v", r.Statuses)
+	}
+	edited := other.DeepCopy()
+	edited.Labels = map[string]string{"a": "b"}
+	w.Upsert(edited)
+	if r := w.commit(t); len(r.Statuses) != 0 {
+		t.Errorf("a label changed: %+v", r.Statuses)
 	}
 }
 

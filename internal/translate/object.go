@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -85,6 +86,8 @@ type AddressFault struct{ Message string }
 // inputs contains the objects as they were received, without the parts that translation does not read.
 type inputs struct {
 	stores map[string]*store // by kind
+	// changed call f with each object with a status that the last Commit has replaced by another version or another object.
+	changed []func(f func(k kindName, old, now metav1.Object))
 
 	classes             *incremental.Input[name, *gwv1.GatewayClass]
 	gateways            *incremental.Input[name, *gwv1.Gateway]
@@ -167,6 +170,8 @@ func newInputs(e *incremental.Engine) *inputs {
 	for _, k := range kind.ListenerSets() {
 		in.storeKind(k, in.listenerSets)
 	}
+	noteChanges(in, in.routes, itself)
+	noteChanges(in, in.listenerSets, itself)
 	for _, k := range authoritiesKinds() {
 		in.storeKind(k, in.authorities)
 	}
@@ -205,7 +210,9 @@ func routeKindsOfAPI() []*kind.Kind {
 // store is the input for the objects of one kind.
 type store struct {
 	kind *kind.Kind
-	set  func(n name, o metav1.Object)
+	// get returns an object as of the last Commit.
+	get func(n name) (metav1.Object, bool)
+	set func(n name, o metav1.Object)
 	// remove removes an object; it does nothing if there is none.
 	remove func(n name)
 	// undecoded removes the object and sets what stands for an object that cannot be decoded; nil for kinds for which that has no
@@ -218,8 +225,12 @@ func objects[O metav1.Object](in *inputs, e *incremental.Engine, k kind.Typed[O]
 	all := incremental.NewInput[name](e, k.Name, sameDeeply[O])
 	in.stores[k.Name] = &store{
 		kind:   k.Kind,
+		get:    func(n name) (metav1.Object, bool) { return all.Get(n) },
 		set:    func(n name, o metav1.Object) { all.Set(n, o.(O)) },
 		remove: all.Delete,
+	}
+	if k.HasStatus() {
+		noteChanges(in, all, func(n name) kindName { return kindName{Kind(k.Name), n} })
 	}
 	return all
 }
@@ -229,9 +240,43 @@ func (in *inputs) storeKind(k *kind.Kind, all *incremental.Input[kindName, metav
 	key := func(n name) kindName { return kindName{Kind(k.Name), n} }
 	in.stores[k.Name] = &store{
 		kind:   k,
+		get:    func(n name) (metav1.Object, bool) { return all.Get(key(n)) },
 		set:    func(n name, o metav1.Object) { all.Set(key(n), o) },
 		remove: func(n name) { all.Delete(key(n)) },
 	}
+}
+
+// noteChanges adds an input to inputs.changed; object returns the object of a key.
+func noteChanges[K incremental.Key[K], O metav1.Object](in *inputs, all *incremental.Input[K, O], object func(K) kindName) {
+	in.changed = append(in.changed, func(f func(k kindName, old, now metav1.Object)) {
+		for _, ch := range all.Changes() {
+			if !ch.Added && !ch.Deleted {
+				f(object(ch.Key), ch.Old, ch.New)
+			}
+		}
+	})
+}
+
+// replaced returns the objects that the last Commit has replaced by others with the same name.
+func (in *inputs) replaced() (all []kindName) {
+	for _, changed := range in.changed {
+		changed(func(k kindName, old, now metav1.Object) {
+			if old.GetUID() != now.GetUID() {
+				all = append(all, k)
+			}
+		})
+	}
+	return all
+}
+
+// uid returns the UID of an object as of the last Commit, "" if it is not known.
+func (in *inputs) uid(key kind.ObjectKey) types.UID {
+	if s := in.stores[key.Kind]; s != nil {
+		if o, ok := s.get(name{key.Namespace, key.Name}); ok {
+			return o.GetUID()
+		}
+	}
+	return ""
 }
 
 // also calls f with the name of each object of the kind that is set or removed.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
@@ -23,6 +24,9 @@ type StatusChange struct {
 	Status any
 	// Generation is the metadata.generation for which Status was computed; 0 if Status is nil.
 	Generation int64
+	// UID is that of the object for which Status was computed: another object with the same name may have the same generation. It is
+	// "" if Status is nil, and in manifests without one.
+	UID types.UID
 	// Gateways are those, as "<namespace>/<name>", whose proxies must have applied the configuration before Status is true; sorted,
 	// distinct. Merged Gateways are represented by the name of their proxies.
 	Gateways []string
@@ -77,11 +81,40 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	for _, changes := range t.reports.changes {
 		out = changes(out)
 	}
-	out = t.addFailing(out)
+	out = t.addReplaced(t.addFailing(out))
 	for i := range out {
+		if out[i].Status != nil {
+			out[i].UID = t.in.uid(out[i].Object)
+		}
 		out[i].Gateways = t.Serving(&out[i])
 	}
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
+	return out
+}
+
+// addReplaced adds the statuses of objects that were replaced by others with the same name, even if these statuses are the same: who
+// writes statuses must not give one object the status that was computed for another.
+func (t *Translator) addReplaced(out []StatusChange) []StatusChange {
+	replaced := t.in.replaced()
+	if len(replaced) == 0 {
+		return out
+	}
+	there := make(map[kind.ObjectKey]bool, len(out))
+	for _, c := range out {
+		there[c.Object] = true
+	}
+	for _, k := range replaced {
+		if there[statusKey(k)] {
+			continue
+		}
+		s, generation := t.currentStatus(k)
+		if t.failed[k] {
+			s, generation = t.failingStatus(k)
+		}
+		if s != nil {
+			out = append(out, StatusChange{Object: statusKey(k), Status: s, Generation: generation})
+		}
+	}
 	return out
 }
 

@@ -59,7 +59,7 @@ type Authority struct {
 	in      *authority
 	trusted []*x509.Certificate // in.trusted and those that this process used before
 	pem     []byte
-	warned  *x509.Certificate // whose expiry was logged
+	warned  *x509.Certificate // of which it was logged that it expires, or is not valid yet
 }
 
 // NewAuthority reads the authority from its Secret, and creates the Secret if there is none.
@@ -176,6 +176,11 @@ func (a *Authority) take(in *authority) bool {
 		a.o.Logger.Warn("the certificate authority expires soon, and was not created by this controller, which does not renew it",
 			"secret", a.o.Namespace+"/"+SecretName, "end", end)
 	}
+	if signs := in.signs(now).cert; now.Before(signs.NotBefore) && !signs.Equal(a.warned) {
+		a.warned = signs
+		a.o.Logger.Error("the certificate authority is not valid yet, so proxies cannot connect: a clock was ahead when it was created, or is behind now",
+			"secret", a.o.Namespace+"/"+SecretName, "begin", signs.NotBefore, "remedy", "if the clocks of the nodes are right now, delete the Secret and restart the controllers")
+	}
 	a.in = in
 	trusted := in.trusted
 	for _, c := range a.trusted {
@@ -219,7 +224,8 @@ func (l *leaves) current() (*tls.Certificate, error) {
 	defer l.mu.Unlock()
 	if l.cert != nil && l.by.cert.Equal(signs.cert) {
 		leaf := l.cert.Leaf
-		if now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
+		// It is not valid yet if the clock was ahead when it was created, and has been set back.
+		if !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore)/2)) {
 			return l.cert, nil
 		}
 	}

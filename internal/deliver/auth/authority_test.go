@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const namespace = "moongate-system"
@@ -434,5 +437,42 @@ func TestServerConfigConcurrently(t *testing.T) {
 	all.Wait()
 	if len(serials) != 1 {
 		t.Errorf("%d certificates were made for one moment", len(serials))
+	}
+}
+
+// TestClockSetBack: a certificate that was created while the clock was ahead is replaced once the clock is right.
+func TestClockSetBack(t *testing.T) {
+	c, secrets := newClock(), secretsOf()
+	a := newAuthority(t, secrets, c)
+	server := a.ServerConfig("controller")
+	const ahead = 5 * 24 * time.Hour
+	c.forward(ahead)
+	if _, err := trusts(t, server, a.CAPEM(), "controller", c); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(-ahead)
+	if _, err := trusts(t, server, a.CAPEM(), "controller", c); err != nil {
+		t.Errorf("after the clock was set back: %v", err)
+	}
+}
+
+// TestAuthorityOfTheFuture: it is logged, once, that an authority was created while the clock was ahead.
+func TestAuthorityOfTheFuture(t *testing.T) {
+	c, secrets := newClock(), secretsOf()
+	var log testkit.Log
+	c.forward(24 * time.Hour)
+	a, err := NewAuthority(t.Context(), AuthorityOptions{Secrets: secrets, Namespace: namespace, Now: c.now, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := log.Count("is not valid yet"); n != 0 {
+		t.Errorf("%d lines while the clock is ahead", n)
+	}
+	c.forward(-24 * time.Hour)
+	for range 2 {
+		a.mustLook(t)
+	}
+	if n := log.Count("is not valid yet"); n != 1 {
+		t.Errorf("%d lines after the clock was set back", n)
 	}
 }

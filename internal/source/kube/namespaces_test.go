@@ -226,7 +226,9 @@ func TestANamespaceIsReadWholeOrNotAtAll(t *testing.T) {
 			s.install(nil)
 			s.permit("green/" + missing)
 			c := impatient(t, s, "blue", "green")
-			testkit.Eventually(t, "it is said that the start waits", func() bool { return strings.Contains(c.log.String(), "the start waits for them") })
+			testkit.Eventually(t, "it is said that the start waits", func() bool {
+				return len(c.Waiting()) == 1 && strings.Contains(c.log.String(), "the start waits for them")
+			})
 			if waiting := c.Waiting(); len(waiting) != 1 || strings.Contains(c.log.String(), "a namespace may not be read") {
 				t.Errorf("it waits for %v; log:\n%s", waiting, c.log)
 			}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 )
 
 const (
@@ -19,7 +20,37 @@ const (
 	readers = 8
 	// readTimeout limits one request for a Secret.
 	readTimeout = 5 * time.Second
+	// A Secret that cannot be read is tried again after minRetry, twice that, and so on up to maxRetry; of all Secrets one is tried
+	// again every retryInterval at most. Thousands may be forbidden, or refused by an API server that is overloaded.
+	minRetry, maxRetry = 100 * time.Millisecond, 2 * time.Second
+	retryInterval      = 10 * time.Millisecond
 )
+
+// readRetries determines when a Secret that cannot be read is tried again. It is safe for concurrent use.
+type readRetries struct {
+	workqueue.TypedRateLimiter[name] // for one Secret
+
+	mu   sync.Mutex
+	next time.Time // when the next retry of any Secret may be
+}
+
+func newReadRetries() *readRetries {
+	return &readRetries{TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[name](minRetry, maxRetry)}
+}
+
+// When returns how long to wait.
+func (r *readRetries) When(n name) time.Duration {
+	wait := r.TypedRateLimiter.When(n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.next.Before(now) {
+		r.next = now
+	}
+	wait = max(wait, r.next.Sub(now))
+	r.next = r.next.Add(retryInterval)
+	return wait
+}
 
 var secretClient = clientKey{schema.GroupVersion{Version: "v1"}, wholeSecret.partial}
 

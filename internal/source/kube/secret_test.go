@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -215,6 +216,34 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 			t.Errorf("%d: problems after they were read: %v", code, problems)
 		}
 	}
+}
+
+// Few Secrets that cannot be read are tried again soon, and many do not add up to a flood of requests.
+func TestRetriesOfManySecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 5000
+		r := newReadRetries()
+		soon := 0
+		for round, longest := range []time.Duration{many * retryInterval, 2 * many * retryInterval} {
+			for i := range many {
+				wait := r.When(name{Name: fmt.Sprint(i)})
+				if wait < minRetry || wait > longest {
+					t.Fatalf("retry %d of Secret %d after %v", round, i, wait)
+				}
+				if wait <= time.Second {
+					soon++
+				}
+			}
+		}
+		if limit := int(time.Second/retryInterval) + 1; soon > limit || soon < limit/2 {
+			t.Errorf("%d retries within a second, at most %d expected", soon, limit)
+		}
+		time.Sleep(time.Hour)
+		r.Forget(name{Name: "0"})
+		if wait := r.When(name{Name: "0"}); wait != minRetry {
+			t.Errorf("the retry of a single Secret after %v", wait)
+		}
+	})
 }
 
 // A Secret that is deleted is noticed although the controller may only watch Secrets, and one that is created then is not absent.

@@ -80,8 +80,7 @@ func New(options Options) (*Source, error) {
 		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, skip: skip, secretsPoll: secretsPoll,
 		namespaces: namespacesOf(options.Namespaces),
 		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
-		reads: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
+		reads:   workqueue.NewTypedRateLimitingQueue[name](newReadRetries()),
 		catalog: newCatalog(options.Logger), feeds: map[*watchedKind]*feed{}, unnamed: map[*watchedKind]time.Time{},
 	}
 	if err := s.connect(config); err != nil {

@@ -256,7 +256,7 @@ func TestClassFinalizerOfUnread(t *testing.T) {
 			edit(s.apiServer, k, func(c *gwv1.GatewayClass) { c.Finalizers = []string{gwv1.GatewayClassFinalizerGatewaysExist} })
 			s.see(k)
 			classes = append(classes, k)
-			s.Publish([]Change{{k, &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, 1}})
+			s.Publish([]Change{{Key: k, Desired: &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, Generation: 1}})
 		}
 		s.unread.Store("", true)
 		s.Sweep(nil)
@@ -287,7 +287,7 @@ func TestClassFinalizer(t *testing.T) {
 		s.Gateway("default", "a", "mine")
 		s.Gateway("default", "b", "mine")
 		s.Gateway("default", "c", "theirs")
-		s.Publish([]Change{{mine, &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, 1}, {Key: theirs}})
+		s.Publish([]Change{{Key: mine, Desired: &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, Generation: 1}, {Key: theirs}})
 		s.settle(t)
 		expect(t, "ours has it", s.finalized(mine), true)
 		expect(t, "theirs has it", s.finalized(theirs), false)

@@ -45,10 +45,10 @@ func TestConditions(t *testing.T) {
 		gw, a, b, gone := key("Gateway", "gw"), key("HTTPRoute", "a"), key("HTTPRoute", "b"), key("HTTPRoute", "gone")
 		s.start(t)
 		s.Publish([]Change{
-			{gw, &gwv1.GatewayStatus{Conditions: condition("Programmed", "True"), Listeners: []gwv1.ListenerStatus{
+			{Key: gw, Generation: 1, Desired: &gwv1.GatewayStatus{Conditions: condition("Programmed", "True"), Listeners: []gwv1.ListenerStatus{
 				{Name: "http", Conditions: condition("Programmed", "False")}, {Name: "https", Conditions: condition("Programmed", "False")},
-			}}, 1},
-			{a, routes("True", "True"), 1}, {b, routes("True", "False"), 1}, {gone, routes("True"), 1}, {Key: gone},
+			}}},
+			{Key: a, Desired: routes("True", "True"), Generation: 1}, {Key: b, Desired: routes("True", "False"), Generation: 1}, {Key: gone, Desired: routes("True"), Generation: 1}, {Key: gone},
 		})
 		synctest.Wait()
 		want := map[Condition]int{{"Gateway", "Programmed", "True"}: 1, {"Listener", "Programmed", "False"}: 2, {"HTTPRoute", "Accepted", "True"}: 2, {"HTTPRoute", "Accepted", "False"}: 1}

@@ -125,8 +125,8 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept boo
 	switch {
 	case change.Desired == nil && !w.abandoned(object, swept, unknown):
 		return nil, false, nil
-	case change.Desired != nil && change.Generation != object.GetGeneration():
-		return nil, false, nil // a status for this generation will follow
+	case change.Desired != nil && (change.Generation != object.GetGeneration() || change.UID != "" && change.UID != object.GetUID()):
+		return nil, false, nil // a status for this generation, or for this object, will follow
 	case w.options.Unwritable != nil && w.options.Unwritable(change.Key):
 		a.kept = a.kept || change.Desired == nil // otherwise it would be forgotten after a Change that clears the status
 		return nil, false, nil

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -39,6 +40,9 @@ type Change struct {
 	// Generation is the metadata.generation for which Desired was computed. Desired is not written to an object of another
 	// generation. 0 if Desired is nil.
 	Generation int64
+	// UID is that of the object for which Desired was computed. Desired is not written to another object with the same name. "" if
+	// Desired is nil, or if the UID is not known.
+	UID types.UID
 }
 
 // Options of a Writer. Config, ControllerName and Objects are required.

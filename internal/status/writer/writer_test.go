@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -54,7 +55,7 @@ func TestEveryKind(t *testing.T) {
 		add := func(k kind.ObjectKey, object metav1.Object, desired any) {
 			s.set(k, object)
 			s.see(k)
-			s.Publish([]Change{{k, desired, 3}})
+			s.Publish([]Change{{Key: k, Desired: desired, Generation: 3}})
 		}
 		k, m := at("GatewayClass")
 		add(k, &gwv1.GatewayClass{ObjectMeta: m}, &gwv1.GatewayClassStatus{Conditions: conditions(3, "Class")})
@@ -75,6 +76,38 @@ func TestEveryKind(t *testing.T) {
 			}
 		}
 		expect(t, "log", s.log.Count("\n"), 0)
+	})
+}
+
+// TestReplacedObject: the status of an object is not written to another one that took its name, whose generation is the same.
+func TestReplacedObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		add := func(uid types.UID) {
+			route := &gwv1.HTTPRoute{ObjectMeta: meta(web, 1)}
+			route.UID = uid
+			s.set(web, route)
+			s.see(web)
+		}
+		of := func(uid types.UID) Change {
+			c := wanted(web, 1, "OfUID"+string(uid))
+			c.UID = uid
+			return c
+		}
+		add("1")
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{of("1")})
+		s.settle(t)
+		expect(t, "status", s.reasons(web), "moongate OfUID1")
+		s.remove(web)
+		add("2")
+		s.Observed(web) // before the other one was translated
+		s.settle(t)
+		expect(t, "status of another object", s.reasons(web), "")
+		s.Publish([]Change{of("2")})
+		s.settle(t)
+		expect(t, "status once it was translated", s.reasons(web), "moongate OfUID2")
 	})
 }
 
@@ -160,9 +193,9 @@ func TestOmitted(t *testing.T) {
 		s.see(tls)
 		s.start(t)
 		defer s.end()
-		s.Publish([]Change{{tls, &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
+		s.Publish([]Change{{Key: tls, Generation: 1, Desired: &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
 			{AncestorRef: gwv1.ParentReference{Name: "gw"}, ControllerName: ours, Conditions: conditions(1, "Accepted")},
-		}}, 1}})
+		}}}})
 		for range 2 {
 			s.settle(t)
 			s.Observed(tls)
@@ -198,13 +231,13 @@ func TestOlderCRD(t *testing.T) {
 		sets := int32(2)
 		s.start(t)
 		defer s.end()
-		s.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), AttachedListenerSets: &sets}, 1}})
+		s.Publish([]Change{{Key: gw, Generation: 1, Desired: &gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), AttachedListenerSets: &sets}}})
 		s.settle(t)
 		s.see(gw)
 		s.Observed(gw)
 		s.settle(t)
 		expect(t, "attempts", s.attempts, 1)
-		s.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: conditions(1, "Other"), AttachedListenerSets: &sets}, 1}})
+		s.Publish([]Change{{Key: gw, Generation: 1, Desired: &gwv1.GatewayStatus{Conditions: conditions(1, "Other"), AttachedListenerSets: &sets}}})
 		s.settle(t)
 		expect(t, "attempts after something new", s.attempts, 2)
 	})
