@@ -540,3 +540,40 @@ func TestUDPEdits(t *testing.T) {
 		t.Errorf("%q, want that of the route that is left", got)
 	}
 }
+
+// TestUDPPolicyBegins: a session stays at its endpoint when the Service becomes another backend, as it does when a policy begins to apply to it, unless
+// that has not got the endpoint.
+func TestUDPPolicyBegins(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	var addrs []string
+	for _, name := range []string{"a", "b", "c", "d"} {
+		addrs = append(addrs, udpEcho(t, name).LocalAddr().String())
+	}
+	const plain, policy = "Service/default/s/80", "Service/default/s/80/by/default/p"
+	route := func(key string) *config.Resource {
+		return l4RouteOf("r", "default/gw/udp", &config.BackendRef{Backend: key, Weight: 1})
+	}
+	g.apply(append(backend(plain, addrs...), g.udpListener("udp"), route(plain)))
+	clients := map[net.Conn]string{}
+	for range 12 {
+		c := g.sender()
+		clients[c] = ask(t, c, "1")
+	}
+	g.apply(append(backend(policy, addrs...), route(policy)))
+	for c, at := range clients {
+		if got := ask(t, c, "1"); got != at {
+			t.Errorf("%q, want %q as before", got, at)
+		}
+	}
+	if before, now := g.upstreams.Get(plain).Stats().InFlight, g.upstreams.Get(policy).Stats().InFlight; before != 0 || now != 12 {
+		t.Errorf("%d and %d sessions are counted, want 0 and 12", before, now)
+	}
+	g.apply(append(backend(plain, addrs[1:]...), route(plain)), config.ID{Kind: config.KindBackend, Key: policy}, config.ID{Kind: config.KindEndpoints, Key: policy})
+	for c, at := range clients {
+		if got := ask(t, c, "1"); at != "a1" && got != at || got == "a1" {
+			t.Errorf("%q, was %q before", got, at)
+		}
+	}
+}

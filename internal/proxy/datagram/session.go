@@ -27,11 +27,11 @@ type session struct {
 	listener *snapshot.Listener
 	ref      int // index in the rule with which it began
 	stats    *observe.RuleStats
-	backend  *upstream.Backend
-	endpoint *upstream.Endpoint
-	attempts int32          // to get a socket to an endpoint
-	conn     *net.UDPConn   // to the endpoint; nil if the session drops the datagrams
-	dropping observe.Reason // why it drops them
+	backend  *upstream.Backend  // guarded by socket.mu
+	endpoint *upstream.Endpoint // guarded by socket.mu
+	attempts int32              // to get a socket to an endpoint
+	conn     *net.UDPConn       // to the endpoint; nil if the session drops the datagrams
+	dropping observe.Reason     // why it drops them
 	raw      syscall.RawConn
 	local    netip.AddrPort
 	failed   error // error of receiving
@@ -220,25 +220,47 @@ func unreachable(err error) bool {
 // backend has no endpoints ends as soon as there is one. socket.mu must be held.
 func (ses *session) follows(l *snapshot.Listener) bool {
 	rule := ruleOf(l)
-	if ses.endpoint != nil && ses.endpoint.Gone() || rule == nil {
+	if rule == nil {
 		return false
 	}
 	if ses.dropping == observe.ReasonNoEndpoints && ses.backend.HasOther(new(upstream.Tried)) {
 		return false
 	}
-	if ses.rule == rule {
+	gone := ses.endpoint != nil && ses.endpoint.Gone()
+	switch {
+	case !gone && ses.rule == rule:
 		return true
-	}
-	if ses.backend == nil || !rule.Chooses(ses.backend) {
+	case ses.backend == nil:
+		return false
+	case (gone || !rule.Chooses(ses.backend)) && !ses.move(rule):
 		return false
 	}
 	ses.rule = rule
 	return true
 }
 
+// move continues the session at the same endpoint of another backend of the rule, and reports whether there is one: a
+// Service is another backend when a policy begins or ceases to apply to it. socket.mu must be held.
+func (ses *session) move(rule *snapshot.Rule) bool {
+	if ses.conn == nil {
+		return false
+	}
+	e := rule.Counterpart(ses.endpoint)
+	if e == nil || !e.Usable() {
+		return false
+	}
+	ses.endpoint.End()
+	e.Begin()
+	ses.backend, ses.endpoint = e.Backend(), e
+	return true
+}
+
 // refused ends the session because its endpoint is unreachable, and makes others avoid the endpoint for a moment.
 func (ses *session) refused() {
-	ses.endpoint.Failed()
+	ses.socket.mu.Lock()
+	e := ses.endpoint
+	ses.socket.mu.Unlock()
+	e.Failed()
 	ses.socket.end(ses, observe.ReasonConnectFailed)
 }
 

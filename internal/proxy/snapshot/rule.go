@@ -357,6 +357,21 @@ func (r *Rule) Chooses(b *upstream.Backend) bool {
 	return false
 }
 
+// Counterpart returns the Counterpart of e in a backend that Choose may choose, nil if there is none.
+func (r *Rule) Counterpart(e *upstream.Endpoint) *upstream.Endpoint {
+	var below uint64
+	for i := range r.Backends {
+		ref := &r.Backends[i]
+		if ref.Backend != nil && ref.below > below {
+			if same := ref.Backend.Counterpart(e); same != nil {
+				return same
+			}
+		}
+		below = ref.below
+	}
+	return nil
+}
+
 // ChooseForPreflight chooses by weight among the backendRefs whose filters answer preflight requests. It returns false
 // if there is none.
 func (r *Rule) ChooseForPreflight(seed *uint64) (ref int, ok bool) {

@@ -330,8 +330,8 @@ func (b *Backend) serveBlockedNow() {
 	}
 }
 
-// makeRoom closes an idle connection to make room for one at a dropped Endpoint, and reports whether there was one.
-// serveBlocked does not handle such Endpoints, so requests must not wait there for a limit.
+// makeRoom closes an idle connection to make room for one that cannot wait for a limit, and reports whether there was
+// one. At a dropped Endpoint nothing can wait, because serveBlocked does not handle it.
 func (e *Endpoint) makeRoom(by BreakerLimit) bool {
 	for whole := range e.backend.root().everyEndpoint() {
 		if by != LimitConnections && whole.health != e.health {

@@ -91,6 +91,41 @@ func TestBreakerConnections(t *testing.T) {
 	}
 }
 
+// TestBreakerRefusesTunnels: a tunnel beyond a limit of connections is refused immediately, because those before it may stay open for hours, whether or not a request waits.
+func TestBreakerRefusesTunnels(t *testing.T) {
+	for name, c := range map[string]*config.CircuitBreaker{"connections": {MaxConnections: proto.Uint32(1)}, "endpoint": {MaxConnectionsPerEndpoint: proto.Uint32(1)}} {
+		t.Run(name, func(t *testing.T) {
+			s, b := newSet(t, Options{ConnectTimeout: time.Minute}, endpoint(listen(t).addrPort()))
+			broken(t, s, c)
+			e := b.Endpoints()[0]
+			held, err := e.ConnectTunnel(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			defer cancel()
+			_, err = e.ConnectTunnel(ctx, nil)
+			wantBreaker(t, err)
+			request := connecting(t.Context(), e, true)
+			b.waitsFor(t, 1)
+			_, err = e.ConnectTunnel(ctx, nil)
+			wantBreaker(t, err)
+			held.Close()
+			got := wait(t, request)
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			got.conn.Release()
+			held, err = e.ConnectTunnel(ctx, nil) // the idle connection makes room
+			if err != nil {
+				t.Fatal(err)
+			}
+			held.Close()
+			zero(t, b)
+		})
+	}
+}
+
 // TestBreakerClosesWhatIdles: a request that can use none of the connections that idle, at its endpoint or another, has one closed.
 func TestBreakerClosesWhatIdles(t *testing.T) {
 	one, other := listen(t), listen(t)

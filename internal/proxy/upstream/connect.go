@@ -79,10 +79,13 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 }
 
 // ConnectTunnel makes a new, unused connection for a tunnel; with TLS no protocol is negotiated by ALPN. It waits for
-// its turn among the HTTP/1.1 requests, within the connect timeout. ctx is as in Connect, and the error is a
-// *DialError. connected is called as soon as there is a socket, before the TLS handshake.
+// its turn among the HTTP/1.1 requests, within the connect timeout, but not for a limit of the Breaker: those who have
+// the connections may keep them for hours. ctx is as in Connect, and the error is a *DialError. connected is called as
+// soon as there is a socket, before the TLS handshake.
 func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
-	c, err := e.connectOwn(ctx, e.connectLimit(time.Time{}), connected)
+	limit := e.connectLimit(time.Time{})
+	limit.noWait = true
+	c, err := e.connectOwn(ctx, limit, connected)
 	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is reported about tunnels
 		o.responded(e.whole(), http.StatusOK)
 	}

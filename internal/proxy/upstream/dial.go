@@ -73,6 +73,8 @@ type dialLimit struct {
 	slow *slowDial
 	// spare means that no request needs the connection, so that its failure does not affect requests.
 	spare bool
+	// noWait means that the connect fails if a limit of the Breaker is reached.
+	noWait bool
 }
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (the

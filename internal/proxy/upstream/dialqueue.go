@@ -80,7 +80,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 				break
 			}
 		}
-		if by != notLimited && e.isDropped() {
+		if by != notLimited && (limit.noWait || e.isDropped()) {
 			q.mu.Unlock()
 			if !e.makeRoom(by) {
 				return nil, e.refused(by)

@@ -55,6 +55,19 @@ func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 	}
 }
 
+// Counterpart returns the endpoint of b that has the address and the SessionID of e, which may be of another Backend or
+// removed. It may be terminating. It returns nil if there is none.
+func (b *Backend) Counterpart(e *Endpoint) *Endpoint {
+	list, id := b.list.Load().bySession, e.SessionID()
+	at, _ := slices.BinarySearchFunc(list, id, func(e *Endpoint, id uint64) int { return cmp.Compare(e.SessionID(), id) })
+	for ; at < len(list) && list[at].SessionID() == id; at++ {
+		if list[at].address == e.address {
+			return list[at]
+		}
+	}
+	return nil
+}
+
 // newEndpointList returns a complete list.
 func newEndpointList(all, usable []*Endpoint) *endpointList {
 	l := &endpointList{all: all, usable: usable, bySession: slices.Clone(all)}
