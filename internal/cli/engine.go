@@ -297,7 +297,7 @@ func (e *engine) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
 	defer cancel()
 	if err := e.proxy.Shutdown(ctx); err != nil {
-		e.o.Log.Warn("requests that took longer than --drain-timeout were aborted")
+		e.o.Log.Warn("connections that were still open after --drain-timeout were closed, and requests on them aborted")
 	}
 }
 
