@@ -67,12 +67,12 @@ func TestNoStreams(t *testing.T) {
 	g.serveH2C(b.addr, nil)
 	const requests = 5
 	for range requests {
-		if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 503 ") {
+		if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 504 ") {
 			t.Errorf("got %q", got)
 		}
 	}
 	for _, reason := range g.reasonsLogged(requests) {
-		if reason != "overloaded" {
+		if reason != "connect_timeout" {
 			t.Errorf("logged %q", reason)
 		}
 	}

@@ -171,7 +171,7 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 		if limit.reason == ReasonTimeout && h.isBlocked() {
 			gaveUp = e.breakerOpen()
 		} else if limit.reason == ReasonTimeout && h.streamless() > 0 {
-			gaveUp = e.noStreams()
+			gaveUp = e.dialError(ReasonTimeout, true, errStreamless)
 		}
 	case <-ctx.Done():
 		gaveUp = e.dialError(ReasonCanceled, false, ctx.Err())
@@ -235,12 +235,6 @@ var (
 // useless, and a server should allow none for a short time only (RFC 9113 section 6.5.2).
 const maxStreamless = 2
 
-// noStreams counts a request that has found no stream, and returns its error.
-func (e *Endpoint) noStreams() *DialError {
-	e.backend.totals().refused.Add(1)
-	return e.dialError(ReasonOverloaded, true, errStreamless)
-}
-
 // presumed is how many streams a connection is expected to carry before the backend's limit is known.
 const presumed = 100
 
@@ -266,7 +260,7 @@ func (e *Endpoint) dialMore() {
 		if streamless > 0 && streamless+h.dialling >= maxStreamless {
 			h.blocked.set(notLimited)
 			if h.dialling == 0 && e.hasAlternativeWithStreams() {
-				h.endImpatient(e.noStreams)
+				h.endImpatient(e.dialError(ReasonFailed, true, errStreamless))
 			}
 			return
 		}
@@ -292,17 +286,17 @@ func (h *sharing) onlySlow() bool { return h.slow > 0 && h.slow == h.dialling }
 // held.
 func (e *Endpoint) endSlow() {
 	if h := &e.sharing; h.onlySlow() {
-		h.endImpatient(func() *DialError { return e.dialError(ReasonSlow, true, errSlow) })
+		h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
 	}
 }
 
-// endImpatient ends the waits that are not patient. err returns the error of each. mu must be held.
-func (h *sharing) endImpatient(err func() *DialError) {
+// endImpatient ends the waits that are not patient. mu must be held.
+func (h *sharing) endImpatient(err *DialError) {
 	h.waiting = slices.DeleteFunc(h.waiting, func(w *waiter) bool {
 		if w.patient {
 			return false
 		}
-		w.err = err()
+		w.err = err
 		close(w.ready)
 		return true
 	})

@@ -345,7 +345,7 @@ func TestStreamless(t *testing.T) {
 	first, second := <-server.conns, <-server.conns
 	testkit.Eventually(t, "the requests wait", func() bool { return e.sharing.numWaiting.Load() == 2 })
 	_, _, err := e.connectBy(t.Context(), dialLimit{at: time.Now(), reason: ReasonTimeout}, true)
-	if wantDialError(t, err, ReasonOverloaded, true); !errors.Is(err, errStreamless) {
+	if wantDialError(t, err, ReasonTimeout, true); !errors.Is(err, errStreamless) {
 		t.Error(err)
 	}
 	_, _, err = e.Connect(t.Context(), time.Now().Add(time.Millisecond), true)
@@ -384,7 +384,7 @@ func TestStreamlessMovesOn(t *testing.T) {
 	one, other := b.Endpoints()[0], b.Endpoints()[1]
 	learnStreamless(t, one)
 	_, _, err := one.Connect(t.Context(), time.Time{}, true)
-	wantDialError(t, err, ReasonOverloaded, true)
+	wantDialError(t, err, ReasonFailed, true)
 	limit := func(patient bool) dialLimit {
 		return dialLimit{at: time.Now().Add(10 * time.Millisecond), reason: ReasonDeadline, patient: patient}
 	}
