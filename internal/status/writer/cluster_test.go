@@ -123,9 +123,9 @@ func TestCluster(t *testing.T) {
 	}
 	w.Gateway("default", "writer-test", "writer-test")
 	w.Publish([]Change{
-		{class, &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted"), SupportedFeatures: []gwv1.SupportedFeature{{Name: "Gateway"}}}, 1},
-		{gw, &gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), Listeners: []gwv1.ListenerStatus{{Name: "http", SupportedKinds: []gwv1.RouteGroupKind{}, Conditions: conditions(1, "Accepted")}}}, 1},
-		{params, &v1alpha1.GatewayParametersStatus{Conditions: conditions(1, "Accepted")}, 1},
+		{Key: class, Desired: &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted"), SupportedFeatures: []gwv1.SupportedFeature{{Name: "Gateway"}}}, Generation: 1},
+		{Key: gw, Desired: &gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), Listeners: []gwv1.ListenerStatus{{Name: "http", SupportedKinds: []gwv1.RouteGroupKind{}, Conditions: conditions(1, "Accepted")}}}, Generation: 1},
+		{Key: params, Desired: &v1alpha1.GatewayParametersStatus{Conditions: conditions(1, "Accepted")}, Generation: 1},
 		wanted(route, 1, "Accepted"),
 	})
 	settled()
@@ -153,7 +153,7 @@ func TestCluster(t *testing.T) {
 	}
 
 	// A status that the CRD refuses.
-	w.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: "not a type", Status: "True", Reason: "X", ObservedGeneration: 1}}}, 1}})
+	w.Publish([]Change{{Key: gw, Desired: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: "not a type", Status: "True", Reason: "X", ObservedGeneration: 1}}}, Generation: 1}})
 	testkit.Eventually(t, "the refusal is told", func() bool { return log.Count("reason=Invalid") == 1 && log.Count("status.conditions") > 0 })
 
 	// Deleting the class waits for its Gateway.
