@@ -19,12 +19,13 @@ import (
 // backendReference is a reference of a route or listener to a backend.
 type backendReference struct {
 	gwv1.BackendObjectReference
-	fate string // what happens if the backend has no endpoints
+	consequence string // of a backend without endpoints
 }
 
-// The fates of what a route sends to a backend without endpoints.
+// The consequences of a backend without endpoints.
 const (
 	answered503 = "requests to it are answered 503"
+	unavailable = "calls to it are answered UNAVAILABLE"
 	reset       = "connections to it are reset"
 	dropped     = "datagrams to it are dropped"
 	notMirrored = "no request is mirrored to it"
@@ -54,7 +55,7 @@ func backendsOf(o metav1.Object) (refs []backendReference) {
 		for _, rule := range o.Spec.Rules {
 			refs = append(refs, grpcFilterBackends(rule.Filters)...)
 			for _, ref := range rule.BackendRefs {
-				refs = append(refs, backendReference{ref.BackendObjectReference, answered503})
+				refs = append(refs, backendReference{ref.BackendObjectReference, unavailable})
 				refs = append(refs, grpcFilterBackends(ref.Filters)...)
 			}
 		}
@@ -107,15 +108,15 @@ func grpcFilterBackends(filters []gwv1.GRPCRouteFilter) (refs []backendReference
 	return refs
 }
 
-func plain(list []gwv1.BackendRef, fate string) (refs []backendReference) {
+func plain(list []gwv1.BackendRef, consequence string) (refs []backendReference) {
 	for _, ref := range list {
-		refs = append(refs, backendReference{ref.BackendObjectReference, fate})
+		refs = append(refs, backendReference{ref.BackendObjectReference, consequence})
 	}
 	return refs
 }
 
-// backend examines the endpoints of a Service that a route or listener in a namespace names. fate is what happens if it has none.
-func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, fate string) {
+// backend examines the endpoints of a Service that a route or listener in a namespace names. consequence is what follows if it has none.
+func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, consequence string) {
 	if ref.Kind != nil && string(*ref.Kind) != kind.Service.Name || ref.Group != nil && *ref.Group != "" || ref.Port == nil {
 		return
 	}
@@ -135,14 +136,14 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, fate
 	if len(list) == 0 {
 		// A cluster creates the EndpointSlices of Services with a selector.
 		if len(s.Spec.Selector) == 0 && !l.slicesRefused(s.Namespace) {
-			l.add(s, "", "no EndpointSlice is for this Service, so "+fate,
+			l.add(s, "", "no EndpointSlice is for this Service, so "+consequence,
 				fmt.Sprintf("add one with the label %s: %s", discoveryv1.LabelServiceName, s.Name))
 		}
 		return
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(slice *discoveryv1.EndpointSlice) bool { return slice.AddressType == discoveryv1.AddressTypeFQDN })
 	if len(list) == 0 {
-		l.add(s, "", "its EndpointSlices have addressType FQDN, which is not supported, so "+fate,
+		l.add(s, "", "its EndpointSlices have addressType FQDN, which is not supported, so "+consequence,
 			"write IP addresses with addressType IPv4 or IPv6, or refer to an XBackend of type ExternalHostname in its place")
 		return
 	}
@@ -165,13 +166,13 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, fate
 	}
 	switch {
 	case !some: // as in a cluster if the selector selects no pod; such a slice has no ports either
-		l.add(s, "", "this Service has no endpoints, so "+fate, "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
+		l.add(s, "", "this Service has no endpoints, so "+consequence, "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
 	case !found:
 		slices.Sort(names)
-		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so %s", s.Spec.Ports[i].Name, quoted(names), strings.Replace(fate, "to it", fmt.Sprintf("to port %d", *ref.Port), 1)),
+		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so %s", s.Spec.Ports[i].Name, quoted(names), strings.Replace(consequence, "to it", fmt.Sprintf("to port %d", *ref.Port), 1)),
 			"let its targetPort be a port that its pods have, or give the port of an EndpointSlice that you write the same name")
 	case !ready:
-		l.add(s, "", "no endpoint of this Service is ready, so "+fate, "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
+		l.add(s, "", "no endpoint of this Service is ready, so "+consequence, "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
 	}
 }
 

@@ -39,7 +39,7 @@ const Soon = 14 * 24 * time.Hour
 // compared. The findings are sorted by object and field.
 func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config.Resource, now time.Time) []Finding {
 	l := &linter{now: now, refused: refused, secrets: map[key]*corev1.Secret{}, grants: map[string][]*gwv1.ReferenceGrant{}, namespaces: map[string]labels.Set{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{},
-		distrusting: map[kind.ObjectKey]bool{}, taken: map[place]map[string]winner{}, originals: map[place]int{}}
+		trustsNone: map[kind.ObjectKey]bool{}, taken: map[place]map[string]winner{}, originals: map[place]int{}}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Secret:
@@ -57,7 +57,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config
 	}
 	routes, listeners := routesOf(resources), listenersOf(resources)
 	for _, r := range routes {
-		l.distrusting[r.id] = !slices.ContainsFunc(r.attachments, func(a *config.Attachment) bool {
+		l.trustsNone[r.id] = !slices.ContainsFunc(r.attachments, func(a *config.Attachment) bool {
 			listener := listeners[a.Listener]
 			return len(listener.GetTrustedProxies())+len(listener.GetFilters()) > 0
 		})
@@ -87,7 +87,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config
 			l.targetSelectors(o, objects)
 		}
 		for _, ref := range backendsOf(o) {
-			l.backend(o.GetNamespace(), ref.BackendObjectReference, ref.fate)
+			l.backend(o.GetNamespace(), ref.BackendObjectReference, ref.consequence)
 		}
 		l.unserved(o)
 		l.hostnames(o)
@@ -112,11 +112,11 @@ type linter struct {
 	namespaces map[string]labels.Set
 	services   map[key]*corev1.Service
 	slices     map[key][]*discoveryv1.EndpointSlice // by Service
-	// distrusting are the routes none of whose listeners trusts a proxy in front of it, or has filters that may set header fields.
-	distrusting map[kind.ObjectKey]bool
-	taken       map[place]map[string]winner // the matches that take precedence
-	originals   map[place]int               // the number of hostnames of routes by place.ofAnyOriginal
-	findings    []Finding
+	// trustsNone are the routes none of whose listeners trusts a proxy in front of it, or has filters that may set header fields.
+	trustsNone map[kind.ObjectKey]bool
+	taken      map[place]map[string]winner // the matches that take precedence
+	originals  map[place]int               // the number of hostnames of routes by place.ofAnyOriginal
+	findings   []Finding
 }
 
 // key identifies an object of a given kind.

@@ -145,6 +145,7 @@ func TestLint(t *testing.T) {
 		"terminating, and still serving": {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: true, terminating: true}"), nil},
 		"terminating":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: false, terminating: true}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
 		"no slice for connections":       {service + fmt.Sprintf(l4, "TCPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so connections to it are reset"}},
+		"no slice for calls":             {service + fmt.Sprintf(l4, "GRPCRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so calls to it are answered UNAVAILABLE"}},
 		"no slice for datagrams":         {service + fmt.Sprintf(l4, "UDPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so datagrams to it are dropped"}},
 		"other port of connections":      {service + fmt.Sprintf(l4, "TCPRoute") + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so connections to port 80 are reset`}},
 		"backends of filters": {strings.ReplaceAll(good, "name: s", "name: t") + service + strings.ReplaceAll(service, "name: s", "name: auth") +

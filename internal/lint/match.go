@@ -166,7 +166,7 @@ func (l *linter) matchedNames(o metav1.Object, field string, names []string) {
 				"remove one of the two; for either of two values write two matches")
 		case config.RemovedBeforeMatching(lower):
 			l.add(o, at, fmt.Sprintf("no request matches, because %s belongs to the connection, not to the message, and is removed before requests are matched", name), "match another header")
-		case config.SetBeforeMatching(lower) && lower != "x-request-id" && l.distrusting[kind.KeyOf(o)]: // requestIDs may preserve that one
+		case config.SetBeforeMatching(lower) && lower != "x-request-id" && l.trustsNone[kind.KeyOf(o)]: // requestIDs may preserve that one
 			l.add(o, at, fmt.Sprintf("it is not matched against what clients send: the gateway sets or removes %s itself before requests are matched", name),
 				"match another header, or name the proxies in front of the gateway in trustedProxies of its GatewayParameters")
 		}
