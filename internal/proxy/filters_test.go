@@ -179,6 +179,41 @@ func TestModifiedTrailers(t *testing.T) {
 	}
 }
 
+// TestDisguisedFields: a client's fields that CGI-like servers take for one that a filter sets or removes do not reach the backend, by HTTP/1.1 and by HTTP/2.
+func TestDisguisedFields(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		var sent []string
+		for name, values := range r.Header {
+			if strings.HasPrefix(name, "X") && len(name) == len("X-User") {
+				sent = append(sent, strings.ToLower(name)+"="+strings.Join(values, ","))
+			}
+		}
+		slices.Sort(sent)
+		fmt.Fprint(w, sent)
+	}), func(r *config.Rule) {
+		r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Set: fields("X-User=nobody"), Remove: []string{"X_Root"}}))
+	})
+	const want = "[x-user=nobody x.team=1]"
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX_User: a\r\nX.User: b\r\nX-User: c\r\nX-Root: d\r\nX.Root: e\r\nX.Team: 1\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\n"+want) {
+		t.Errorf("by HTTP/1.1: %q", got)
+	}
+	r := g.newRequest(t, "GET", nil)
+	for name, value := range map[string]string{"X_User": "a", "X.User": "b", "X-User": "c", "X-Root": "d", "X.Root": "e", "X.Team": "1"} {
+		r.Header[name] = []string{value}
+	}
+	resp, err := g.client(true).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
+		t.Errorf("by HTTP/2: %q, %v", got, err)
+	}
+}
+
 // postWithTrailer sends a request with a trailer section over HTTP/2, and returns the body of the response.
 func (g *gateway) postWithTrailer(trailer http.Header) string {
 	g.t.Helper()

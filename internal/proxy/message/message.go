@@ -12,7 +12,7 @@ type Field struct {
 	Name  []byte // as received; compare case-insensitively
 	Value []byte // without surrounding white space
 	// Line is the whole line as received, with its CRLF, for verbatim forwarding;
-	// nil for a field that a filter made.
+	// nil for a field that the proxy or one of its filters made, by which headermodifier knows it from a client's.
 	Line []byte
 }
 
