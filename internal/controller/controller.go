@@ -285,7 +285,7 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 		c.mu.Lock()
 		c.authorityTrouble = err.Error()
 		c.mu.Unlock()
-		if tries%authorityTriesSaid == 0 {
+		if tries%authorityTriesLogged == 0 {
 			c.log.Warn("the certificate authority cannot be read or created, trying again", "namespace", c.o.Namespace, "error", err)
 		}
 		select {
@@ -296,8 +296,8 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 }
 
 const (
-	authorityRetry     = 2 * time.Second
-	authorityTriesSaid = 30 // every 30th attempt, once a minute, is logged
+	authorityRetry       = 2 * time.Second
+	authorityTriesLogged = 30 // every 30th attempt, once a minute, is logged
 )
 
 // authenticate returns the Gateway for which the caller of a stream may ask.

@@ -74,7 +74,7 @@ type Conn struct {
 	cause     error               // why over is set, if a write has failed
 }
 
-// queues are empty.
+// queues contains empty schedulers, for connections that are not parked.
 var queues = sync.Pool{New: func() any { return &writesched.Scheduler[Stream]{} }}
 
 // New creates a connection over nc, on which nothing happens before Serve. handle is called for each request on a

@@ -241,15 +241,15 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 	if apierrors.IsNotFound(err) || forbidden && w.watched == deleted { // then only the watch knows
 		unknown = nil
 	}
-	if forbidden && unknown == nil {
-		// Other Secrets still cannot be read, so the trouble is not over.
-	} else if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
-		namespace := metav1.NamespaceAll
-		if s.namespaces[0] != metav1.NamespaceAll {
-			namespace = n.Namespace
+	if !forbidden || unknown != nil { // otherwise other Secrets still cannot be read, so the trouble is not over
+		if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
+			namespace := metav1.NamespaceAll
+			if s.namespaces[0] != metav1.NamespaceAll {
+				namespace = n.Namespace
+			}
+			s.log.Warn("a Secret cannot be read; its known content is kept: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if this was refused",
+				"secret", n.String(), "error", err)
 		}
-		s.log.Warn("a Secret cannot be read; its known content is kept: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if this was refused",
-			"secret", n.String(), "error", err)
 	}
 	if unknown != nil {
 		switch {
