@@ -328,7 +328,7 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 // answered, or that makes a gRPC call, may be silent for as long as it wants; PING shows whether it is still there.
 func (d *stream) await() error {
 	for {
-		d.s.SetReadDeadline(time.Now().Add(d.c.timeouts.BodyIdle))
+		d.s.ReadBy(time.Now().Add(d.c.timeouts.BodyIdle))
 		if d.stopped.Load() {
 			return http2.ErrClosed
 		}
@@ -346,7 +346,7 @@ func (d *stream) await() error {
 
 // read fills buf with what has arrived of the body. It returns io.EOF together with the last bytes.
 func (d *stream) read(buf []byte) (n int, err error) {
-	d.s.SetReadDeadline(longAgo)
+	d.s.ReadBy(longAgo)
 	if d.stopped.Load() {
 		return 0, http2.ErrClosed
 	}

@@ -22,6 +22,7 @@ type limit struct {
 	by      time.Time // zero means no limit
 	timer   *time.Timer
 	writing bool
+	passed  bool // by has passed
 
 	late atomic.Bool // the stream was reset because of the limit
 }
@@ -31,14 +32,19 @@ func (l *limit) writeBy(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.by, l.set = t, !t.IsZero()
+	l.passed = false
 	l.late.Store(false)
-	switch {
-	case l.set && l.timer == nil:
-		l.timer = time.AfterFunc(time.Until(t), l.expire)
-	case l.set:
-		l.timer.Reset(time.Until(t))
-	case l.timer != nil:
-		l.timer.Stop()
+	if !l.set {
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+		return
+	}
+	left := time.Until(t)
+	if l.passed = left <= 0; l.timer == nil {
+		l.timer = time.AfterFunc(left, l.expire)
+	} else {
+		l.timer.Reset(left)
 	}
 }
 
@@ -65,7 +71,7 @@ func (l *limit) begin() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !time.Now().Before(l.by) {
+	if l.passed {
 		return os.ErrDeadlineExceeded
 	}
 	l.writing = true
@@ -95,7 +101,10 @@ func (l *limit) expired() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The timer may be late, and the stream may be another one by now.
-	if l.writing && !l.by.IsZero() && !time.Now().Before(l.by) {
+	if l.by.IsZero() || time.Now().Before(l.by) {
+		return
+	}
+	if l.passed = true; l.writing {
 		l.late.Store(true)
 		l.stream.Reset(http2.Cancel)
 	}

@@ -249,6 +249,13 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 	s.wakeReader()
 }
 
+// ReadBy is like SetReadDeadline, for the goroutine that reads, which need not be woken.
+func (s *Stream) ReadBy(t time.Time) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.readDeadline = t
+}
+
 // SetWriteTimeout sets how long each later call that writes may take, in place of Timeouts.Write, which still bounds
 // writes to the connection.
 func (s *Stream) SetWriteTimeout(d time.Duration) {

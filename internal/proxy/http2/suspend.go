@@ -121,7 +121,7 @@ func (s *ClientStream) Notify(wake func()) bool {
 	}
 	s.suspension = p
 	s.s.giveUpFrames()
-	s.s.readable.timer = nil // it was stopped
+	s.s.readable.forget()
 	s.s.header, s.interims = head.Section{}, nil
 	c.suspendable--
 	return true
