@@ -703,6 +703,7 @@ func TestTheEndOfAnOutageIsNoTrouble(t *testing.T) {
 		p.watching.since = p.watching.since.Add(-time.Hour)
 		s.note(t.Context(), p, &p.watching, refused)
 	}
+	s.noteProbe(refused, time.Now())
 	s.note(t.Context(), first, &first.watching, nil)
 	answered := time.Now()
 	if second.check(answered); second.failing {
