@@ -58,6 +58,7 @@ type Remote struct {
 	parts    *partition.Partition
 	gateways map[string]*gateway
 	joins    joins
+	refusing refusing
 	// stale are the Gateways with a new Report that Reports has not returned.
 	stale map[string]struct{}
 }
@@ -221,7 +222,7 @@ func (r *Remote) Lead(epoch string, w *Withheld) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch = epoch
+	r.epoch, r.refusing = epoch, refusing{}
 	r.withhold(w, now)
 	for name, g := range r.gateways {
 		r.owe(g, now)

@@ -24,8 +24,6 @@ import (
 const (
 	// maxChunk is the maximum size of a Chunk in bytes, unless one Resource is larger.
 	maxChunk = 1 << 20
-	// refusedPause is how long nothing is sent to a proxy that has refused a generation.
-	refusedPause = 5 * time.Second
 	// maxStreams is the maximum number of streams of a connection: a proxy has one, and briefly another.
 	maxStreams = 4
 	// maxHead is the maximum size of the header list of a call in bytes; most of it is the token.
@@ -57,14 +55,14 @@ type service struct {
 	r *Remote
 }
 
-// streamState is what a stream is doing. A generation is only sent in the states nothingSent and answered.
+// streamState is what a stream is doing. A generation is only sent in the states nothingSent and answered,
+// and to a proxy that has refused one only after a pause, see refusing.
 type streamState uint8
 
 const (
-	answered        streamState = iota // nothing is awaited
-	nothingSent                        // since the Hello; next leads to awaitsAnswer
-	awaitsAnswer                       // to stream.sent; acknowledged leads to answered, refused to pausedByRefusal
-	pausedByRefusal                    // for refusedPause, which leads to answered
+	answered     streamState = iota // nothing is awaited
+	nothingSent                     // since the Hello; next leads to awaitsAnswer
+	awaitsAnswer                    // to stream.sent; acknowledged and refused lead to answered
 )
 
 // stream is that of one proxy. Fields are guarded by Remote.mu unless noted otherwise.
@@ -75,12 +73,13 @@ type stream struct {
 	end        func(cause error) // safe for concurrent use
 	woken      chan struct{}     // of capacity 1
 	state      streamState
-	full       bool      // everything must be sent next
-	configured bool      // the proxy had a configuration of any epoch when it connected, and was sent nothing since
-	base       uint64    // the generation that the proxy has, unless full
-	sent       uint64    // the last generation that was sent
-	zone       string    // the last one that was sent
-	acks       allowance // limits answers without a preceding generation
+	full       bool        // everything must be sent next
+	configured bool        // the proxy had a configuration of any epoch when it connected, and was sent nothing since
+	base       uint64      // the generation that the proxy has, unless full
+	sent       uint64      // the last generation that was sent
+	zone       string      // the last one that was sent
+	acks       allowance   // limits answers without a preceding generation
+	retry      *time.Timer // wakes it after a refusal; nil if none was
 }
 
 // retains reports whether the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
@@ -204,6 +203,9 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 // leave removes a stream that has ended.
 func (r *Remote) leave(s *stream) {
 	r.mu.Lock()
+	if s.retry != nil {
+		s.retry.Stop()
+	}
 	g := s.gateway
 	p := g.pods[s.pod]
 	current := p != nil && p.stream == s
@@ -272,10 +274,17 @@ func (r *Remote) next(s *stream) (*wire.Begin, *partition.Delta, error) {
 	part, zone := r.parts.Part(s.gateway.name), s.gateway.zones[s.pod]
 	current := s.state != nothingSent && !s.full && part.Generation() == s.base && (zone == "" || zone == s.zone)
 	switch {
-	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.state == awaitsAnswer || s.state == pausedByRefusal || current:
+	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.state == awaitsAnswer || current:
 		return nil, nil, nil
 	case !r.managed(s.gateway):
 		return nil, nil, errNotManaged(s.gateway.name)
+	}
+	if wait := r.refusing.wait(podKey{s.gateway.name, s.pod}, part.Generation(), time.Now()); wait > 0 {
+		if s.retry != nil {
+			s.retry.Stop()
+		}
+		s.retry = time.AfterFunc(wait, s.wake)
+		return nil, nil, nil
 	}
 	var delta partition.Delta
 	if s.full {
@@ -390,13 +399,9 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 	if s.state != awaitsAnswer {
 		return news
 	}
-	s.state, s.full = pausedByRefusal, true
-	time.AfterFunc(refusedPause, func() {
-		r.mu.Lock()
-		s.state = answered
-		r.mu.Unlock()
-		s.wake()
-	})
+	s.state, s.full = answered, true
+	r.refusing.note(podKey{s.gateway.name, s.pod}, s.sent, time.Now())
+	s.wake()
 	return news
 }
 
@@ -472,6 +477,7 @@ func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	g := s.gateway
 	if s.state == awaitsAnswer && a.Generation == s.sent {
 		s.state, s.full, s.base = answered, false, a.Generation
+		r.refusing.forget(podKey{g.name, s.pod})
 		s.wake()
 	}
 	news := false

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -142,17 +141,17 @@ func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object
 	}
 }
 
-// keepCustom drops what is large and not used.
+// keepCustom drops what is not used. Translation sees none of it, see viewOf; a status is written with the resourceVersion, and the
+// finalizers of a GatewayClass by what there is.
 func keepCustom(o interface {
 	metav1.Object
 	runtime.Object
 }) metav1.Object {
 	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	o.SetManagedFields(nil)
-	if annotations := o.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
-		if delete(annotations, corev1.LastAppliedConfigAnnotation); len(annotations) == 0 {
-			o.SetAnnotations(nil)
-		}
-	}
+	o.SetAnnotations(nil)
+	o.SetOwnerReferences(nil)
+	o.SetGenerateName("")
+	o.SetSelfLink("")
 	return o
 }

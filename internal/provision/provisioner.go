@@ -115,6 +115,7 @@ type Provisioner struct {
 	gateways map[gatewayName]*gatewayState
 	errors   uint64               // failed attempts since New
 	waiting  map[gatewayName]bool // for their turn to replace proxies
+	woken    map[gatewayName]bool // whose turn has come; see passTurn
 
 	// rollouts is locked before mu and the store's lock.
 	rollouts sync.Mutex
@@ -167,7 +168,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 // forget drops the state that only a leader needs.
 func (p *Provisioner) forget() {
 	p.work, p.specified = nil, false
-	p.gateways, p.waiting = map[gatewayName]*gatewayState{}, map[gatewayName]bool{}
+	p.gateways, p.waiting, p.woken = map[gatewayName]*gatewayState{}, map[gatewayName]bool{}, map[gatewayName]bool{}
 }
 
 // changed is called by the store.
@@ -601,6 +602,7 @@ func (p *Provisioner) workOn(ctx context.Context, work workqueue.TypedRateLimiti
 			return
 		}
 		again, err := p.reconcile(ctx, g)
+		p.passTurn(g)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			p.noteFailure(g, err)

@@ -118,6 +118,7 @@ func (p *Provisioner) beginRollout(g gatewayName) (end func(), ok bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.woken, g) // if it waits again, its turn has not come
 	if !rolling[g] && len(rolling) >= max(rolloutsAtLeast, gateways*rolloutsPercent/100) {
 		p.waiting[g] = true
 		return nil, false
@@ -135,8 +136,20 @@ func (p *Provisioner) beginRollout(g gatewayName) (end func(), ok bool) {
 func (p *Provisioner) wakeWaiting() {
 	for g := range p.waiting {
 		delete(p.waiting, g)
+		p.woken[g] = true
 		p.work.Add(g)
 		return
+	}
+}
+
+// passTurn wakes another Gateway in place of one that was woken and did not try to begin a rollout, because it was deleted or changed
+// meanwhile, or could not be applied.
+func (p *Provisioner) passTurn(g gatewayName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.woken[g] {
+		delete(p.woken, g)
+		p.wakeWaiting()
 	}
 }
 

@@ -313,3 +313,32 @@ func TestUnplacedProxies(t *testing.T) {
 		}
 	}
 }
+
+// TestATurnIsPassedOn: Gateways that were deleted while they waited for their turn do not use up that of another one.
+func TestATurnIsPassedOn(t *testing.T) {
+	r := startReplica(t, newServer(t))
+	run(t, r.Run)
+	testkit.Eventually(t, "it leads", func() bool {
+		r.Provisioner.mu.Lock()
+		defer r.Provisioner.mu.Unlock()
+		return r.work != nil
+	})
+	r.Update(nil)
+	waiting := func() int {
+		r.Provisioner.mu.Lock()
+		defer r.Provisioner.mu.Unlock()
+		return len(r.Provisioner.waiting)
+	}
+	r.Provisioner.mu.Lock()
+	for i := range 20 {
+		r.Provisioner.waiting[gatewayName{"shop", fmt.Sprint("gone", i)}] = true
+	}
+	r.wakeWaiting()
+	r.Provisioner.mu.Unlock()
+	testkit.Eventually(t, "the turn is passed on until nobody waits", func() bool { return waiting() == 0 })
+	r.Provisioner.mu.Lock()
+	defer r.Provisioner.mu.Unlock()
+	if n := len(r.woken); n > 1 { // the last one may not have ended yet
+		t.Errorf("%d Gateways are remembered", n)
+	}
+}

@@ -328,7 +328,7 @@ func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gat
 // canonical returns an IP address in its canonical form; other addresses are returned unchanged.
 func canonical(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
-		return ip.String()
+		return gateway.Canonical(ip)
 	}
 	return address
 }

@@ -46,7 +46,8 @@ type AuthorityOptions struct {
 // concurrent use.
 //
 // A year before it expires it gets a successor. Proxies trust both at once; the old one continues to sign for a day, so that every
-// proxy trusts the new one before it gets a certificate signed by it; the old one is trusted until it expires.
+// proxy trusts the new one before it gets a certificate signed by it; the old one is trusted until it expires. One that is not valid
+// yet, because it was created by a clock that was ahead, gets a successor at once, which signs after a few minutes.
 //
 // An administrator may replace the Secret by another authority, and must renew that one. It signs within a minute. Proxies keep
 // their connections; new ones fail until the kubelet has updated the authority in their pods. This process continues to trust the
@@ -178,8 +179,13 @@ func (a *Authority) take(in *authority) bool {
 	}
 	if signs := in.signs(now).cert; now.Before(signs.NotBefore) && !signs.Equal(a.warned) {
 		a.warned = signs
-		a.o.Logger.Error("the certificate authority is not valid yet, so proxies cannot connect: a clock was ahead when it was created, or is behind now",
-			"secret", a.o.Namespace+"/"+SecretName, "begin", signs.NotBefore, "remedy", "if the clocks of the nodes are right now, delete the Secret and restart the controllers")
+		const what = "the certificate authority is not valid yet, so proxies cannot connect: a clock was ahead when it was created, or is behind now"
+		log := a.o.Logger.With("secret", a.o.Namespace+"/"+SecretName, "begin", signs.NotBefore)
+		if in.managed && in.previous != nil {
+			log.Error(what, "remedy", "it has a successor, which starts to sign by itself; check the clocks of the nodes", "successor-signs", in.handoverEnd(now))
+		} else {
+			log.Error(what, "remedy", "replace it by one that is valid, or delete the Secret and restart the controllers")
+		}
 	}
 	a.in = in
 	trusted := in.trusted

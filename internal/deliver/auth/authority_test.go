@@ -456,7 +456,8 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestAuthorityOfTheFuture: it is logged, once, that an authority was created while the clock was ahead.
+// TestAuthorityOfTheFuture: it is logged, once, that an authority was created while the clock was ahead. Its successor signs soon, but
+// only after proxies had the time to trust it: if this controller's clock is the wrong one, they verify what the old one has signed.
 func TestAuthorityOfTheFuture(t *testing.T) {
 	c, secrets := newClock(), secretsOf()
 	var log testkit.Log
@@ -474,5 +475,57 @@ func TestAuthorityOfTheFuture(t *testing.T) {
 	}
 	if n := log.Count("is not valid yet"); n != 1 {
 		t.Errorf("%d lines after the clock was set back", n)
+	}
+	server, old := a.ServerConfig("controller"), a.in.previous
+	if old == nil || len(a.trusted) != 2 {
+		t.Fatalf("there is no successor; %d are trusted", len(a.trusted))
+	}
+	signedByOld := func() bool {
+		cert, err := server.GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert.Leaf.CheckSignatureFrom(old.cert) == nil
+	}
+	if !signedByOld() {
+		t.Error("the successor signs at once")
+	}
+	c.forward(shortHandover)
+	a.mustLook(t)
+	if _, err := trusts(t, server, a.CAPEM(), "controller", c); err != nil {
+		t.Errorf("after the handover: %v", err)
+	}
+	writes := secrets.writes
+	for range 3 {
+		c.forward(time.Hour)
+		a.mustLook(t)
+	}
+	if s := stored(t, secrets); secrets.writes != writes || len(s.Data[keyPreviousKey]) > 0 {
+		t.Errorf("%d further writes, %d bytes of the old key", secrets.writes-writes, len(s.Data[keyPreviousKey]))
+	}
+	// What is written by another controller, whose clock is right, ends nothing.
+	if cert, err := trusts(t, newAuthority(t, secrets, c).ServerConfig("controller"), a.CAPEM(), "controller", c); err != nil || cert.CheckSignatureFrom(old.cert) == nil {
+		t.Errorf("another replica: %v", err)
+	}
+}
+
+// TestForeignAuthorityOfTheFuture: an authority of an administrator is left alone.
+func TestForeignAuthorityOfTheFuture(t *testing.T) {
+	c, secrets := newClock(), secretsOf()
+	c.forward(24 * time.Hour)
+	newAuthority(t, secrets, c)
+	s := stored(t, secrets)
+	s.Labels = nil
+	if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(-24 * time.Hour)
+	var log testkit.Log
+	writes := secrets.writes
+	if _, err := NewAuthority(t.Context(), AuthorityOptions{Secrets: secrets, Namespace: namespace, Now: c.now, Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+		t.Fatal(err)
+	}
+	if secrets.writes != writes || log.Count("delete the Secret") != 1 {
+		t.Errorf("%d writes; log:\n%s", secrets.writes-writes, log.String())
 	}
 }

@@ -31,6 +31,9 @@ const (
 	// handover is how long proxies trust a successor before it signs: they read it from a ConfigMap, which the kubelet updates
 	// within minutes, but a node may be unreachable for a while.
 	handover = 24 * time.Hour
+	// shortHandover is the same if the predecessor is not valid yet: nobody with a right clock can verify what it signs, so the successor
+	// should sign soon. It does not sign at once, because it may be this controller's clock that is wrong.
+	shortHandover = 10 * time.Minute
 )
 
 // authority is the content of a Secret. It is immutable.
@@ -74,7 +77,22 @@ func (a *authority) signs(now time.Time) *signer {
 }
 
 func (a *authority) inHandover(now time.Time) bool {
-	return a.previous != nil && now.Before(a.current.cert.NotBefore.Add(clockSkew+handover)) && now.Before(a.previous.cert.NotAfter)
+	return a.previous != nil && now.Before(a.handoverEnd(now)) && now.Before(a.previous.cert.NotAfter)
+}
+
+// handoverEnd returns when a successor starts to sign.
+func (a *authority) handoverEnd(now time.Time) time.Time {
+	created := a.current.cert.NotBefore.Add(clockSkew)
+	if now.Before(a.previous.cert.NotBefore) {
+		return created.Add(shortHandover)
+	}
+	return created.Add(handover)
+}
+
+// unusable reports whether nothing that the authority signs now or soon can be verified, because it was created by a clock that was
+// ahead.
+func (a *authority) unusable(now time.Time) bool {
+	return now.Before(a.current.cert.NotBefore) && now.Before(a.signs(now).cert.NotBefore)
 }
 
 // freshSecret returns a Secret with a new authority.
@@ -94,15 +112,15 @@ func freshSecret(namespace string, now time.Time) (*corev1.Secret, error) {
 	return secret, writeSigner(secret, s, nil)
 }
 
-// tended returns the Secret as it should be now, nil if nothing must change: it adds a successor if the authority expires soon, and
-// removes the key of an authority that no longer signs, and expired certificates. An authority created by an administrator must be
+// tended returns the Secret as it should be now, nil if nothing must change: it adds a successor if the authority expires soon or is
+// not valid yet, and removes the key of an authority that no longer signs, and expired certificates. An authority created by an administrator must be
 // renewed by the administrator.
 func tended(secret *corev1.Secret, a *authority, now time.Time) (*corev1.Secret, error) {
 	if !a.managed {
 		return nil, nil
 	}
 	next := secret.DeepCopy()
-	if now.After(a.current.cert.NotAfter.Add(-renewBefore)) {
+	if now.After(a.current.cert.NotAfter.Add(-renewBefore)) || a.unusable(now) {
 		s, err := newSigner(now)
 		if err != nil {
 			return nil, err

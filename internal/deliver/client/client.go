@@ -54,7 +54,11 @@ type Client struct {
 	rebindEvery time.Duration
 	lookup      func(ctx context.Context, host string) ([]string, error)
 
-	mu   sync.Mutex
+	// applying is held while the proxy binds sockets, which may take long. It is locked before mu.
+	applying sync.Mutex
+
+	mu sync.Mutex
+	// held is changed with both applying and mu held, except for its epoch, so either suffices to read the rest.
 	held holding
 	// link is the stream on which a generation was applied, nil if there is none.
 	link  *link
@@ -103,8 +107,8 @@ func (c *Client) Config() (dump.Dump, error) {
 
 // apply applies a generation and updates what Hello reports.
 func (c *Client) apply(g *generation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.applying.Lock()
+	defer c.applying.Unlock()
 	if c.o.Zone != nil && g.zone != "" && g.zone != c.held.zone {
 		c.o.Zone(g.zone)
 	}
@@ -115,7 +119,9 @@ func (c *Client) apply(g *generation) {
 		result = c.o.Rebind()
 		result.Rejected = rejected
 	}
+	c.mu.Lock()
 	c.held.applied(g, u, &result)
+	c.mu.Unlock()
 	select {
 	case c.dirty <- struct{}{}:
 	default: // saving is already pending
@@ -132,20 +138,33 @@ func (c *Client) keepRebinding(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		c.mu.Lock()
-		var l *link
-		news := len(c.held.faults) > 0 && c.held.setFaults(c.o.Rebind().Listeners)
-		if c.o.Unavailable != nil {
-			unavailable := c.o.Unavailable()
-			news = news || !maps.Equal(unavailable, c.held.unavailable)
-			c.held.unavailable = unavailable
-		}
-		if news {
-			l = c.link
-		}
-		c.mu.Unlock()
-		if l != nil {
+		if l := c.rebind(); l != nil {
 			_ = l.acknowledge(c) // an error ends the stream, and the next one begins with an answer
 		}
 	}
+}
+
+// rebind updates the faults of listeners and what is unavailable. It returns the stream on which either must be reported, nil if
+// nothing has changed or there is none.
+func (c *Client) rebind() *link {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	var faults map[string]*proxy.ListenerError
+	tried := len(c.held.faults) > 0
+	if tried {
+		faults = c.o.Rebind().Listeners
+	}
+	unavailable := c.held.unavailable
+	if c.o.Unavailable != nil {
+		unavailable = c.o.Unavailable()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news := tried && c.held.setFaults(faults)
+	news = news || !maps.Equal(unavailable, c.held.unavailable)
+	c.held.unavailable = unavailable
+	if !news {
+		return nil
+	}
+	return c.link
 }

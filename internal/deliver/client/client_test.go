@@ -198,8 +198,11 @@ func TestUnavailableIsSaid(t *testing.T) {
 		id, calls := config.ID{Kind: config.KindRateLimitService, Key: testGateway}, 0
 		c.rebindEvery = time.Millisecond
 		c.o.Unavailable = func() map[config.ID]string {
+			c.mu.Lock()
+			linked := c.link != nil
+			c.mu.Unlock()
 			switch calls++; {
-			case calls > 10 && c.link == nil: // called with mu held
+			case calls > 10 && !linked:
 				calls--
 				return nil
 			case calls > 30:
@@ -222,6 +225,64 @@ func TestUnavailableIsSaid(t *testing.T) {
 	}
 	if b.keys() != "a" {
 		t.Errorf("served: %s", b.keys())
+	}
+}
+
+// TestStateWhileSocketsAreBound: the state can be read while the proxy applies a generation or binds sockets, which may take long.
+func TestStateWhileSocketsAreBound(t *testing.T) {
+	for _, what := range []string{"apply", "rebind", "unavailable"} {
+		t.Run(what, func(t *testing.T) {
+			e := &engine{resources: map[config.ID]*config.Resource{}, listeners: map[string]*proxy.ListenerError{"a": {Invalid: errors.New("taken")}}}
+			begun, release := make(chan struct{}), make(chan struct{})
+			block := func(where string) {
+				if where == what {
+					close(begun)
+					<-release
+				}
+			}
+			c := New(Options{Gateway: testGateway,
+				Apply: func(u *config.Update) proxy.Result {
+					if u.Generation == 2 {
+						block("apply")
+					}
+					return e.apply(u)
+				},
+				Rebind:      func() proxy.Result { return e.rebind() },
+				Unavailable: func() map[config.ID]string { block("unavailable"); return nil },
+			})
+			at := func(n uint64) *generation {
+				a := listener("a", 80)
+				return &generation{epoch: "e", number: n, full: true, upserts: map[config.ID]*config.Resource{a.ID(): a}}
+			}
+			c.apply(at(1))
+			c.o.Rebind = func() proxy.Result { block("rebind"); return e.rebind() }
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if what == "apply" {
+					c.apply(at(2))
+				} else {
+					c.rebind()
+				}
+			}()
+			<-begun
+			read := make(chan struct{})
+			go func() {
+				defer close(read)
+				d, err := c.Config()
+				if !c.Ready() || err != nil || d.Generation != 1 {
+					t.Errorf("ready %v, generation %d, error %v", c.Ready(), d.Generation, err)
+				}
+			}()
+			select {
+			case <-read:
+			case <-time.After(10 * time.Second):
+				t.Error("the state cannot be read meanwhile")
+			}
+			close(release)
+			<-done
+			<-read
+		})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
-// holding is the state of the proxy; guarded by Client.mu.
+// holding is the state of the proxy; see Client.held.
 type holding struct {
 	// epoch is "" if only a full generation can follow.
 	epoch      string

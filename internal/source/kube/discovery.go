@@ -66,7 +66,7 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteReach(err)
-	if say, _ := s.discovery.next(err, time.Now()); say && reached(err) {
+	if say, _ := s.discovery.next(err, time.Now()); say && s.concernsKind(&s.discovery, err) {
 		s.log.Warn("the API server does not report which kinds it serves; trying again", "error", err)
 	}
 	if err != nil {

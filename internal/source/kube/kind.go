@@ -22,6 +22,11 @@ type watchedKind struct {
 	keep func(runtime.Object) metav1.Object
 }
 
+// resource returns the name of the kind's resource with its group.
+func (k *watchedKind) resource() string {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()
+}
+
 const crdGroup = "apiextensions.k8s.io"
 
 // kinds are all watched kinds except Secrets and CustomResourceDefinitions.

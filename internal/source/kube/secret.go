@@ -242,7 +242,7 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 		unknown = nil
 	}
 	if !forbidden || unknown != nil { // otherwise other Secrets still cannot be read, so the trouble is not over
-		if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
+		if say, _ := s.secretTrouble.next(unknown, time.Now()); say && s.concernsKind(&s.secretTrouble, err) {
 			namespace := metav1.NamespaceAll
 			if s.namespaces[0] != metav1.NamespaceAll {
 				namespace = n.Namespace

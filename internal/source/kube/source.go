@@ -43,6 +43,7 @@ type Source struct {
 
 	awake   chan struct{} // has an element if there may be something to emit
 	look    chan struct{} // has an element if discovery must run
+	doubt   chan struct{} // has an element if the API server may be unavailable, see probe
 	reads   workqueue.TypedRateLimitingInterface[name]
 	running sync.WaitGroup
 
@@ -57,8 +58,8 @@ type Source struct {
 	installedChanged                bool
 	reported                        *Installed
 	reach, discovery, secretTrouble trouble
-	// reachedSince is when the API server answered again after it was unavailable.
-	reachedSince time.Time
+	// answeredAt is when the API server last answered any request, reachedSince when it answered again after it was unavailable.
+	answeredAt, reachedSince time.Time
 }
 
 // New returns a Source; it returns an error if the configuration is invalid. Nothing is read before Run.
@@ -79,7 +80,7 @@ func New(options Options) (*Source, error) {
 	s := &Source{
 		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, skip: skip, secretsPoll: secretsPoll,
 		namespaces: namespacesOf(options.Namespaces),
-		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
+		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		reads:   workqueue.NewTypedRateLimitingQueue[name](newReadRetries()),
 		catalog: newCatalog(options.Logger), feeds: map[*watchedKind]*feed{}, unnamed: map[*watchedKind]time.Time{},
 	}
@@ -143,6 +144,7 @@ func (s *Source) begin(ctx context.Context) {
 	}
 	s.running.Go(func() { s.discover(ctx) })
 	s.running.Go(func() { s.watchFeeds(ctx) })
+	s.running.Go(func() { s.probe(ctx) })
 	for range readers {
 		s.running.Go(func() { s.readSecrets(ctx) })
 	}

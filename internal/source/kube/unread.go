@@ -37,7 +37,7 @@ func (s *Source) UnreadKinds() []Unread {
 func (s *Source) unreadKinds() (list []Unread) {
 	for k, f := range s.feeds {
 		if i := slices.IndexFunc(f.scopes, func(p *scope) bool { return p.failing }); i >= 0 {
-			list = append(list, Unread{k.Group, k.Name, cmp.Or(f.scopes[i].remedy, "it is tried again")})
+			list = append(list, Unread{k.Group, k.Name, f.scopes[i].remedyText()})
 		}
 	}
 	slices.SortFunc(list, func(a, b Unread) int { return strings.Compare(a.Group+"/"+a.Kind, b.Group+"/"+b.Kind) })
@@ -71,6 +71,14 @@ func (s *Source) Away() time.Duration {
 		return 0
 	}
 	return max(time.Since(s.reach.since), time.Nanosecond)
+}
+
+// remedyText returns the remedy for what cannot be read. The caller must hold Source.mu.
+func (p *scope) remedyText() string {
+	if p.remedy == "" && !p.done { // no request has ended yet
+		return noAnswerRemedy(p.kind)
+	}
+	return cmp.Or(p.remedy, "it is tried again")
 }
 
 // watchFeeds checks for kinds and namespaces that cannot be read until ctx ends.
@@ -117,9 +125,9 @@ func (s *Source) check(now time.Time) {
 		switch {
 		case s.catalog.withheld[p.namespace]:
 		case p.kind.Essential && !p.listed && s.reported == nil:
-			p.log().Warn("objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
+			p.log().Warn("objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedyText())
 		default:
-			p.log().Warn("objects of a kind cannot be listed; continuing without them until they can: " + p.remedy)
+			p.log().Warn("objects of a kind cannot be listed; continuing without them until they can: " + p.remedyText())
 		}
 	}
 }

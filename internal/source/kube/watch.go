@@ -462,49 +462,35 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 		over = over || listed
 	}
 	over = over && p.trouble() == ""
-	say = say && (t == &p.listing || p.listing.text == "") // logging one of the two is enough
-	if err != nil && reached(err) {
+	if t == &p.watching && p.listing.text != "" {
+		say = false // logging one of the two is enough
+	}
+	concerns := err != nil && s.concernsKind(t, err)
+	if concerns {
 		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
 	p.recovered()
 	switch {
 	case over:
 		p.log().Info("objects can be read again")
-	case say && reached(err) && t == &p.watching:
+	case say && !concerns:
+		t.loggedAt = time.Time{} // probe logs it, once for all kinds
+	case say && t == &p.watching:
 		p.log().Warn("objects cannot be watched; they are as of their last list, which is late and expensive: "+p.remedy, "error", err)
-	case say && reached(err):
+	case say:
 		p.log().Warn("objects cannot be read; the known ones are kept: "+p.remedy, "error", err)
 	}
 }
 
-// noteReach logs once, not for each kind, that the API server is unavailable. The caller must hold s.mu.
-func (s *Source) noteReach(err error) {
-	away := err
-	if reached(err) {
-		away = nil
-	}
-	now := time.Now()
-	if away == nil && s.reach.text != "" {
-		s.reachedSince = now
-	}
-	say, over := s.reach.next(away, now)
-	switch {
-	case over:
-		s.log.Info("the API server answers again")
-	case say:
-		s.log.Warn("the API server does not answer; the known objects are kept, trying again", "error", err)
-	}
-}
-
-// reached reports whether an API server has answered, even with an error.
-func reached(err error) bool {
-	var status apierrors.APIStatus
-	return err == nil || errors.As(err, &status)
+// concernsKind reports whether an error is one of what was requested, and not of an API server that is unavailable: it was answered,
+// or other requests have been since the trouble began. The caller must hold s.mu.
+func (s *Source) concernsKind(t *trouble, err error) bool {
+	return reached(err) || s.reach.text == "" && s.answeredAt.After(t.since)
 }
 
 // expected reports whether an error is normal for watches.
 func expected(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) ||
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
 		errors.Is(err, context.Canceled) ||
 		apierrors.IsInvalid(err) // a streamed list, which an older API server does not support
 }
@@ -512,15 +498,19 @@ func expected(err error) bool {
 func remedyFor(k *watchedKind, namespace string, err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		resource := k.Resource
-		if k.Group != "" {
-			resource += "." + k.Group
-		}
-		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", resource, where(namespace))
+		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", k.resource(), where(namespace))
 	case apierrors.IsUnauthorized(err):
 		return "the API server does not accept the controller's credentials: renew them"
 	}
+	if !reached(err) {
+		return noAnswerRemedy(k)
+	}
 	return "it is tried again"
+}
+
+// noAnswerRemedy is the remedy for requests that get no answer while others do.
+func noAnswerRemedy(k *watchedKind) string {
+	return fmt.Sprintf("the API server answers, but not requests for %s: look at its conversion webhook, and at what limits the size or the duration of answers between the API server and this pod; it is tried again", k.resource())
 }
 
 // where describes in which part of the cluster a permission is needed; namespace is "" for all.

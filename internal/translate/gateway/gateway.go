@@ -163,8 +163,8 @@ func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress, cluster bool) {
 		case err != nil:
 			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
 				"%q is not an IP address", a.Value))
-		case !slices.ContainsFunc(g.Addresses, func(b Address) bool { return b.Value == ip.String() }):
-			entry.Value = ip.String()
+		case !slices.ContainsFunc(g.Addresses, func(b Address) bool { return b.Value == Canonical(ip) }):
+			entry.Value = Canonical(ip)
 			g.Addresses = append(g.Addresses, entry)
 			if entry.Unsatisfiable == "" {
 				g.Binds = append(g.Binds, entry.Value)
@@ -172,6 +172,10 @@ func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress, cluster bool) {
 		}
 	}
 }
+
+// Canonical returns the text of an address that is the same for every way to write it: an IPv4 address written as one of IPv6 is bound
+// as what it is.
+func Canonical(ip netip.Addr) string { return ip.Unmap().String() }
 
 // refuse records a problem unless there is one already: one is enough to act on.
 func (g *Gateway) refuse(p *condition.Problem) {
