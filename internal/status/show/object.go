@@ -41,6 +41,8 @@ type Object struct {
 	invalidGateways map[string]string
 	// rewrite improves messages of complaints; nil leaves them unchanged. See Suggest.
 	rewrite func(message, namespace string) string
+	// reported reports whether a field has been reported elsewhere; nil if none has. See LeaveOut.
+	reported func(field string) bool
 }
 
 // fields are the fields of an object that are shown.

@@ -261,3 +261,28 @@ func TestInvalidGateway(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaveOut: what is reported of a field elsewhere is left out of a note, and the rest of the note stays.
+func TestLeaveOut(t *testing.T) {
+	for message, want := range map[string]string{
+		"spec.a[0]: lost; correct it":                                    "",
+		"spec.b: kept. See there; correct it":                            "spec.b: kept. See there; correct it",
+		"spec.a[0]: lost. spec.b: kept; do. spec.a[1]: lost. and 2 more": "spec.b: kept; do. and 2 more",
+		"spec.b: kept. spec.a[0]: lost; correct it":                      "spec.b: kept",
+		"of no field": "of no field",
+		"spec.useDefaultGateways: attached. spec.a[0]: lost; correct it.": "spec.useDefaultGateways: attached",
+	} {
+		shown := objects(t, `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"`+ours+`","conditions":[
+			{"type":"Accepted","status":"True","reason":"Accepted","message":"`+message+`"}]}]}}`)
+		LeaveOut(shown, func(o *Object, field string) bool {
+			return o.String() == "HTTPRoute a/web" && strings.HasPrefix(field, "spec.a[")
+		})
+		got := ""
+		for _, n := range shown[0].Notes() {
+			got += n.Message
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", message, got, want)
+		}
+	}
+}
