@@ -53,6 +53,7 @@ func TestImports(t *testing.T) {
 		{"internal/deliver/...", []string{module + "internal/translate", module + "internal/reconcile", module + "internal/source", module + "internal/status", module + "internal/cli"}},
 		{"cmd/...", []string{module + "internal/testkit", module + "internal/migrate/migratetest", module + "internal/deliver/delivertest"}},
 		{"internal/accesslog/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
+		{"internal/cginame/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/testkit/...", []string{module}},
 		{"internal/revocation/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/deliver/auth/...", []string{module}},

@@ -72,6 +72,7 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	}
 	show.Blame(objects, off.refused)
 	show.Suggest(objects, off.suggest.rewrite)
+	show.LeaveOut(objects, off.warned())
 	if off.about != nil {
 		status := off.status
 		status.Items = []any{}
@@ -151,6 +152,18 @@ func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 		return &exitError{code: exitProblems}
 	}
 	return nil
+}
+
+// warned returns a function that reports whether a warning is about a field of an object.
+func (o *offline) warned() func(object *show.Object, field string) bool {
+	type at struct{ object, field string }
+	warned := map[at]bool{}
+	for _, p := range o.status.Problems {
+		if p.Warning {
+			warned[at{p.Object, p.Field}] = true
+		}
+	}
+	return func(object *show.Object, field string) bool { return warned[at{object.String(), field}] }
 }
 
 // ofOtherProgram reports whether a problem is that a document in a folder is not a Kubernetes object.

@@ -10,6 +10,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/moongate-dev/moongate/internal/admin"
@@ -173,12 +174,16 @@ func differences(before, after *offline) (*difference, error) {
 		if was[id] != nil && is[id] != nil && proto.Equal(was[id], is[id]) {
 			continue
 		}
+		old, now := withoutShifts(was[id], is[id])
+		if old != nil && now != nil && proto.Equal(old, now) {
+			continue
+		}
 		r := resourceDifference{Resource: id.String()}
 		var err error
-		if r.Before, err = dumped(was[id]); err != nil {
+		if r.Before, err = dumped(old); err != nil {
 			return nil, err
 		}
-		if r.After, err = dumped(is[id]); err != nil {
+		if r.After, err = dumped(now); err != nil {
 			return nil, err
 		}
 		d.Resources = append(d.Resources, r)
@@ -201,13 +206,29 @@ func differences(before, after *offline) (*difference, error) {
 		}
 	}
 	slices.Sort(names)
+	oldObjects, newObjects := before.byName(), after.byName()
 	for _, name := range names {
+		if was, is := oldObjects[name], newObjects[name]; was != nil && is != nil && len(old[name]) > 0 {
+			shift := shiftOf(was, is)
+			for i := range complaints[name] {
+				complaints[name][i].text = shift.asBefore(complaints[name][i].text)
+			}
+		}
 		o := objectDifference{Object: name, Gone: without(old[name], complaints[name]), New: without(complaints[name], old[name])}
 		if len(o.Gone) > 0 || len(o.New) > 0 {
 			d.Objects = append(d.Objects, o)
 		}
 	}
 	return d, nil
+}
+
+// byName returns the objects by show.Object.String.
+func (o *offline) byName() map[string]metav1.Object {
+	objects := make(map[string]metav1.Object, len(o.objects))
+	for _, object := range o.objects {
+		objects[object.ID.String()] = object.Object
+	}
+	return objects
 }
 
 // placeholder reports whether a resource stands for an unknown Redis server, which is not shown.

@@ -28,6 +28,7 @@ type offline struct {
 	status    admin.Status
 	// controller is the controllerName of the GatewayClasses that count as Moongate's.
 	controller string
+	objects    []files.Object
 	positions  map[kind.ObjectKey]files.Position
 	source     *files.Source
 	count      int             // number of objects to report on
@@ -86,7 +87,7 @@ func (in *input) translated(all *objects) *offline {
 	}
 	result := t.Commit()
 	store.publish(result.Statuses)
-	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
+	off := &offline{resources: result.Config.Upserts, objects: all.Objects, status: store.status(), positions: positions, source: all.source, count: count, suggest: newSuggestions(all.Objects, all.Problems),
 		accepted: all.accepted, controller: in.cluster.manages()}
 	if len(in.paths) == 0 {
 		off.count = len(all.Objects) // those of the cluster

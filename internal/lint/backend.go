@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -115,8 +117,17 @@ func plain(list []gwv1.BackendRef, consequence string) (refs []backendReference)
 	return refs
 }
 
-// backend examines the endpoints of a Service that a route or listener in a namespace names. consequence is what follows if it has none.
-func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, consequence string) {
+// transport returns the protocol of the port of a Service to which the reference leads; only datagrams are dropped.
+func (r backendReference) transport() corev1.Protocol {
+	if r.consequence == dropped {
+		return corev1.ProtocolUDP
+	}
+	return corev1.ProtocolTCP
+}
+
+// backend examines the endpoints of a Service that a route or listener in a namespace names.
+func (l *linter) backend(namespace string, ref backendReference) {
+	consequence := ref.consequence
 	if ref.Kind != nil && string(*ref.Kind) != kind.Service.Name || ref.Group != nil && *ref.Group != "" || ref.Port == nil {
 		return
 	}
@@ -128,7 +139,10 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, cons
 	if s == nil || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
-	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == int32(*ref.Port) })
+	// A Service may have the same number for TCP and for UDP.
+	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Port == int32(*ref.Port) && cmp.Or(p.Protocol, corev1.ProtocolTCP) == ref.transport()
+	})
 	if i < 0 {
 		return // a condition of the route reports it
 	}
@@ -149,11 +163,16 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, cons
 	}
 	var names []string
 	some, ready, found := false, false, false
+	ports := "port" // what is looked for; with the protocol if there are ports of another one
 	for _, slice := range list {
 		for _, port := range slice.Ports {
 			name := ""
 			if port.Name != nil {
 				name = *port.Name
+			}
+			if ptr.Deref(port.Protocol, corev1.ProtocolTCP) != ref.transport() {
+				ports = string(ref.transport()) + " port"
+				continue
 			}
 			if found = found || name == s.Spec.Ports[i].Name; !slices.Contains(names, name) {
 				names = append(names, name)
@@ -169,7 +188,7 @@ func (l *linter) backend(namespace string, ref gwv1.BackendObjectReference, cons
 		l.add(s, "", "this Service has no endpoints, so "+consequence, "start pods that its spec.selector selects, or add endpoints to its EndpointSlices")
 	case !found:
 		slices.Sort(names)
-		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a port named %q (they have %s), so %s", s.Spec.Ports[i].Name, quoted(names), strings.Replace(consequence, "to it", fmt.Sprintf("to port %d", *ref.Port), 1)),
+		l.add(s, fmt.Sprintf("spec.ports[%d].name", i), fmt.Sprintf("no EndpointSlice of this Service has a %s named %q (they have %s), so %s", ports, s.Spec.Ports[i].Name, quoted(names, ports), strings.Replace(consequence, "to it", fmt.Sprintf("to port %d", *ref.Port), 1)),
 			"let its targetPort be a port that its pods have, or give the port of an EndpointSlice that you write the same name")
 	case !ready:
 		l.add(s, "", "no endpoint of this Service is ready, so "+consequence, "see why its pods are not ready, or set conditions.ready in EndpointSlices that you write")
@@ -181,9 +200,9 @@ func endsServing(c discoveryv1.EndpointConditions) bool {
 	return c.Terminating != nil && *c.Terminating && c.Serving != nil && *c.Serving
 }
 
-func quoted(names []string) string {
+func quoted(names []string, ports string) string {
 	if len(names) == 0 {
-		return "no ports"
+		return "no " + ports + "s"
 	}
 	list := make([]string, len(names))
 	for i, name := range names {

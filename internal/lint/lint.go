@@ -87,7 +87,7 @@ func Lint(objects []metav1.Object, refused []kind.ObjectKey, resources []*config
 			l.targetSelectors(o, objects)
 		}
 		for _, ref := range backendsOf(o) {
-			l.backend(o.GetNamespace(), ref.BackendObjectReference, ref.consequence)
+			l.backend(o.GetNamespace(), ref)
 		}
 		l.unserved(o)
 		l.hostnames(o)

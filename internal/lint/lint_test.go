@@ -83,6 +83,8 @@ func TestLint(t *testing.T) {
 		return "it is the same as spec.rules[0].matches[0] of HTTPRoute " + other + ", which takes precedence, so it never matches a request"
 	}
 	elsewhere := strings.NewReplacer("{name: a}", "{name: a, namespace: a}", "{name: g}", "{name: g, namespace: default}").Replace(fmt.Sprintf(route, "a", "", "", toS))
+	overUDP := func(text string) string { return strings.Replace(text, "ports: [{", "ports: [{protocol: UDP, ", 1) }
+	dns := strings.Replace(service, "{name: http, port: 80}", "{name: tcp, port: 80}, {name: udp, port: 80, protocol: UDP}", 1)
 	const l4 = "{apiVersion: gateway.networking.k8s.io/v1, kind: %s, metadata: {name: r}, spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}}\n---\n"
 	const same = "it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"
 	for name, c := range map[string]struct {
@@ -146,7 +148,12 @@ func TestLint(t *testing.T) {
 		"terminating":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false, serving: false, terminating: true}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
 		"no slice for connections":       {service + fmt.Sprintf(l4, "TCPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so connections to it are reset"}},
 		"no slice for calls":             {service + fmt.Sprintf(l4, "GRPCRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so calls to it are answered UNAVAILABLE"}},
-		"no slice for datagrams":         {service + fmt.Sprintf(l4, "UDPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so datagrams to it are dropped"}},
+		"no slice for datagrams":         {overUDP(service) + fmt.Sprintf(l4, "UDPRoute"), []string{"Service default/s: : no EndpointSlice is for this Service, so datagrams to it are dropped"}},
+		"datagrams to a TCP port":        {service + fmt.Sprintf(l4, "UDPRoute"), nil}, // a condition reports it
+		"one number for TCP and UDP":     {dns + fmt.Sprintf(slice, "s", "tcp", "") + fmt.Sprintf(l4, "TCPRoute") + fmt.Sprintf(l4, "UDPRoute"), []string{`Service default/s: spec.ports[1].name: no EndpointSlice of this Service has a UDP port named "udp" (they have no UDP ports), so datagrams to port 80 are dropped`}},
+		"TCP alone of one number":        {dns + fmt.Sprintf(slice, "s", "tcp", "") + fmt.Sprintf(l4, "TCPRoute"), nil},
+		"UDP alone of one number":        {dns + overUDP(fmt.Sprintf(slice, "s", "udp", "")) + fmt.Sprintf(l4, "UDPRoute"), nil},
+		"the name with another protocol": {service + overUDP(fmt.Sprintf(slice, "s", "http", "")) + fmt.Sprintf(l4, "TCPRoute"), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a TCP port named "http" (they have no TCP ports), so connections to port 80 are reset`}},
 		"other port of connections":      {service + fmt.Sprintf(l4, "TCPRoute") + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so connections to port 80 are reset`}},
 		"backends of filters": {strings.ReplaceAll(good, "name: s", "name: t") + service + strings.ReplaceAll(service, "name: s", "name: auth") +
 			fmt.Sprintf(route, "r", "", "", "{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: s, port: 80}}}, {type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: auth, port: 80}}}], backendRefs: [{name: t, port: 80}]}"),

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -160,7 +161,7 @@ func (x *Exchange) DecideAll() { x.Note(decided, nil) }
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
 		n := &x.notes[i]
-		if n.owner == decided && (len(n.value) == 0 || message.SameCGIName(name, n.value)) {
+		if n.owner == decided && (len(n.value) == 0 || cginame.Same(name, n.value)) {
 			return true
 		}
 		if d, is := n.owner.(Decider); is && d.Decides(name) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -62,7 +63,7 @@ func FuzzRequest(f *testing.F) {
 func checkLookalikes(t *testing.T, h *message.Fields) {
 	t.Helper()
 	for i := range h.Len() {
-		switch name := h.At(i).Name; string(message.AppendCGIName(nil, name)) {
+		switch name := h.At(i).Name; string(cginame.Append(nil, name)) {
 		case "content-length", "transfer-encoding":
 			t.Fatalf("%s was accepted", name)
 		}

@@ -3,6 +3,7 @@ package http1
 import (
 	"bytes"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -113,7 +114,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 		if is(name, "content-length") {
 			return true, s.contentLength(value)
 		}
-		if message.SameCGIName(name, "content-length") {
+		if cginame.Same(name, "content-length") {
 			return true, errLookalike
 		}
 		return is(name, "http2-settings"), nil
@@ -121,7 +122,7 @@ func (s *section) known(name, value []byte) (consumed bool, err error) {
 		if is(name, "transfer-encoding") {
 			return true, s.transferEncoding(value)
 		}
-		if message.SameCGIName(name, "transfer-encoding") {
+		if cginame.Same(name, "transfer-encoding") {
 			return true, errLookalike
 		}
 	case 16:

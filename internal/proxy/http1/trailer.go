@@ -3,6 +3,7 @@ package http1
 import (
 	"bytes"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -104,7 +105,7 @@ var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded
 // isForbidden reports whether a field, or one that CGI-like backends take it for, is not allowed in a trailer section.
 func isForbidden(name []byte) bool {
 	var b [32]byte // longer than any forbidden name
-	folded := message.AppendCGIName(b[:0], name[:min(len(name), len(b))])
+	folded := cginame.Append(b[:0], name[:min(len(name), len(b))])
 	for _, prefix := range forbiddenTrailerPrefixes {
 		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true

@@ -1,16 +1,20 @@
 package message
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/moongate-dev/moongate/internal/cginame"
+)
 
 // ClaimsProvenance reports whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP, or one that CGI-like
-// backends take for these, see AppendCGIName.
+// backends take for these, see package cginame.
 func ClaimsProvenance(f *Field) bool {
 	n := f.Name
 	switch n[0] | 0x20 {
 	case 'f':
 		return len(n) == len("forwarded") && hasCGIName(n, "forwarded")
 	case 'x':
-		return len(n) >= len("x-forwarded") && hasCGIName(n, "x-forwarded") && (len(n) == len("x-forwarded") || cgi[n[11]] == '-') ||
+		return len(n) >= len("x-forwarded") && hasCGIName(n, "x-forwarded") && (len(n) == len("x-forwarded") || cginame.Byte(n[11]) == '-') ||
 			len(n) == len("x-real-ip") && hasCGIName(n, "x-real-ip")
 	}
 	return false
@@ -23,7 +27,7 @@ func DisguisesProvenance(f *Field) bool {
 		return false
 	}
 	for _, c := range f.Name {
-		if cgi[c] == '-' && c != '-' {
+		if cginame.Byte(c) == '-' && c != '-' {
 			return true
 		}
 	}
@@ -38,7 +42,7 @@ func ClaimsRequestID(f *Field) bool {
 // hasCGIName reports whether the CGI name of n begins with name.
 func hasCGIName(n []byte, name string) bool {
 	for i := range len(name) {
-		if cgi[n[i]] != name[i] {
+		if cginame.Byte(n[i]) != name[i] {
 			return false
 		}
 	}

@@ -179,20 +179,13 @@ func (r *Response) Reset() {
 	r.Header.Reset()
 }
 
-var (
-	lower [256]byte
-	cgi   [256]byte // the bytes of names as AppendCGIName writes them
-)
+var lower [256]byte
 
 func init() {
 	for i := range lower {
 		lower[i] = byte(i)
 		if 'A' <= i && i <= 'Z' {
 			lower[i] = byte(i) + 'a' - 'A'
-		}
-		cgi[i] = '-'
-		if c := lower[i]; 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
-			cgi[i] = c
 		}
 	}
 }
@@ -217,29 +210,6 @@ func EqualFoldBytes(a, b []byte) bool {
 	}
 	for i := range a {
 		if lower[a[i]] != lower[b[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-// AppendCGIName appends a field name as CGI-like servers distinguish it from others: in lower case, with a hyphen for
-// each byte that is neither a letter nor a digit. RFC 3875 section 4.1.18 makes an underscore of the hyphen, and servers
-// do the same with the other bytes, so that a program takes X_User, X.User and X~User for X-User.
-func AppendCGIName[T []byte | string](dst []byte, name T) []byte {
-	for i := range len(name) {
-		dst = append(dst, cgi[name[i]])
-	}
-	return dst
-}
-
-// SameCGIName reports whether AppendCGIName makes the same of two names.
-func SameCGIName[T, U []byte | string](a T, b U) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if cgi[a[i]] != cgi[b[i]] {
 			return false
 		}
 	}

@@ -2,7 +2,6 @@ package message
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 )
 
@@ -73,34 +72,5 @@ func TestAddReplacesWhatWasThere(t *testing.T) {
 	}
 	if f.Len() != 101 || string(f.At(0).Name) != "A" || string(f.At(100).Name) != "N" {
 		t.Errorf("%d lines", f.Len())
-	}
-}
-
-func TestSameCGIName(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want bool
-	}{
-		{"X-User", "x-user", true}, {"X_User", "x-user", true}, {"x-user", "X_USER", true}, {"x_user", "x_user", true}, {"", "", true},
-		{"x-user", "x-use", false}, {"x-user", "x-uses", false}, {"xauser", "x_user", false}, {"x1", "x-", false},
-	} {
-		if got := SameCGIName([]byte(c.a), c.b); got != c.want {
-			t.Errorf("%q, %q: %v", c.a, c.b, got)
-		}
-	}
-	for i := range 256 {
-		b := byte(i)
-		alphanumeric := 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9'
-		name := []byte{'X', b, 'A'}
-		if SameCGIName(name, "x-a") == alphanumeric || SameCGIName("x-a", name) == alphanumeric {
-			t.Errorf("%q, x-a: %v", name, alphanumeric)
-		}
-		want := "x-a"
-		if alphanumeric {
-			want = strings.ToLower(string(name))
-		}
-		if got := string(AppendCGIName([]byte("n: "), name)); got != "n: "+want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
 	}
 }

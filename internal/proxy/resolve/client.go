@@ -30,7 +30,7 @@ type client struct {
 	file    string // path of resolv.conf; "" means the system's
 	// panicked is Options.Panicked; may be nil.
 	panicked func(where string, v any)
-	ask      func(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) // nil means the function ask
+	query    func(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) // nil means the function query
 }
 
 // find queries both families at the same time.
@@ -89,9 +89,9 @@ func (c *client) list() (servers []string, err error) {
 
 // of queries the records of a type until a server has answered.
 func (c *client) of(ctx context.Context, servers []string, host string, kind uint16) (found, error) {
-	ask := ask
-	if c.ask != nil {
-		ask = c.ask
+	query := query
+	if c.query != nil {
+		query = c.query
 	}
 	var last error
 	for range askTimes {
@@ -99,7 +99,7 @@ func (c *client) of(ctx context.Context, servers []string, host string, kind uin
 			if ctx.Err() != nil {
 				return found{}, ctx.Err()
 			}
-			m, err := ask(ctx, server, host, kind)
+			m, err := query(ctx, server, host, kind)
 			if err == nil {
 				var got found
 				if got, err = read(m, host, kind); err == nil || isAbsent(err) {
@@ -112,8 +112,8 @@ func (c *client) of(ctx context.Context, servers []string, host string, kind uin
 	return found{}, last
 }
 
-// ask queries one server, over TCP if its answer is too long for UDP.
-func ask(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) {
+// query sends a query to one server, over TCP if its answer is too long for UDP.
+func query(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(host), kind)
 	q.SetEdns0(udpSize, false)

@@ -82,7 +82,7 @@ func TestFamilyKept(t *testing.T) {
 		r := New(Options{})
 		var silent, asked atomic.Int32 // silent is a missingFamily
 		both := found{addresses: addrs("192.0.2.1", "2001:db8::1"), ttl: time.Hour}
-		r.ask = func(context.Context, string, Family) (found, error) {
+		r.find = func(context.Context, string, Family) (found, error) {
 			asked.Add(1)
 			switch missingFamily(silent.Load()) {
 			case missing4:
@@ -135,11 +135,11 @@ func TestRefresh(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
 			r := New(Options{})
-			r.ask = func(context.Context, string, Family) (found, error) {
+			r.find = func(context.Context, string, Family) (found, error) {
 				asked++
 				return found{addresses: addrs("192.0.2.1"), ttl: 5 * time.Minute}, nil
 			}
-			var l told
+			var l answers
 			stop := r.WatchBy("ns", "a", Lookup{Refresh: refresh}, l.answer)
 			time.Sleep(time.Hour)
 			synctest.Wait()

@@ -88,7 +88,7 @@ type Answer struct {
 // Resolver keeps Answers up to date. Its methods may be called concurrently.
 type Resolver struct {
 	options Options
-	ask     func(ctx context.Context, host string, family Family) (found, error)
+	find    func(ctx context.Context, host string, family Family) (found, error)
 	asking  places
 
 	mu     sync.Mutex
@@ -118,8 +118,8 @@ type host struct {
 }
 
 type watcher struct {
-	told   bool
-	answer func(Answer)
+	answered bool
+	answer   func(Answer)
 }
 
 // New returns a Resolver, which does not query anything yet.
@@ -132,7 +132,7 @@ func New(o Options) *Resolver {
 		o.Panicked = func(string, any) {}
 	}
 	r := &Resolver{options: o, hosts: map[hostKey]*host{}}
-	r.ask = (&client{servers: o.Servers, panicked: o.Panicked}).find
+	r.find = (&client{servers: o.Servers, panicked: o.Panicked}).find
 	return r
 }
 
@@ -236,7 +236,7 @@ func (r *Resolver) question(ctx context.Context, h *host) (got found, err error)
 			got, err = found{}, errPanic
 		}
 	}()
-	return r.ask(ctx, h.name, h.Family)
+	return r.find(ctx, h.name, h.Family)
 }
 
 // askOnce makes a query, records the answer, and returns when to query again.
@@ -297,7 +297,7 @@ func (r *Resolver) note(h *host, a Answer) {
 	h.answer, h.answered = a, true
 	if changed {
 		for w := range h.watchers {
-			w.told = false
+			w.answered = false
 		}
 	}
 }
@@ -338,19 +338,19 @@ func (r *Resolver) notify(h *host) {
 		}
 	}()
 	r.mu.Lock()
-	var untold []*watcher
+	var waiting []*watcher
 	if h.answered {
 		for w := range h.watchers {
-			if !w.told {
-				untold = append(untold, w)
+			if !w.answered {
+				waiting = append(waiting, w)
 			}
 		}
 	}
 	a := h.answer
 	r.mu.Unlock()
-	for _, w := range untold {
+	for _, w := range waiting {
 		r.mu.Lock()
-		w.told = true
+		w.answered = true
 		r.mu.Unlock()
 		w.answer(a)
 	}

@@ -147,19 +147,19 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// told collects what a watcher is told.
-type told struct {
+// answers collects what a watcher is given.
+type answers struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (l *told) answer(a Answer) {
+func (l *answers) answer(a Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, strings.TrimSpace(fmt.Sprintf("%v %s", a.Addresses, textOf(a.Err))))
 }
 
-func (l *told) take() (all []string) {
+func (l *answers) take() (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all, l.all = l.all, nil
@@ -177,7 +177,7 @@ func TestWatch(t *testing.T) {
 		}
 		asked := 0
 		r := New(Options{})
-		r.ask = func(_ context.Context, host string, _ Family) (found, error) {
+		r.find = func(_ context.Context, host string, _ Family) (found, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
@@ -194,7 +194,7 @@ func TestWatch(t *testing.T) {
 			n, asked = asked, 0
 			return n
 		}
-		after := func(d time.Duration, l *told, want ...string) {
+		after := func(d time.Duration, l *answers, want ...string) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
@@ -202,7 +202,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("told %q, want %q", got, want)
 			}
 		}
-		var first, second told
+		var first, second answers
 		now(nil, time.Minute, "192.0.2.1")
 		stop := r.Watch("ns", "a", first.answer)
 		after(0, &first, "[192.0.2.1]")
@@ -308,7 +308,7 @@ func TestSilentHosts(t *testing.T) {
 		asked := map[string]int{}
 		r := New(Options{})
 		defer r.Close()
-		r.ask = func(ctx context.Context, host string, _ Family) (found, error) {
+		r.find = func(ctx context.Context, host string, _ Family) (found, error) {
 			mu.Lock()
 			asked[host]++
 			n := asked[host]
@@ -326,7 +326,7 @@ func TestSilentHosts(t *testing.T) {
 			defer r.Watch("bad", fmt.Sprint("silent", i), func(Answer) {})()
 		}
 		synctest.Wait()
-		var good, own, late told
+		var good, own, late answers
 		defer r.Watch("good", "silent0", func(Answer) {})() // which another namespace has too
 		defer r.Watch("good", "a", good.answer)()
 		synctest.Wait()
@@ -341,7 +341,7 @@ func TestSilentHosts(t *testing.T) {
 		}
 		r2 := New(Options{})
 		defer r2.Close()
-		r2.ask = r.ask
+		r2.find = r.find
 		mu.Lock()
 		clear(asked)
 		mu.Unlock()
@@ -366,13 +366,13 @@ func TestLateWatcher(t *testing.T) {
 		r := New(Options{})
 		defer r.Close()
 		n := 0
-		r.ask = func(ctx context.Context, _ string, _ Family) (found, error) {
+		r.find = func(ctx context.Context, _ string, _ Family) (found, error) {
 			if n++; n > 1 {
 				<-ctx.Done()
 			}
 			return found{addresses: addrs("192.0.2.1"), ttl: 0}, nil
 		}
-		var first, second told
+		var first, second answers
 		defer r.Watch("ns", "a", first.answer)()
 		time.Sleep(time.Minute) // the second question is under way
 		defer r.Watch("ns", "a", second.answer)()
@@ -390,13 +390,13 @@ func TestPanics(t *testing.T) {
 		r := New(Options{Panicked: func(string, any) { panics++ }})
 		defer r.Close()
 		n := 0
-		r.ask = func(context.Context, string, Family) (found, error) {
+		r.find = func(context.Context, string, Family) (found, error) {
 			if n++; n == 1 {
 				panic("question")
 			}
 			return found{addresses: addrs("192.0.2.1"), ttl: time.Hour}, nil
 		}
-		var l told
+		var l answers
 		defer r.Watch("ns", "a", func(a Answer) {
 			if l.answer(a); a.Err != nil {
 				panic("watcher")
@@ -410,7 +410,7 @@ func TestPanics(t *testing.T) {
 	})
 	panics := 0
 	c := &client{servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53")}, panicked: func(string, any) { panics++ }}
-	c.ask = func(_ context.Context, _, host string, kind uint16) (*dns.Msg, error) {
+	c.query = func(_ context.Context, _, host string, kind uint16) (*dns.Msg, error) {
 		if kind == dns.TypeAAAA {
 			panic("half")
 		}
@@ -428,7 +428,7 @@ func TestLines(t *testing.T) {
 		var count atomic.Int64
 		var flaps atomic.Bool
 		r := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
-		r.ask = func(context.Context, string, Family) (found, error) {
+		r.find = func(context.Context, string, Family) (found, error) {
 			n := int(count.Add(1))
 			if flaps.Load() && n%2 == 0 {
 				return found{addresses: addrs("192.0.2.1"), ttl: 0}, nil
@@ -436,7 +436,7 @@ func TestLines(t *testing.T) {
 			return found{}, fmt.Errorf("DNS server 192.0.2.%d:53: %w", n%4, &net.OpError{Op: "read", Net: "udp",
 				Source: &net.UDPAddr{Port: 40000 + n}, Err: os.NewSyscallError("read", syscall.ECONNREFUSED)})
 		}
-		var l told
+		var l answers
 		stop := r.Watch("ns", "a", l.answer)
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -465,7 +465,7 @@ func TestAskEnds(t *testing.T) {
 		silent.ReadFrom(make([]byte, udpSize)) //nolint:errcheck // the question has come
 		cancel()
 	}()
-	if _, err := ask(ctx, silent.LocalAddr().String(), "a.example.com", dns.TypeA); !errors.Is(err, context.Canceled) {
+	if _, err := query(ctx, silent.LocalAddr().String(), "a.example.com", dns.TypeA); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 }

@@ -108,11 +108,40 @@ func (o *Object) Notes() []Complaint {
 		for _, c := range s.conditions {
 			summary := slices.Contains(summaries, c.Reason) || c.Type == "SupportedVersion"
 			if (status.GoodWhenTrue(c.Type) || slices.Contains(toldWhenTrue, c.Type) && c.Status == metav1.ConditionTrue) && good(c) && c.Message != "" && !summary {
-				all = append(all, o.complaint(s, c))
+				if note := o.complaint(s, c); o.reported == nil || note.withoutFields(o.reported) {
+					all = append(all, note)
+				}
 			}
 		}
 	}
 	return all
+}
+
+// LeaveOut removes from the notes of objects what is reported of a field of an object elsewhere.
+func LeaveOut(objects []*Object, reported func(o *Object, field string) bool) {
+	for _, o := range objects {
+		o.reported = func(field string) bool { return reported(o, field) }
+	}
+}
+
+// nextProblem matches where the next of several problems in a message begins.
+var nextProblem = regexp.MustCompile(`\. (?:(?:spec|metadata|data|stringData)[^\s:]*: |and \d+ more$)`)
+
+// withoutFields removes the problems of fields that are reported elsewhere from the message, and reports whether something is left.
+func (c *Complaint) withoutFields(reported func(field string) bool) bool {
+	var rest []string
+	for message := c.Message; message != ""; {
+		problem := message
+		if next := nextProblem.FindStringIndex(message); next != nil {
+			problem = message[:next[0]]
+		}
+		message = strings.TrimPrefix(message[len(problem):], ". ")
+		if m := fieldPath.FindStringSubmatch(problem); m == nil || !reported(m[1]) {
+			rest = append(rest, problem)
+		}
+	}
+	c.Message = strings.Join(rest, ". ")
+	return len(rest) > 0
 }
 
 // Good reports whether no condition of a status is a complaint. It is cheaper than Complaints, and most objects have none.

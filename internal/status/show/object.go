@@ -25,9 +25,10 @@ type Object struct {
 	// entries of the status name their controllers.
 	controller string
 	ours       string
-	// expected is set if a Gateway of this controller is among the parentRefs, or is a default one that the route asks for; unseen
-	// if a parentRef names a Gateway of another namespace that is not shown.
-	expected, unseen bool
+	// expected is set if a Gateway of this controller is among the parentRefs, or is a default one that the route asks for.
+	expected bool
+	// unseen are the Gateways of other namespaces that parentRefs name and that are not shown, in the form of ref.object.
+	unseen []string
 	// absent is, for a route with a parentRef to a Gateway of its own namespace that does not exist, the message about that; else
 	// "".
 	absent string
@@ -40,6 +41,8 @@ type Object struct {
 	invalidGateways map[string]string
 	// rewrite improves messages of complaints; nil leaves them unchanged. See Suggest.
 	rewrite func(message, namespace string) string
+	// reported reports whether a field has been reported elsewhere; nil if none has. See LeaveOut.
+	reported func(field string) bool
 }
 
 // fields are the fields of an object that are shown.
@@ -204,7 +207,9 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 				class, seen := gateways[p.key(o.Namespace)]
 				o.expected = o.expected || seen && classes[class] == controllerName
 				elsewhere := p.Namespace != "" && p.Namespace != o.Namespace
-				o.unseen = o.unseen || !seen && elsewhere
+				if !seen && elsewhere {
+					o.unseen = append(o.unseen, p.object(o.Namespace))
+				}
 				if !seen && !elsewhere && o.absent == "" && len(gateways) > 0 { // if there are no Gateways at all, they may not have been readable
 					o.absent = absentGateway(p, o.Namespace, gateways)
 				}

@@ -243,11 +243,46 @@ func TestInvalidGateway(t *testing.T) {
 		`{"kind":"ListenerSet","metadata":{"namespace":"a","name":"set"},"spec":{"parentRef":{"name":"gw","namespace":"b"}}}`,
 		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-set"},"spec":{"parentRefs":[{"kind":"ListenerSet","name":"set"}]}}`,
 		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-default"},"spec":{"useDefaultGateways":"All"}}`,
-		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-others"},"spec":{"parentRefs":[{"kind":"ListenerSet","name":"other"}],"useDefaultGateways":"None"}}`)
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-others"},"spec":{"parentRefs":[{"kind":"ListenerSet","name":"other"}],"useDefaultGateways":"None"}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-gateway"},"spec":{"parentRefs":[{"name":"gw","namespace":"b"}]}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-two"},"spec":{"parentRefs":[{"name":"gw","namespace":"b"},{"name":"other","namespace":"d"}]}}`)
 	Blame(shown, map[string]bool{"Gateway b/gw": true, "Gateway c/gw": true})
-	for i, want := range []string{"", "Gateway b/gw is not valid", "Gateway b/gw is not valid", "Gateway b/gw, which may be a default Gateway, is not valid", "none of its parents is a Gateway of controller " + ours} {
-		if got := shown[i].summary(); got != want {
-			t.Errorf("%s: %q, want %q", shown[i], got, want)
+	for i, want := range []struct{ state, summary string }{
+		{"ok", ""}, // the GatewayClass
+		{notServed, "Gateway b/gw is not valid"},
+		{notServed, "Gateway b/gw is not valid"},
+		{"-", "Gateway b/gw, which may be a default Gateway, is not valid"},
+		{"-", "none of its parents is a Gateway of controller " + ours},
+		{notServed, "Gateway b/gw is not valid"},
+		{"-", "Gateway b/gw is not valid"}, // another parent may be in the namespace that is not shown
+	} {
+		if got := shown[i]; got.state() != want.state || got.summary() != want.summary {
+			t.Errorf("%s: %s, %q, want %s, %q", got, got.state(), got.summary(), want.state, want.summary)
+		}
+	}
+}
+
+// TestLeaveOut: what is reported of a field elsewhere is left out of a note, and the rest of the note stays.
+func TestLeaveOut(t *testing.T) {
+	for message, want := range map[string]string{
+		"spec.a[0]: lost; correct it":                                    "",
+		"spec.b: kept. See there; correct it":                            "spec.b: kept. See there; correct it",
+		"spec.a[0]: lost. spec.b: kept; do. spec.a[1]: lost. and 2 more": "spec.b: kept; do. and 2 more",
+		"spec.b: kept. spec.a[0]: lost; correct it":                      "spec.b: kept",
+		"of no field": "of no field",
+		"spec.useDefaultGateways: attached. spec.a[0]: lost; correct it.": "spec.useDefaultGateways: attached",
+	} {
+		shown := objects(t, `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"`+ours+`","conditions":[
+			{"type":"Accepted","status":"True","reason":"Accepted","message":"`+message+`"}]}]}}`)
+		LeaveOut(shown, func(o *Object, field string) bool {
+			return o.String() == "HTTPRoute a/web" && strings.HasPrefix(field, "spec.a[")
+		})
+		got := ""
+		for _, n := range shown[0].Notes() {
+			got += n.Message
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", message, got, want)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (o *Object) state() string {
 		switch {
 		case o.expected:
 			return "waiting"
-		case o.absent != "" && !o.unseen:
+		case (o.absent != "" || o.refusedParent() != "") && !o.mayBeServed():
 			return notServed
 		}
 		return "-" // no status of this controller, for example of a ReferenceGrant or of a class of another controller
@@ -100,8 +100,14 @@ func (o *Object) full() bool {
 	return o.expected && len(o.fields.Status.Parents) >= status.MaxParents || len(o.fields.Status.Ancestors) >= most
 }
 
-// notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist.
+// notServed is the state of a route that is accepted on listeners none of which is programmed, or whose Gateway does not exist or is
+// invalid, and of a ListenerSet whose Gateway is invalid.
 const notServed = "not served"
+
+// mayBeServed reports whether a parent of a route is a Gateway of another namespace that is not shown, and so may exist.
+func (o *Object) mayBeServed() bool {
+	return slices.ContainsFunc(o.unseen, func(gateway string) bool { return !o.causes[gateway] })
+}
 
 // refusedParent returns the parent of a route or of a ListenerSet, or the Gateway of such a parent, that Blame knows to be rejected; ""
 // if none.
@@ -155,7 +161,7 @@ func (o *Object) summary() string {
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.absent != "":
 			return o.absent
-		case o.unseen:
+		case o.mayBeServed():
 			return "controller " + o.ours + " has written no status, and its Gateway is in another namespace"
 		case o.refusedDefault() != "":
 			return o.refusedDefault() + ", which may be a default Gateway, is not valid"

@@ -314,7 +314,7 @@ func (r *reader) limitValue(typ *string, name string, v *string, invert *bool, f
 		}
 		if t == "RegularExpression" {
 			out.Type = config.RateLimitMatch_RATE_LIMIT_MATCH_REGULAR_EXPRESSION
-			r.expression(out.Value, field+".value")
+			out.Value = r.expression(out.Value, field+".value")
 		}
 	case "Distinct":
 		out.Type = config.RateLimitMatch_RATE_LIMIT_MATCH_DISTINCT
@@ -345,8 +345,7 @@ func (r *reader) limitPath(p *eg.PathMatch, field string) *config.RateLimitPath 
 			out.Path = &config.RateLimitPath_Exact{Exact: v}
 		}
 	case "RegularExpression":
-		r.expression(v, field+".value")
-		out.Path = &config.RateLimitPath_RegularExpression{RegularExpression: v}
+		out.Path = &config.RateLimitPath_RegularExpression{RegularExpression: r.expression(v, field+".value")}
 	default:
 		r.invalid(field+".type", "use Exact, PathPrefix or RegularExpression", "%q is not known", t)
 	}
@@ -373,14 +372,16 @@ func (r *reader) limitSource(s *eg.SourceMatch, field string) *config.RateLimitS
 	return out
 }
 
-// expression checks a regular expression, unless there is a problem already, because parsing may be slow.
-func (r *reader) expression(pattern, field string) {
+// expression checks a regular expression, unless there is a problem already, because parsing may be slow. It returns what the data
+// plane can combine.
+func (r *reader) expression(pattern, field string) string {
 	if r.problem != nil {
-		return
+		return pattern
 	}
 	size, what, remedy := rule.CheckExpression(pattern, rule.MaxRouteSize-r.expressions)
 	if what != "" {
 		r.invalid(field, remedy, "%s", what)
 	}
 	r.expressions += size
+	return rule.CloseQuotation(pattern)
 }

@@ -131,7 +131,7 @@ func (r *reader) responseHeader(m *eg.ResponseHeaderMatch, at string) *config.Re
 		r.invalid(at+".value.value", "set it", "it is missing")
 	}
 	if t == config.StringMatchType_STRING_MATCH_TYPE_REGULAR_EXPRESSION {
-		r.expression(out.Value, at+".value.value")
+		out.Value = r.expression(out.Value, at+".value.value")
 	}
 	return out
 }

@@ -24,7 +24,7 @@ func (s *scope) withoutAnchors(e, field string) (string, *condition.Problem) {
 	trimmed := strings.Join(parts, "|")
 	parsed, err := syntax.Parse(trimmed, syntax.Perl)
 	if err != nil {
-		return e, s.notRE2(field, err)
+		return e, s.notRE2(trimmed, field, err)
 	}
 	if hasAnchor(parsed) {
 		return e, s.unsupported(field, "write ^ and $ only around the whole expression, or leave them out: it must match the whole name anyway",
@@ -112,8 +112,9 @@ func lastToken(e string) (last int) {
 	return last
 }
 
-// closeQuotation ends a quotation that is open at the end of a valid expression, so that more can follow.
-func closeQuotation(e string) string {
+// CloseQuotation returns a valid expression with an end of the quotation that is open at its end: \Q without \E is valid in RE2, and
+// would quote the parenthesis that closes a group around the expression, too.
+func CloseQuotation(e string) string {
 	if last := e[lastToken(e):]; strings.HasPrefix(last, `\Q`) && !strings.HasSuffix(last, `\E`) {
 		return e + `\E`
 	}

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"errors"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -36,7 +37,11 @@ type Expressions struct {
 // by a wider one and records the problem in badExpression: the requests that it should have matched must fail.
 func (s *scope) expression(e *string, field string) *condition.Problem {
 	p := s.check(*e, field)
-	if p == nil || !s.spec.filtered() {
+	if p == nil {
+		*e = CloseQuotation(*e) // the data plane puts more behind it
+		return nil
+	}
+	if !s.spec.filtered() {
 		return p
 	}
 	s.replaced(p)
@@ -70,15 +75,15 @@ func (s *scope) check(e, field string) *condition.Problem {
 	s.parsed += size
 	parsed, err := syntax.Parse(e, syntax.Perl)
 	if err != nil {
-		return s.notRE2(field, err)
+		return s.notRE2(e, field, err)
 	}
 	size = max(size, programSize(parsed))
 	if p := s.fits(e, field, size); p != nil {
 		return p
 	}
 	// The data plane matches the whole value, and the anchors count towards RE2's limits.
-	if _, err := regexp.Compile(`\A(?:` + e + `)\z`); err != nil {
-		return s.notRE2(field, err)
+	if _, err := regexp.Compile(`\A(?:` + CloseQuotation(e) + `)\z`); err != nil {
+		return s.notRE2(e, field, err)
 	}
 	if s.expressions.Size == 0 {
 		s.expressions.Field, s.expressions.Pattern = s.field+field, e
@@ -93,13 +98,21 @@ func (s *scope) checkSyntax(e, field string) *condition.Problem {
 		return p
 	}
 	if _, err := syntax.Parse(e, syntax.Perl); err != nil {
-		return s.notRE2(field, err)
+		return s.notRE2(e, field, err)
 	}
 	return nil
 }
 
-func (s *scope) notRE2(field string, err error) *condition.Problem {
-	return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", condition.OneLine(err.Error()))
+func (s *scope) notRE2(e, field string, err error) *condition.Problem {
+	return s.unsupported(field, remedyRE2(e, err), "%s", condition.OneLine(err.Error()))
+}
+
+// remedyRE2 returns how to mend an expression that is not in RE2 syntax.
+func remedyRE2(e string, err error) string {
+	if syntaxError := (*syntax.Error)(nil); errors.As(err, &syntaxError) && syntaxError.Code == syntax.ErrMissingParen && CloseQuotation(e) != e {
+		return `write \E where the quotation that \Q begins ends: it extends over the parenthesis`
+	}
+	return "write a regular expression in RE2 syntax"
 }
 
 // CheckExpression checks a regular expression of a policy. It returns its size, or what is wrong with it and how to mend that. room is what is left of MaxRouteSize for the policy's.
@@ -123,10 +136,10 @@ func CheckExpression(e string, room int) (size int, what, remedy string) {
 		if size = max(size, programSize(parsed)); !fits() {
 			return 0, what, remedy
 		}
-		_, err = regexp.Compile(`\A(?:` + e + `)\z`)
+		_, err = regexp.Compile(`\A(?:` + CloseQuotation(e) + `)\z`)
 	}
 	if err != nil {
-		return 0, condition.OneLine(err.Error()), "write a regular expression in RE2 syntax"
+		return 0, condition.OneLine(err.Error()), remedyRE2(e, err)
 	}
 	return size, "", ""
 }

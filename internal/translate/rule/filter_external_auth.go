@@ -8,6 +8,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -101,7 +102,7 @@ func authHeaders(names []string, field string, ignored []string, notes *[]*condi
 			return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "correct it", "%q is not the name of a header field", n)
 		}
 		switch {
-		case slices.Contains(ignored, cgiName(name)):
+		case slices.Contains(ignored, cginame.Of(name)):
 			*notes = append(*notes, condition.NewProblem("", at, "remove the entry", "it is ignored: %s belongs to the connection, not to the message", n))
 		case !seen[name]:
 			seen[name] = true

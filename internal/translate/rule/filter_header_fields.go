@@ -8,6 +8,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -24,18 +25,7 @@ var reserved = []string{
 }
 
 // isReserved reports whether a field is one of reserved, or one that CGI-like servers take for it.
-func isReserved(name string) bool { return slices.Contains(reserved, cgiName(name)) }
-
-// cgiName returns a field name as CGI-like servers distinguish it from others: in lower case, with a hyphen for each character that
-// is neither a letter nor a digit. The data plane compares names in the same way.
-func cgiName(name string) string {
-	return strings.Map(func(r rune) rune {
-		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(name))
-}
+func isReserved(name string) bool { return slices.Contains(reserved, cginame.Of(name)) }
 
 // checkHeaderFilter checks what the schema does not. Several actions for one name make a filter invalid (HTTPHeaderFilter in the
 // Gateway API).
@@ -85,7 +75,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		}
 		why := ""
 		switch {
-		case cgiName(n) == "cdn-loop":
+		case cginame.Of(n) == "cdn-loop":
 			why = "without %s a loop would not be noticed"
 		case isReserved(n):
 			why = "%s belongs to the connection, not to the message"

@@ -115,7 +115,7 @@ func (s *scope) grpcExpression(m *config.Match, service, method, field string) *
 			s.replaced(p)
 			e = widenedTo(plainPrefix(e), len(e))
 		}
-		parts[i] = "(?:" + closeQuotation(e) + ")"
+		parts[i] = "(?:" + CloseQuotation(e) + ")"
 	}
 	path := "/" + parts[0] + "/" + parts[1]
 	if service == "" {

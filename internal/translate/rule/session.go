@@ -11,6 +11,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -76,7 +77,7 @@ func SessionPersistence(spec *gwx.SessionPersistence, field, owner string) (*con
 	switch {
 	case !config.IsToken(out.Name):
 		return wrong(nameField, "correct it", "%q is not the name of a cookie or a header field", out.Name)
-	case out.Header && (isReserved(out.Name) || slices.Contains(notSessions, cgiName(out.Name))):
+	case out.Header && (isReserved(out.Name) || slices.Contains(notSessions, cginame.Of(out.Name))):
 		return wrong(nameField, "use a name of your own", "%s has another meaning, so that it cannot carry a session", out.Name)
 	case !out.Header && !config.IsCookiePath(out.Path):
 		return wrong(".cookie.path", "begin it with / and leave out semicolons and control characters", "%q cannot be the path of a cookie", out.Path)

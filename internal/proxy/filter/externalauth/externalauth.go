@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/headermodifier"
@@ -179,7 +180,7 @@ func (a *auth) unseen(f *message.Field) bool {
 		if message.EqualFold(f.Name, n) {
 			return false
 		}
-		like = like || message.SameCGIName(f.Name, n)
+		like = like || cginame.Same(f.Name, n)
 	}
 	return like
 }
@@ -245,7 +246,7 @@ func changeable(n string) bool { return config.IsToken(n) && !unchangeable(n) }
 
 // removeLike removes the fields with the name, and those that CGI-like servers take for them.
 func removeLike(fields *message.Fields, n string) {
-	fields.RemoveIf(func(f *message.Field) bool { return message.SameCGIName(f.Name, n) })
+	fields.RemoveIf(func(f *message.Field) bool { return cginame.Same(f.Name, n) })
 }
 
 // saysYes reports whether a status means to a client that its request was carried out, or that it already has the

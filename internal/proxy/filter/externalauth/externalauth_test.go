@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth/extauthz"
@@ -258,7 +259,7 @@ func checkFields(t *testing.T, h *message.Fields) {
 		if !config.IsToken(n) || strings.ContainsAny(value, "\r\n\x00") || strings.Trim(value, " \t") != value {
 			t.Errorf("%q: %q", n, value)
 		}
-		switch string(message.AppendCGIName(nil, n)) {
+		switch string(cginame.Append(nil, n)) {
 		case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect":
 			t.Errorf("%s was set", n)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -33,7 +34,7 @@ var reserved = map[string]bool{
 // another one that the engine writes.
 func Reserved(name string) bool {
 	var b [32]byte // so that most names need no allocation
-	return reserved[string(message.AppendCGIName(b[:0], name))]
+	return reserved[string(cginame.Append(b[:0], name))]
 }
 
 // Modifier is a compiled header modifier. The zero value changes nothing.
@@ -62,7 +63,7 @@ func Compile(filterName string, set, add []*config.HeaderField, remove []string)
 		if !config.IsToken(name) {
 			return Modifier{}, badName(filterName, fmt.Sprintf("remove[%d]", i), name)
 		}
-		if message.SameCGIName(name, "cdn-loop") {
+		if cginame.Same(name, "cdn-loop") {
 			continue
 		}
 		m.remove = append(m.remove, []byte(name))
@@ -117,12 +118,12 @@ func (m *Modifier) Apply(section *message.Fields) {
 // CGI-like servers take for it.
 func (m *Modifier) Decides(name []byte) bool {
 	for i := range m.set {
-		if message.SameCGIName(name, m.set[i].Name) {
+		if cginame.Same(name, m.set[i].Name) {
 			return true
 		}
 	}
 	for _, removed := range m.remove {
-		if message.SameCGIName(name, removed) {
+		if cginame.Same(name, removed) {
 			return true
 		}
 	}
@@ -150,7 +151,7 @@ func (m *Modifier) disguised(f *message.Field) bool {
 	}
 	like := false
 	for i := range m.set {
-		if n := m.set[i].Name; message.SameCGIName(f.Name, n) {
+		if n := m.set[i].Name; cginame.Same(f.Name, n) {
 			if message.EqualFoldBytes(f.Name, n) {
 				return false
 			}
@@ -158,7 +159,7 @@ func (m *Modifier) disguised(f *message.Field) bool {
 		}
 	}
 	for _, n := range m.remove {
-		if message.SameCGIName(f.Name, n) {
+		if cginame.Same(f.Name, n) {
 			if message.EqualFoldBytes(f.Name, n) {
 				return false
 			}

@@ -3,7 +3,7 @@ package head
 import (
 	"strings"
 
-	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/cginame"
 )
 
 const (
@@ -92,9 +92,9 @@ func IsConnectionSpecific(name string) bool {
 func isLookalike(name string) bool {
 	switch len(name) {
 	case len("content-length"):
-		return message.SameCGIName(name, "content-length")
+		return cginame.Same(name, "content-length")
 	case len("transfer-encoding"):
-		return message.SameCGIName(name, "transfer-encoding")
+		return cginame.Same(name, "transfer-encoding")
 	}
 	return false
 }
@@ -103,7 +103,7 @@ func isLookalike(name string) bool {
 // content (RFC 9110 section 6.5.1): framing, routing, conditions, authentication, cookies, handling of the response.
 func isForbiddenTrailer(name string) bool {
 	var b [32]byte // longer than any forbidden name
-	folded := message.AppendCGIName(b[:0], name[:min(len(name), len(b))])
+	folded := cginame.Append(b[:0], name[:min(len(name), len(b))])
 	for _, prefix := range [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"} {
 		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true

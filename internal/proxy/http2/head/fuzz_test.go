@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/cginame"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -50,7 +51,7 @@ func FuzzHead(f *testing.F) {
 		text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", h.Method, h.Path, h.Authority)
 		for i := range h.Fields.Len() {
 			fl := h.Fields.At(i)
-			if n := string(message.AppendCGIName(nil, fl.Name)); n == "content-length" || n == "transfer-encoding" {
+			if n := string(cginame.Append(nil, fl.Name)); n == "content-length" || n == "transfer-encoding" {
 				t.Errorf("%s was accepted", fl.Name)
 			}
 			if line := string(fl.Name) + ": " + string(fl.Value) + "\r\n"; line != string(fl.Line) {
