@@ -32,6 +32,10 @@ const (
 	// headroom is how far a proxy's heap may grow beyond its live part between two collections, in bytes; a smaller heap may double,
 	// as is the default in Go. A proxy allocates almost nothing for a request, so collections are rare.
 	headroom = 12 << 20
+	// maxProgram is how many bytes of mapped files may be resident in an idle process, and programInterval is the interval of checks.
+	// The kernel maps 64 KiB around each page that is touched once, so rare work leaves many; about 5 MB are in use all the time.
+	maxProgram      = 8 << 20
+	programInterval = time.Minute
 	// minGOGC is the lowest GOGC, in percent, so that a large heap is not collected all the time.
 	minGOGC = 25
 )
@@ -50,18 +54,22 @@ type scavenger struct {
 	startDone        atomic.Bool   // started was called
 	sinceStart       time.Duration // since started, until memory was first released
 	garbageAtRelease uint64        // the result of garbage at the last release
+	sinceProgram     time.Duration // since the last check or release of the program's pages
 	release          func()
+	releaseProgram   func()
+	program          func() uint64 // bytes of mapped files that are resident; may be nil
 	readHeap         func() (resident, allocated uint64)
 	garbage          func() uint64        // bytes known to have become garbage since the start; may be nil
 	cpuTime          func() time.Duration // CPU time of the process
 }
 
 func newScavenger() *scavenger {
-	return &scavenger{interval: checkInterval, readHeap: readHeap, cpuTime: cpuTime, release: func() {
-		runtime.GC() // pools drop what was unused during two collections
-		debug.FreeOSMemory()
-		releaseProgram()
-	}}
+	return &scavenger{interval: checkInterval, readHeap: readHeap, cpuTime: cpuTime, program: residentFiles, releaseProgram: releaseProgram,
+		release: func() {
+			runtime.GC() // pools drop what was unused during two collections
+			debug.FreeOSMemory()
+			releaseProgram()
+		}}
 }
 
 // forProxy sets the interval of checks for a proxy.
@@ -123,6 +131,11 @@ func (s *scavenger) check() {
 		s.sinceStart += s.interval
 		due = s.sinceStart >= maxStartGarbage
 	}
+	if s.sinceProgram += s.interval; idle && s.program != nil && s.sinceProgram >= programInterval {
+		if s.sinceProgram = 0; s.program() > maxProgram {
+			s.releaseProgram()
+		}
+	}
 	if !idle && !due || s.pause > 0 || resident < s.afterRelease+max(s.afterRelease/8, minRelease) && released < s.garbageAtRelease+minRelease {
 		return
 	}
@@ -131,6 +144,7 @@ func (s *scavenger) check() {
 	}
 	begin := time.Now()
 	s.release()
+	s.sinceProgram = 0
 	s.garbageAtRelease = released
 	s.afterRelease, s.lastAllocated = s.readHeap()
 	s.lastCPU = s.cpuTime()

@@ -62,4 +62,7 @@ func TestReleaseProgram(t *testing.T) {
 	if after := resident(); after >= before {
 		t.Errorf("%d KiB of files were resident, and now %d", before, after)
 	}
+	if files, want := int(residentFiles()>>10), resident(); files < want/2 || files > want*2 {
+		t.Errorf("%d KiB of files are resident, not %d", files, want)
+	}
 }

@@ -44,6 +44,40 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 	}
 }
 
+// TestProgramIsReleased: an idle process releases the program's pages once a minute if there are many, without a collection.
+func TestProgramIsReleased(t *testing.T) {
+	var program uint64 = maxProgram + 1
+	var used time.Duration
+	released := 0
+	s := (&scavenger{
+		readHeap:       func() (uint64, uint64) { return 1 << 20, 0 },
+		cpuTime:        func() time.Duration { return used },
+		release:        func() { t.Error("the heap was released") },
+		program:        func() uint64 { return program },
+		releaseProgram: func() { released++ },
+	}).forProxy()
+	for i, step := range []struct {
+		program  uint64
+		busy     time.Duration // CPU time in each interval
+		released int
+	}{
+		{maxProgram + 1, 0, 1},
+		{maxProgram, 0, 1},               // few
+		{maxProgram + 1, time.Second, 1}, // not idle
+		{maxProgram + 1, 0, 2},
+	} {
+		program = step.program
+		for range programInterval / proxyCheckInterval {
+			used += step.busy
+			s.check()
+		}
+		if s.check(); released != step.released {
+			t.Fatalf("step %d: released %d times, want %d", i, released, step.released)
+		}
+		s.sinceProgram = 0
+	}
+}
+
 // TestSpareWaitsForCalm: memory is given back when there has been little to do for a second, whatever was
 // allocated; and not for longer than a fiftieth of the time.
 func TestSpareWaitsForCalm(t *testing.T) {

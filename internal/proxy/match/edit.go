@@ -8,21 +8,23 @@ import (
 
 // Edit is a table that is being changed, by one goroutine.
 type Edit[V any] struct {
-	t Table[V]
+	t  Table[V]
+	by *owner // of the nodes that were created since Table was called
 }
 
 // Edit starts a change of the table; t itself does not change.
 func (t *Table[V]) Edit() *Edit[V] {
 	if t == nil {
-		return &Edit[V]{}
+		return &Edit[V]{by: &owner{}}
 	}
-	return &Edit[V]{*t}
+	return &Edit[V]{*t, &owner{}}
 }
 
 // Table returns the result so far. The Edit may be used further; the returned
 // table does not change.
 func (e *Edit[V]) Table() *Table[V] {
 	t := e.t
+	e.by = &owner{}
 	return &t
 }
 
@@ -32,7 +34,7 @@ func (e *Edit[V]) Add(route *Route[V], hostnames []*config.Hostname) {
 	key := route.Config.Key
 	e.Remove(key)
 	hostnames = distinct(hostnames)
-	e.t.routes = e.t.routes.with(key, placed[V]{route, hostnames})
+	e.t.routes.set(key, placed[V]{route, hostnames}, e.by)
 	for _, h := range hostnames {
 		e.change(h, func(g *group[V]) {
 			for _, m := range route.matches {
@@ -83,7 +85,7 @@ func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
 		e.t.hosts = *e.t.hosts.Without(h.Effective)
 		return
 	}
-	e.t.hosts = *e.t.hosts.With(h.Effective, groups)
+	e.t.hosts.set(h.Effective, groups, e.by)
 }
 
 func (g *group[V]) add(m *match[V]) { g.edit(m, (*paths[V]).add) }

@@ -56,20 +56,25 @@ func (h *Hosts[V]) With(hostname string, v V) *Hosts[V] {
 	if h != nil {
 		next = *h
 	}
+	next.set(hostname, v, nil)
+	return &next
+}
+
+// set sets the value of hostname, see pmap.set.
+func (h *Hosts[V]) set(hostname string, v V, by *owner) {
 	suffix, isWild := strings.CutPrefix(hostname, "*.")
 	switch {
 	case hostname == "":
-		next.every = &v
+		h.every = &v
 	case isWild:
-		n := next.wild.n
-		next.wild = next.wild.with(suffix, v)
-		if next.wild.n > n {
-			next.labels = next.labels.with(labelCount(suffix))
+		n := h.wild.n
+		h.wild.set(suffix, v, by)
+		if h.wild.n > n {
+			h.labels = h.labels.with(labelCount(suffix))
 		}
 	default:
-		next.exact = next.exact.with(hostname, v)
+		h.exact.set(hostname, v, by)
 	}
-	return &next
 }
 
 // Without returns a copy that lacks hostname.

@@ -24,7 +24,12 @@ type node[V any] struct {
 	leafBits, kidBits uint32 // which of the 32 slots hold a leaf or a child
 	leaves            []leaf[V]
 	kids              []*node[V]
+	owner             *owner // of the node itself and of the array kids, but not of the array leaves
 }
+
+// owner is the series of changes that has created a node. As long as nothing else refers to the node, the series changes it in
+// place instead of copying it for each of thousands of entries.
+type owner struct{ _ byte } // not empty, so that each has an address of its own
 
 type leaf[V any] struct {
 	hash  uint64
@@ -80,16 +85,21 @@ func (m *pmap[V]) findHash(hash uint64, key []byte) *V {
 
 // with returns a copy in which key has the value v.
 func (m pmap[V]) with(key string, v V) pmap[V] {
-	return m.withHash(leaf[V]{maphash.String(seed, key), key, v})
+	m.set(key, v, nil)
+	return m
 }
 
-func (m pmap[V]) withHash(l leaf[V]) pmap[V] {
-	root, added := m.root.with(l, 0)
+// set sets the value of key. It changes the nodes of by, which may be nil, in place; copies of m that share them become invalid.
+func (m *pmap[V]) set(key string, v V, by *owner) {
+	m.setHash(leaf[V]{maphash.String(seed, key), key, v}, by)
+}
+
+func (m *pmap[V]) setHash(l leaf[V], by *owner) {
+	root, added := m.root.with(l, 0, by)
 	if added {
 		m.n++
 	}
 	m.root = root
-	return m
 }
 
 // without returns a copy that lacks key.
@@ -150,51 +160,67 @@ func (n *node[V]) collision(key string) int {
 	return slices.IndexFunc(n.leaves, func(l leaf[V]) bool { return l.key == key })
 }
 
-func (n *node[V]) with(l leaf[V], shift uint) (_ *node[V], added bool) {
-	if n == nil {
-		n = &node[V]{}
-	}
-	next := *n
+func (n *node[V]) with(l leaf[V], shift uint, by *owner) (_ *node[V], added bool) {
+	next := n.editable(by)
 	if shift >= maxShift {
-		if i := n.collision(l.key); i >= 0 {
-			next.leaves = replaced(n.leaves, i, l)
-			return &next, false
+		if i := next.collision(l.key); i >= 0 {
+			next.leaves = replaced(next.leaves, i, l)
+			return next, false
 		}
-		next.leaves = inserted(n.leaves, len(n.leaves), l)
-		return &next, true
+		next.leaves = inserted(next.leaves, len(next.leaves), l)
+		return next, true
 	}
 	bit := slot(l.hash, shift)
 	switch {
-	case n.kidBits&bit != 0:
-		i := rank(n.kidBits, bit)
-		kid, added := n.kids[i].with(l, shift+bitsPerLevel)
-		next.kids = replaced(n.kids, i, kid)
-		return &next, added
-	case n.leafBits&bit == 0:
+	case next.kidBits&bit != 0:
+		i := rank(next.kidBits, bit)
+		kid, added := next.kids[i].with(l, shift+bitsPerLevel, by)
+		if by == nil {
+			next.kids = slices.Clone(next.kids)
+		}
+		next.kids[i] = kid
+		return next, added
+	case next.leafBits&bit == 0:
 		next.leafBits |= bit
-		next.leaves = inserted(n.leaves, rank(n.leafBits, bit), l)
-		return &next, true
+		next.leaves = inserted(next.leaves, rank(next.leafBits, bit), l)
+		return next, true
 	}
-	i := rank(n.leafBits, bit)
-	if n.leaves[i].key == l.key {
-		next.leaves = replaced(n.leaves, i, l)
-		return &next, false
+	i := rank(next.leafBits, bit)
+	if next.leaves[i].key == l.key {
+		next.leaves = replaced(next.leaves, i, l)
+		return next, false
 	}
 	// Two leaves share the slot: both move one level down.
-	kid, _ := (*node[V])(nil).with(n.leaves[i], shift+bitsPerLevel)
-	kid, _ = kid.with(l, shift+bitsPerLevel)
+	kid, _ := (*node[V])(nil).with(next.leaves[i], shift+bitsPerLevel, by)
+	kid, _ = kid.with(l, shift+bitsPerLevel, by)
 	next.leafBits &^= bit
-	next.leaves = removed(n.leaves, i)
+	next.leaves = removed(next.leaves, i)
 	next.kidBits |= bit
-	next.kids = inserted(n.kids, rank(n.kidBits, bit), kid)
-	return &next, true
+	next.kids = inserted(next.kids, rank(next.kidBits, bit), kid)
+	return next, true
+}
+
+// editable returns n if by owns it, otherwise a copy that by owns. Without an owner, the copy shares both arrays with n, which may be
+// nil.
+func (n *node[V]) editable(by *owner) *node[V] {
+	if n == nil {
+		return &node[V]{owner: by}
+	}
+	if by != nil && n.owner == by {
+		return n
+	}
+	next := *n
+	if next.owner = by; by != nil {
+		next.kids = slices.Clone(n.kids)
+	}
+	return &next
 }
 
 func (n *node[V]) without(hash uint64, key string, shift uint) (_ *node[V], found bool) {
 	if n == nil {
 		return nil, false
 	}
-	next := *n
+	next := *n // owned as n is, which nothing refers to then
 	bit, i := uint32(0), -1
 	switch {
 	case shift >= maxShift:

@@ -17,11 +17,12 @@ func TestPmapIsAMap(t *testing.T) {
 			var m pmap[int]
 			want := map[string]int{}
 			older, olderWant := m, maps.Clone(want)
+			var by *owner // changes in place between two copies, or not at all
 			for i := range 4000 {
 				n := rng.IntN(200)
 				key := fmt.Sprint(n)
 				if rng.IntN(2) == 0 {
-					m = m.withHash(leaf[int]{hash(n), key, i})
+					m.setHash(leaf[int]{hash(n), key, i}, by)
 					want[key] = i
 				} else {
 					m = m.withoutHash(hash(n), key)
@@ -34,6 +35,9 @@ func TestPmapIsAMap(t *testing.T) {
 					checkPmap(t, m, want, hash)
 					checkPmap(t, older, olderWant, hash)
 					older, olderWant = m, maps.Clone(want)
+					if by = nil; rng.IntN(4) > 0 {
+						by = &owner{}
+					}
 				}
 			}
 			for n := range 200 {

@@ -134,8 +134,9 @@ type Set struct {
 	sockets  atomic.Int64 // connections that are open or being made
 	eviction eviction
 
-	applying sync.Mutex // held by Apply, and locked before mu; guards trusted
+	applying sync.Mutex // held by Apply, and locked before mu; guards trusted and plain
 	trusted  authorities
+	plain    map[transport]*transport // those without TLS, of which thousands of Backends have the same
 
 	watching sync.Mutex // held while watches of hosts begin or end; locked before the Resolver's own lock and never together with mu
 
@@ -166,7 +167,7 @@ type Set struct {
 
 // NewSet returns an empty Set.
 func NewSet(options Options) *Set {
-	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
+	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget), plain: make(map[transport]*transport)}
 	s.clock.Store(time.Now().UnixNano())
 	s.tick.Store(s.clock.Load())
 	s.taskQueue.panicked = s.options.Panicked
@@ -326,7 +327,7 @@ func (s *Set) applyBackend(c *config.Backend, p *parsedBackend, watches *watchCh
 }
 
 // newTransport compiles the transport of a Backend. If its client certificate is missing, nothing is sent: the backend
-// could not identify the gateway.
+// could not identify the gateway. s.applying must be held.
 func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	t, err := newTransport(b, &s.trusted)
 	if err != nil {
@@ -335,7 +336,13 @@ func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	key := b.GetTls().GetCertificate()
 	if key == "" {
 		t.own = b.ExternalHostname != nil // the owner of a hostname must not be able to use the Gateway's identity there
-		return t, nil
+		if t.tls != nil {
+			return t, nil
+		}
+		if s.plain[*t] == nil {
+			s.plain[*t] = t
+		}
+		return s.plain[*t], nil
 	}
 	if s.options.Certificate == nil {
 		return t, nil
