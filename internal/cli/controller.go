@@ -178,7 +178,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	metrics.SetProxies(c.Proxies)
 	metrics.SetController(c.Stats)
 	metrics.SetSourceProblems(c.SourceProblems)
-	go newScavenger().run(ctx)
+	go newScavenger().forController().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }
 

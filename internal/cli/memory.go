@@ -90,6 +90,16 @@ func (s *scavenger) limitGrowth() *scavenger {
 	return s
 }
 
+// forController has the heap collected often, unless GOGC is set. What a controller keeps is allocated among the garbage of decoding and
+// translation, so the heap remains nearly as large as it was before a collection; a change allocates so little that collections are
+// rare all the same.
+func (s *scavenger) forController() *scavenger {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(minGOGC)
+	}
+	return s
+}
+
 // gogcFor returns the GOGC for a heap with that many live bytes.
 func gogcFor(live uint64) int { return int(min(100, max(minGOGC, headroom*100/max(live, 1)))) }
 

@@ -203,6 +203,20 @@ func TestGrowthIsSet(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
+// TestGrowthOfController: a controller's heap is collected often from the start, unless GOGC says otherwise.
+func TestGrowthOfController(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	for value, want := range map[string]int{"": minGOGC, "80": 100} { // the runtime reads the variable itself, at the start
+		debug.SetGCPercent(100)
+		t.Setenv("GOGC", value)
+		newScavenger().forController()
+		if got := debug.SetGCPercent(100); got != want {
+			t.Errorf("GOGC %q: %d, want %d", value, got, want)
+		}
+	}
+}
+
 // TestContainerLimit: both versions of control groups are understood, and what says that there is no limit.
 func TestContainerLimit(t *testing.T) {
 	for _, tc := range []struct {

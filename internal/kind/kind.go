@@ -49,6 +49,7 @@ type Kind struct {
 	parents      func(metav1.Object) []gwv1.ParentReference
 	defaultScope func(metav1.Object) gwv1.GatewayDefaultScope
 	view         func(metav1.Object) metav1.Object
+	renew        func(known, o metav1.Object) metav1.Object // nil if there is no status
 	keep         func(runtime.Object) metav1.Object
 	leftover     func(data []byte, u *Undecoded)
 	shared       bool
@@ -160,6 +161,15 @@ func DefaultScopeOf(o metav1.Object) gwv1.GatewayDefaultScope {
 
 // View returns a copy of an object without its status and without metadata that translation does not read.
 func (k *Kind) View(o metav1.Object) metav1.Object { return k.view(o) }
+
+// Renew returns an object equal to o that shares memory with an earlier version, known. Their views must be equal: what was written
+// since then is the status, mostly, and what translation reads would be in memory twice.
+func (k *Kind) Renew(known, o metav1.Object) metav1.Object {
+	if k.renew == nil {
+		return known
+	}
+	return k.renew(known, o)
+}
 
 // Keep returns what is needed of a decoded object, or of its metadata if only that is read. It may modify o.
 func (k *Kind) Keep(o runtime.Object) metav1.Object { return k.keep(o) }

@@ -64,6 +64,41 @@ func TestViewOfFiles(t *testing.T) {
 	}
 }
 
+// TestRenew: an object with another status and version shares what translation reads with the version before.
+func TestRenew(t *testing.T) {
+	for _, k := range All() {
+		known, o := k.New(), k.New()
+		for _, each := range []metav1.Object{known, o} {
+			each.SetName("x")
+			each.SetUID("1")
+			each.SetLabels(map[string]string{"l": "1"})
+		}
+		if !k.HasStatus() {
+			if got := k.Renew(known, o); got != known {
+				t.Errorf("%s: the version before is replaced by an equal one", k.Name)
+			}
+			continue
+		}
+		known.SetResourceVersion("6")
+		known.SetAnnotations(map[string]string{"a": "1"})
+		o.SetResourceVersion("7")
+		o.SetFinalizers([]string{"f"})
+		o.SetOwnerReferences([]metav1.OwnerReference{{Name: "o"}})
+		f := reflect.ValueOf(StatusOf(o)).Elem().Field(0)
+		f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		got := k.Renew(known, o)
+		if got == known || got == o || !reflect.DeepEqual(got, o) {
+			t.Errorf("%s: got %+v, want %+v", k.Name, got, o)
+		}
+		if known.GetLabels()["l"] = "2"; got.GetLabels()["l"] != "2" {
+			t.Errorf("%s: the labels are in memory twice", k.Name)
+		}
+		if known.GetResourceVersion() != "6" || len(known.GetAnnotations()) != 1 || len(known.GetFinalizers()) > 0 {
+			t.Errorf("%s: the version before has changed: %+v", k.Name, known)
+		}
+	}
+}
+
 // TestViewHasNoStatus checks that what status writes change is not in views, and that views without it are copies.
 func TestViewHasNoStatus(t *testing.T) {
 	for _, k := range All() {

@@ -42,6 +42,12 @@ func custom[T, S any, O object[T]](k Kind, list runtime.Object, status func(O) *
 			var none S
 			*status(o) = none
 		}
+		k.renew = func(known, obj metav1.Object) metav1.Object {
+			renewed, o := *known.(O), obj.(O)
+			copyUnviewed(O(&renewed), o)
+			*status(&renewed) = *status(o)
+			return O(&renewed)
+		}
 	}
 	k.view = viewOf(clear)
 	if status != nil {
@@ -124,13 +130,7 @@ func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object
 	return func(obj metav1.Object) metav1.Object {
 		seen := *obj.(O)
 		o := O(&seen)
-		o.SetResourceVersion("")
-		o.SetManagedFields(nil)
-		o.SetAnnotations(nil)
-		o.SetFinalizers(nil)
-		o.SetOwnerReferences(nil)
-		o.SetGenerateName("")
-		o.SetSelfLink("")
+		copyUnviewed(o, unset)
 		if clear != nil {
 			clear(o)
 		}
@@ -139,6 +139,19 @@ func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object
 		}
 		return o
 	}
+}
+
+var unset metav1.Object = &metav1.ObjectMeta{}
+
+// copyUnviewed copies the metadata that views omit.
+func copyUnviewed(to, from metav1.Object) {
+	to.SetResourceVersion(from.GetResourceVersion())
+	to.SetManagedFields(from.GetManagedFields())
+	to.SetAnnotations(from.GetAnnotations())
+	to.SetFinalizers(from.GetFinalizers())
+	to.SetOwnerReferences(from.GetOwnerReferences())
+	to.SetGenerateName(from.GetGenerateName())
+	to.SetSelfLink(from.GetSelfLink())
 }
 
 // keepCustom drops what is not used. Translation sees none of it, see viewOf; a status is written with the resourceVersion, and the

@@ -27,8 +27,8 @@ type Partition struct {
 	homes map[config.ID][]*Part
 	// attached are the routes that name a listener, whether it exists or not.
 	attached map[string]map[config.ID]struct{}
-	// users counts, by part, the references to a Resource, whether that exists or not.
-	users  map[config.ID]map[*Part]int
+	// users counts, by part, the references to a Resource, whether that exists or not: few parts for each of thousands of Resources.
+	users  map[config.ID][]usage
 	walker walker
 }
 
@@ -40,9 +40,20 @@ func New() *Partition {
 		parts:      map[string]*Part{},
 		homes:      map[config.ID][]*Part{},
 		attached:   map[string]map[config.ID]struct{}{},
-		users:      map[config.ID]map[*Part]int{},
+		users:      map[config.ID][]usage{},
 		walker:     walker{plans: map[protoreflect.FullName]*plan{}},
 	}
+}
+
+// usage is how often the Resources of a part refer to one Resource.
+type usage struct {
+	part       *Part
+	references int
+}
+
+// usageOf returns the index of a part, or -1.
+func usageOf(users []usage, part *Part) int {
+	return slices.IndexFunc(users, func(u usage) bool { return u.part == part })
 }
 
 // Generation returns that of the last Update.
@@ -86,11 +97,11 @@ func (p *Partition) Apply(u *config.Update) []string {
 		c.place(id, p.project(id))
 	}
 	for id := range c.leaves {
-		for part := range p.users[id] {
+		for _, u := range p.users[id] {
 			if r := p.resources[id]; r != nil {
-				c.put(part, id, r)
+				c.put(u.part, id, r)
 			} else {
-				c.drop(part, id)
+				c.drop(u.part, id)
 			}
 		}
 	}
@@ -268,24 +279,25 @@ func (c *change) drop(part *Part, id config.ID) {
 
 func (c *change) retain(part *Part, id config.ID) {
 	users := c.p.users[id]
-	if users == nil {
-		users = map[*Part]int{}
-		c.p.users[id] = users
+	if i := usageOf(users, part); i >= 0 {
+		users[i].references++
+		return
 	}
-	users[part]++
-	if r := c.p.resources[id]; users[part] == 1 && r != nil {
+	c.p.users[id] = append(users, usage{part, 1})
+	if r := c.p.resources[id]; r != nil {
 		c.put(part, id, r)
 	}
 }
 
 func (c *change) release(part *Part, id config.ID) {
 	users := c.p.users[id]
-	users[part]--
-	if users[part] > 0 {
+	i := usageOf(users, part)
+	if users[i].references--; users[i].references > 0 {
 		return
 	}
-	delete(users, part)
-	if len(users) == 0 {
+	if users = slices.Delete(users, i, i+1); len(users) > 0 {
+		c.p.users[id] = users
+	} else {
 		delete(c.p.users, id)
 	}
 	c.drop(part, id)

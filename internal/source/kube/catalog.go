@@ -145,6 +145,8 @@ func (t *table) set(o metav1.Object) {
 	}
 	if !known || !t.same(old, o) {
 		t.catalog.mark(t.key(n), known)
+	} else {
+		t.objects[n] = t.Renew(old, o)
 	}
 }
 

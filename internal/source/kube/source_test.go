@@ -167,8 +167,12 @@ func TestWhatTranslationDoesNotReadWakesNothing(t *testing.T) {
 		if change.ConcernsTranslation() || !slices.Equal(change.Observed, []kind.ObjectKey{routeID("one")}) {
 			t.Errorf("after a write of a status: %+v", change)
 		}
-		if o, _ := c.Get(routeID("one")); len(o.(*gwv1.HTTPRoute).Status.Parents) != 1 {
+		o, _ := c.Get(routeID("one"))
+		if len(o.(*gwv1.HTTPRoute).Status.Parents) != 1 {
 			t.Errorf("Get: %+v", o)
+		}
+		if translated := c.objects[routeID("one")].(*gwv1.HTTPRoute); &o.(*gwv1.HTTPRoute).Spec.Hostnames[0] != &translated.Spec.Hostnames[0] {
+			t.Error("the spec is in memory twice after a write of a status")
 		}
 		s.putRoute("one", "a.example", fields{"metadata": fields{"annotations": fields{"a": "b"}, "finalizers": []any{"example.org/f"}}})
 		if change := c.next(); change.ConcernsTranslation() {

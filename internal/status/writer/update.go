@@ -1,8 +1,8 @@
 package writer
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"time"
 
@@ -29,8 +29,8 @@ type attempt struct {
 	// unknown is when parents were last unknown; kept is set if a part of the status is kept for that reason.
 	unknown map[parent]time.Time
 	kept    bool
-	// stored is the JSON of the status that resulted from writing storedOf.
-	stored   []byte
+	// stored is the digest of the status that resulted from writing storedOf; nil if there is none.
+	stored   *digest
 	storedOf uint64
 	storedAt int64  // the object's generation
 	fight    bool   // was logged
@@ -78,7 +78,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 		}
 		a.seen = after
 		if subresource != nil {
-			a.stored, a.storedOf, a.storedAt = statusText(after), revision, after.GetGeneration()
+			a.stored, a.storedOf, a.storedAt = digestOf(after), revision, after.GetGeneration()
 			w.noteWrite(change.Key)
 			if w.options.Written != nil {
 				w.options.Written(object, after)
@@ -141,8 +141,10 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept boo
 		return nil, false, nil
 	}
 	corrects = a.stored != nil && a.storedOf == revision && a.storedAt == object.GetGeneration()
-	if corrects && bytes.Equal(a.stored, statusText(object)) {
-		return nil, false, nil // the API server drops a part of it, for example with an older CRD
+	if corrects {
+		if now := digestOf(object); now != nil && *now == *a.stored {
+			return nil, false, nil // the API server drops a part of it, for example with an older CRD
+		}
 	}
 	body, err = status.Patch(object, merged)
 	return body, corrects, err
@@ -197,10 +199,13 @@ func isAway(err error) bool {
 		reason == metav1.StatusReasonTooManyRequests || reason == metav1.StatusReasonServerTimeout || reason == metav1.StatusReasonTimeout
 }
 
-func statusText(object metav1.Object) []byte {
+// digest identifies a status: the text of thousands of them would be large.
+type digest [sha256.Size]byte
+
+func digestOf(object metav1.Object) *digest {
 	text, err := json.Marshal(status.Of(object))
 	if err != nil {
 		return nil
 	}
-	return text
+	return new(digest(sha256.Sum256(text)))
 }
