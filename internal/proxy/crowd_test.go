@@ -262,7 +262,7 @@ func TestCrowd(t *testing.T) {
 	}{
 		{"plain", 10_000, 4 << 10, 1536},
 		{"tls", 2_000, 16 << 10, 0}, // nearly all of it is crypto/tls's
-		{"h2c", 10_000, 7 << 10, 0},
+		{"h2c", 10_000, 7 << 10, 1536},
 		{"h2", 2_000, 20 << 10, 0},
 	} {
 		t.Run(tc.how, func(t *testing.T) {

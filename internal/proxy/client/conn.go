@@ -3,8 +3,8 @@
 // a socket (keep-alive, raw reads, lingering closes) and what HTTP/2 needs are separate from how a request is
 // processed.
 //
-// What is idle costs little. A connection without a request is parked: it has no goroutine. After some seconds one of
-// HTTP/1 without TLS is dormant: it has no Conn either. An exchange or a tunnel through which nothing moves is
+// What is idle costs little. A connection without a request is parked: it has no goroutine. After some seconds one
+// without TLS is dormant: it has no Conn either. An exchange or a tunnel through which nothing moves is
 // suspended: it has no goroutine.
 //
 // It must never import the engine, and must read configuration only through exchange.
@@ -111,6 +111,10 @@ type Conn struct {
 	watched    bool // the idle poller has an entry for it
 	disordered bool // the time when it was parked does not tell when its idle time ends, unlike for other connections
 	fd         int  // descriptor under which the idle poller knows it
+	// staysParked means that the state of an HTTP/2 connection is too complicated for it to become dormant.
+	staysParked bool
+	// quietSince is when the client of a parked HTTP/2 connection last sent anything, by the coarse clock.
+	quietSince int64
 
 	kept    atomic.Int64 // bytes of request bodies held, see exchange.Engine.Kept
 	untaken untaken      // used only by the sweeper

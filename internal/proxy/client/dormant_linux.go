@@ -27,7 +27,7 @@ type dormants struct {
 	newest          int64         // the latest end of an idle time that ordered has held, by the coarse clock
 	closed          bool          // no connection becomes dormant any more
 	notBefore       atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
-	taken           atomic.Uint64 // number of connections that have become dormant
+	released        atomic.Uint64 // number of bytes that connections have released by becoming dormant
 }
 
 type dormantList = list[dormant, *dormant]
@@ -50,7 +50,14 @@ func (c *Conn) goDormant() bool {
 	c.unpark()
 	s := c.set
 	d := &dormant{socket: c.side.Socket, timeouts: c.timeouts, peer: c.side.Peer, until: c.until, served: c.served, disordered: c.disordered}
+	if h := c.http2.Load(); h != nil {
+		if d.http2 = h.GoDormant(); d.http2 == nil { // it was woken to end
+			go c.goOn()
+			return true
+		}
+	}
 	if err := c.detach(&d.fd); err != nil {
+		c.wakeHTTP2(d.http2)
 		c.parkDisordered()
 		return !upstream.IsExhausted(err) // another error means that the connection was cut
 	}
@@ -106,7 +113,10 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 		go l.goOn(s, d, l.wake)
 		return false
 	}
-	l.taken.Add(1)
+	l.released.Add(releasedBytes)
+	if d.http2 != nil {
+		l.released.Add(releasedHTTP2)
+	}
 	return true
 }
 
@@ -202,6 +212,7 @@ func (l *dormants) wake(s *Set, d *dormant) {
 	c := newConn(s, d.socket, socket.New(int(d.fd), d.peer), snapshot.HTTP, d.timeouts)
 	c.setPeer(d.peer)
 	c.key, c.until, c.served, c.disordered = d.key, d.until, d.served, true
+	c.wakeHTTP2(d.http2)
 	if !l.replace(s, d, c) {
 		l.end(s, d) // end closes the descriptor, which c has too; nothing else knows c
 	}
@@ -293,10 +304,13 @@ func (l *dormants) claim(to []*dormant, of *dormantList, most int, want func(*do
 // endUnlessAsked ends claimed connections, but wakes those from which a request has arrived.
 func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	l.each(s, due, func(s *Set, d *dormant) {
-		if d.look() == asked {
+		switch found := d.look(); {
+		case found == asked:
 			s.readmit(&d.counted)
 			l.wake(s, d)
-		} else {
+		case found == quiet && d.http2 != nil:
+			l.wake(s, d) // it ends by itself, see Conn.goOnHTTP2
+		default:
 			l.end(s, d)
 		}
 	})

@@ -7,7 +7,7 @@ import "sync/atomic"
 // dormants is always empty on this system, where connections are not parked.
 type dormants struct {
 	notBefore atomic.Int64
-	taken     atomic.Uint64
+	released  atomic.Uint64
 }
 
 func (c *Conn) goDormant() bool { panic("nothing is parked here") }

@@ -42,9 +42,19 @@ func (c *Conn) serveHTTP2() {
 	prior := bytes.Clone(c.in[c.r:c.w])
 	c.releaseAll()
 	c.nc.SetReadDeadline(never)
+	c.beHTTP2(http2.New(c.writingApart(), c.http2Options(), c.serveStream))
+	c.runHTTP2(prior)
+}
+
+// beHTTP2 makes the connection use HTTP/2.
+func (c *Conn) beHTTP2(h *http2.Conn) {
 	c.side.Protocol = "HTTP/2.0"
+	c.http2.Store(h)
+}
+
+func (c *Conn) http2Options() http2.Options {
 	t := c.timeouts
-	h := http2.New(c.writingApart(), http2.Options{
+	return http2.Options{
 		MaxHeaderBytes:  c.set.engine.Limits.MaxHead,
 		MaxFields:       c.set.engine.Limits.MaxFields,
 		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
@@ -54,9 +64,26 @@ func (c *Conn) serveHTTP2() {
 		Unacknowledged:  func() int { return listen.Unsent(c.raw) },
 		Refused:         c.refusedHTTP2,
 		Panicked:        func(v any) { c.set.engine.Observer.Panicked("http2", v) },
-	}, c.serveStream)
-	c.http2.Store(h)
-	c.runHTTP2(prior)
+	}
+}
+
+// wakeHTTP2 makes the connection continue, parked, a dormant one; if d is nil, that was not one of HTTP/2.
+func (c *Conn) wakeHTTP2(d *http2.Dormant) {
+	if d != nil {
+		c.beHTTP2(d.Wake(c.writingApart(), c.http2Options(), c.serveStream))
+	}
+}
+
+// goOnHTTP2 runs an HTTP/2 connection that was parked or dormant. If it was woken in order to end, it does.
+func (c *Conn) goOnHTTP2() {
+	h := c.http2.Load()
+	switch {
+	case c.state.Load() == countedEnding: // to make room
+		h.EndIfIdle(0)
+	case c.set.engine.Draining.Load():
+		h.Drain()
+	}
+	c.runHTTP2(nil)
 }
 
 // runHTTP2 runs a new HTTP/2 connection, or one that was parked, until it ends or is parked.

@@ -37,6 +37,8 @@ func (c *Conn) parkHTTP2(h *http2.Conn) bool {
 	left := h.IdleLeft()
 	c.until = c.set.engine.Now() + left.Milliseconds()
 	c.disordered = left < c.timeouts.Idle-2*parkAfter // the client has sent frames since its last request
+	c.quietSince = c.set.engine.Now() - c.set.parkHTTP2After.Milliseconds()
+	c.staysParked = !h.CanBeDormant()
 	if !c.park() {
 		return false
 	}
@@ -55,8 +57,14 @@ func (c *Conn) parkAgain() {
 
 // parkDisordered parks a connection again that has had no request since it was last parked.
 func (c *Conn) parkDisordered() {
-	c.disordered = true
-	if !c.park() {
+	parked := false
+	if h := c.http2.Load(); h != nil {
+		parked = c.parkHTTP2(h)
+	} else {
+		c.disordered = true
+		parked = c.park()
+	}
+	if !parked {
 		go c.goOn()
 	}
 }
@@ -86,17 +94,17 @@ func (c *Conn) unpark() {
 func (c *Conn) resume() {
 	defer c.recovered()
 	c.unpark()
-	if c.http2.Load() != nil {
-		c.runHTTP2(nil)
-		return
-	}
 	c.disordered = true // in case nothing has arrived
-	c.serve()
+	c.goOn()
 }
 
-// goOn runs an HTTP/1 connection that waits for a request.
+// goOn runs a connection that waits for a request.
 func (c *Conn) goOn() {
 	defer c.recovered()
+	if c.http2.Load() != nil {
+		c.goOnHTTP2()
+		return
+	}
 	c.serve()
 }
 
@@ -104,11 +112,8 @@ func (c *Conn) goOn() {
 func (c *Conn) expireParked() {
 	defer c.recovered()
 	c.unpark()
-	if h := c.http2.Load(); h != nil {
-		if c.set.engine.Draining.Load() {
-			h.Drain()
-		}
-		c.runHTTP2(nil) // this ends the connection
+	if c.http2.Load() != nil {
+		c.goOnHTTP2() // this ends the connection
 		return
 	}
 	if listen.Readable(c.raw) { // a request arrived before the connection was claimed

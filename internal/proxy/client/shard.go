@@ -87,7 +87,7 @@ func (s *shard) parkedOf(c *Conn) *connList {
 	switch {
 	case c.timeouts != &c.set.timeouts || c.disordered:
 		return &s.parkedOwn
-	case c.isPlain():
+	case c.canBeDormant():
 		return &s.parkedPlain
 	}
 	return &s.parked
@@ -185,7 +185,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 			if c.claim() {
 				go c.expireParked()
 			}
-		case c.isPlain() && c.isDormantDue(t) && len(due.dormant) < cap(due.dormant):
+		case c.canBeDormant() && c.isDormantDue(t) && len(due.dormant) < cap(due.dormant):
 			if c.claim() {
 				due.dormant = append(due.dormant, c)
 			}
@@ -195,5 +195,5 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 
 // isDormantDue reports whether a parked connection has been idle long enough to become dormant.
 func (c *Conn) isDormantDue(t sweepTimes) bool {
-	return c.until-c.timeouts.Idle.Milliseconds() <= t.idledSince
+	return max(c.until-c.timeouts.Idle.Milliseconds(), c.quietSince) <= t.idledSince
 }

@@ -59,12 +59,17 @@ func (c *Conn) beginHeaders() error {
 		return connError(FrameSizeError, "HEADERS too short")
 	}
 	if c.decoder == nil {
-		c.decoder = hpack.NewDecoder(headerTable, c.field)
-		c.decoder.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
+		c.decoder = c.newDecoder()
 	}
 	b := &c.block
 	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), section: b.section, part: b.part[:0]}
 	return c.identify()
+}
+
+func (c *Conn) newDecoder() *hpack.Decoder {
+	d := hpack.NewDecoder(headerTable, c.field)
+	d.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
+	return d
 }
 
 // identify determines the kind of the block that begins: a request, trailers, or an error.
@@ -140,8 +145,11 @@ func (c *Conn) fragment(p []byte) error {
 			return connError(CompressionError, "header block cannot be decoded")
 		}
 		b.part = append(b.part, p[b.whole:n]...)
-		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another table size update may follow
-			return connError(CompressionError, "header block cannot be decoded")
+		if leading && !b.field && b.state == atStart {
+			c.tableSize = uint32(b.left)
+			if c.decoder.Close() != nil { // another table size update may follow
+				return connError(CompressionError, "header block cannot be decoded")
+			}
 		}
 		p = p[n:]
 	}
@@ -239,7 +247,7 @@ func (c *Conn) endHeader() error {
 	if v, ok := s.Head.Fields.Get("priority"); ok {
 		s.entry.Prioritise(v)
 	}
-	if c.streams == nil { // the connection has rested
+	if c.streams == nil {
 		c.streams = make(map[uint32]*Stream)
 	}
 	c.streams[s.id] = s

@@ -6,6 +6,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/writesched"
 )
 
 // Client is the client's side of a connection to a backend. All methods may be called from any goroutine.
@@ -32,6 +33,7 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	c := newConn(nc, o.connOptions())
 	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumedStreams, headers: unlimited}
 	c.client = cl
+	c.streams, c.queue = map[uint32]*Stream{}, queues.Get().(*writesched.Scheduler[Stream])
 	c.in = newReadBuffer(make([]byte, answerBuffer))
 	c.prefaced = len(Preface) // servers do not send one
 	c.out = appendPreface([]byte(Preface), &c.o, true)

@@ -55,6 +55,18 @@ func (r *closedStreams) shrink() {
 	*r = closedStreams{streams: few}
 }
 
+// forgetEnded forgets the streams that were closed by END_STREAM: what arrives on them is an error of the client anyway,
+// only with another code if it is HEADERS.
+func (r *closedStreams) forgetEnded() {
+	var others []closedStream
+	for i := range r.streams {
+		if s := r.streams[(r.oldest+i)%len(r.streams)]; s.reason != closedByEnd {
+			others = append(others, s)
+		}
+	}
+	*r = closedStreams{streams: others}
+}
+
 // reason returns how a stream that is not open was closed. No stream has the number 0.
 func (r *closedStreams) reason(id uint32) closeReason {
 	for i := range r.streams {

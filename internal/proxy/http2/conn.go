@@ -22,7 +22,6 @@ type Conn struct {
 	o      Options
 	handle func(*Stream) // only in the server role
 	client *Client       // nil in the server role
-	start  time.Time
 	// tableSizeSent means that the peer was informed by a table size update that header blocks use no dynamic table.
 	tableSizeSent atomic.Bool
 	handlers      sync.WaitGroup
@@ -36,24 +35,16 @@ type Conn struct {
 
 	input
 	watch
+	enduring
 	decoder *hpack.Decoder // nil before the first header block
 
 	streams     map[uint32]*Stream // streams in use by handlers or callers of Client.Open
 	open        int                // how many of streams are open by the protocol
 	suspendable int                // how many of streams were opened with ClientRequest.Suspends and are not suspended
-	lastID      uint32             // the highest number that the client, whichever side it is, has used
-	closed      closedStreams
-
-	controls, resets floodLimiter
-
-	recvWindow int // what the peer may still send
-	widened    int // by how much the windows of streams exceed their initial size
-	consumed   int // bytes processed but not yet returned by WINDOW_UPDATE
-	// initialWindow is what may be sent on new streams.
-	initialWindow, sendWindow int
+	widened     int                // by how much the windows of streams exceed their initial size
 
 	workers    workerPool
-	queue      *writesched.Scheduler[Stream] // nil while the connection is parked
+	queue      *writesched.Scheduler[Stream] // nil before Serve and while the connection is parked
 	out        []byte                        // control frames to be written first
 	writing    bool                          // a goroutine is the writer, or was selected to be
 	direct     func([]byte) (int, error)     // see writeDirect; nil if there are no direct writes
@@ -81,17 +72,23 @@ var queues = sync.Pool{New: func() any { return &writesched.Scheduler[Stream]{} 
 // goroutine of its own. When it returns, a response that it has not ended is reset with INTERNAL_ERROR and the rest of
 // the request is refused. The stream must not be used afterwards.
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
-	c := newConn(nc, o)
-	c.handle = handle
-	c.workers.do = c.carryOut
+	c := newServer(nc, o, handle)
 	c.out = appendPreface(nil, &c.o, false)
 	return c
 }
 
+func newServer(nc net.Conn, o Options, handle func(*Stream)) *Conn {
+	c := newConn(nc, o)
+	c.handle = handle
+	c.workers.do = c.carryOut
+	return c
+}
+
 func newConn(nc net.Conn, o Options) *Conn {
-	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}, queue: queues.Get().(*writesched.Scheduler[Stream])}
+	c := &Conn{nc: nc, o: o.withDefaults()}
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
+	c.start, c.tableSize = time.Now(), headerTable
 	c.controls = newFloodLimiter(controlBurst, controlRate)
 	c.resets = newFloodLimiter(resetBurst*costReset, resetRate*costReset)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow

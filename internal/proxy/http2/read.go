@@ -34,8 +34,6 @@ type watch struct {
 	now       int64 // when the reader last returned from reading
 	armed     int64 // the read deadline of nc; -1 if unknown
 	woken     bool  // wakeReader was called
-	readAt    int64 // when bytes last arrived
-	idleAt    int64 // when the last handler returned
 	brokenAt  int64 // when a write to a backend failed
 	busyAt    int64 // when this side opened a stream while there was no other
 	pinged    bool  // a PING waits for its answer, or for anything else

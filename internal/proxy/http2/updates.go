@@ -11,7 +11,7 @@ type updates struct {
 	named bool   // the value after the current string is still to come
 	field bool   // a field has begun
 	shift uint8  // shift of the next part of the current integer
-	left  uint64 // the current integer, or the rest of the current string in bytes
+	left  uint64 // the size by an update, the current length of a string, or the rest of the string in bytes
 	whole int    // bytes up to the end of the last field or update in the last scan
 }
 
@@ -50,7 +50,7 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 				if u.field {
 					return n, false
 				}
-				if x&0x1f != 0x1f {
+				if u.left, u.shift = uint64(x&0x1f), 0; u.left != 0x1f {
 					return n, true
 				}
 				u.state = inUpdate
@@ -67,14 +67,16 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 			} else {
 				u.state, u.named = atString, x&mask == 0
 			}
-		case inUpdate, inIndexed, inName:
+		case inUpdate:
+			if u.add(x); x&0x80 == 0 {
+				u.state = atStart
+				return n, true
+			}
+		case inIndexed, inName:
 			if x&0x80 != 0 {
 				continue
 			}
 			switch u.state {
-			case inUpdate:
-				u.state = atStart
-				return n, true
 			case inIndexed:
 				u.state = atStart
 			default:
@@ -87,11 +89,7 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 			}
 			u.begin()
 		case inLength:
-			if u.shift < 56 { // a longer one is refused by the decoder
-				u.left += uint64(x&0x7f) << u.shift
-			}
-			u.shift += 7
-			if x&0x80 == 0 {
+			if u.add(x); x&0x80 == 0 {
 				u.begin()
 			}
 		case inString:
@@ -102,6 +100,14 @@ func (u *updates) scan(b []byte) (n int, ok bool) {
 		}
 	}
 	return n, true
+}
+
+// add adds the next byte of the current integer.
+func (u *updates) add(x byte) {
+	if u.shift < 56 { // a longer one is refused by the decoder
+		u.left += uint64(x&0x7f) << u.shift
+	}
+	u.shift += 7
 }
 
 // begin is called after a string's length.

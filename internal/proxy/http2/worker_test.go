@@ -17,7 +17,7 @@ func newCrew(t *testing.T) *crewOf {
 	t.Cleanup(func() { a.Close(); b.Close() })
 	w := &crewOf{end: make(chan struct{})}
 	w.Conn = New(a, Options{}, func(*Stream) { <-w.end })
-	w.out = nil
+	w.out, w.streams = nil, map[uint32]*Stream{}
 	return w
 }
 

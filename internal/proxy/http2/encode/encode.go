@@ -43,6 +43,8 @@ const (
 	nameContentLength = 28
 	nameExpect        = 35
 	indexed           = 0x80
+	inserted          = 0x40
+	tableSize         = 0x20
 	// literal begins a never-indexed field, which no hop may store in a table. An intermediary must not change that for
 	// a field that it received as such (RFC 7541 section 6.2.3), and which fields those were is not known here.
 	literal      = 0x10
@@ -64,6 +66,25 @@ func appendInteger(dst []byte, first byte, bits uint, v int) []byte {
 func appendString[T ~string | ~[]byte](dst []byte, s T) []byte {
 	return append(appendInteger(dst, 0, 7, len(s)), s...)
 }
+
+// FirstDynamic is the index of the newest field in the dynamic table (RFC 7541 section 2.3.3).
+const FirstDynamic = 62
+
+// AppendIndexed appends a field line that is the index of a field (RFC 7541 section 6.1).
+func AppendIndexed(dst []byte, index int) []byte { return appendInteger(dst, indexed, 7, index) }
+
+// AppendInserted appends a field line that is also inserted into the dynamic table (RFC 7541 section 6.2.1).
+func AppendInserted(dst []byte, name, value string) []byte {
+	index := staticNames[name]
+	dst = appendInteger(dst, inserted, 6, int(index))
+	if index == 0 {
+		dst = appendString(dst, name)
+	}
+	return appendString(dst, value)
+}
+
+// AppendTableSize appends a dynamic table size update (RFC 7541 section 6.3).
+func AppendTableSize(dst []byte, size int) []byte { return appendInteger(dst, tableSize, 5, size) }
 
 // appendNamed appends a field whose name is in the static table.
 func appendNamed[T ~string | ~[]byte](dst []byte, name int, value T) []byte {
@@ -265,7 +286,7 @@ func begin(dst []byte, first bool) []byte {
 	var room [frame.HeaderLen]byte
 	dst = append(dst, room[:]...)
 	if first {
-		dst = append(dst, 0x20) // dynamic table size 0
+		dst = AppendTableSize(dst, 0)
 	}
 	return dst
 }
