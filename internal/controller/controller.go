@@ -375,7 +375,7 @@ func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 	for _, g := range s.Gateways {
 		n := observe.GatewayProxies{Gateway: g.Gateway}
 		for _, p := range g.Proxies {
-			if p.Overdue || len(p.Listeners)+len(p.Rejected) > 0 {
+			if lagging(&p) {
 				n.Lagging++
 			} else {
 				n.Current++
@@ -383,6 +383,12 @@ func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 		}
 		emit(n)
 	}
+}
+
+// lagging reports whether a proxy does not serve the current configuration, or cannot apply a part of it. One that refuses everything from
+// its start is never ready, so that nothing waits for it, and it is not overdue.
+func lagging(p *deliver.RemoteProxy) bool {
+	return p.Overdue || p.Error != "" || len(p.Listeners)+len(p.Rejected) > 0
 }
 
 // Resources returns the configuration of the proxies of a Gateway ("<namespace>/<name>"), including private keys; it must not be

@@ -3,6 +3,7 @@ package controller
 import (
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -34,4 +35,23 @@ func TestStats(t *testing.T) {
 		stats := a.Stats()
 		return stats.WriteAway > 0 && stats.StatusFailures[observe.StatusFailure{Kind: "HTTPRoute", Reason: "Unreachable"}] > 0
 	})
+}
+
+// TestLagging: a proxy that refuses everything from its start is not counted as one that serves the current configuration.
+func TestLagging(t *testing.T) {
+	fault := map[string]string{"n/gw/l": "port 80 is taken"}
+	for what, c := range map[string]struct {
+		proxy deliver.RemoteProxy
+		want  bool
+	}{
+		"current":                     {deliver.RemoteProxy{Ready: true, Connected: true, Acked: 3}, false},
+		"overdue":                     {deliver.RemoteProxy{Ready: true, Overdue: true}, true},
+		"refuses before it was ready": {deliver.RemoteProxy{Connected: true, Error: "cannot read it"}, true},
+		"cannot serve a listener":     {deliver.RemoteProxy{Ready: true, Acked: 3, Listeners: fault}, true},
+		"cannot apply a resource":     {deliver.RemoteProxy{Ready: true, Acked: 3, Rejected: fault}, true},
+	} {
+		if got := lagging(&c.proxy); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
 }
