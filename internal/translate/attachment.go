@@ -352,7 +352,11 @@ func (ad *admissions) notAttached(v *incremental.View, r *routeFacts, on parentO
 			"change spec.hostnames or a listener's hostname", "no listener of %s that allows the route has a hostname in common with it (%s)",
 			on, hostnamesOf(allowing))
 	}
-	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the "+string(on.Kind)+" or attach elsewhere",
+	remedy := "change allowedRoutes of the " + string(on.Kind) + " or attach elsewhere"
+	if !slices.ContainsFunc(candidates, func(c candidate) bool { return c.takes(r.Kind) }) {
+		remedy = fmt.Sprintf("attach to a listener of protocol %s that takes %ss", protocolsOf[r.Kind], r.Kind)
+	}
+	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, remedy,
 		"%s does not allow it: %s", on, strings.Join(refusals, ", "))
 }
 
@@ -400,9 +404,19 @@ func noMatchingParent(on parentObject, ref gwv1.ParentReference, field string) *
 	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "%s has no listener%s", on, strings.Join(asked, ""))
 }
 
+// protocolsOf is of which protocol a listener must be to take a kind of route.
+var protocolsOf = map[Kind]string{
+	KindHTTPRoute: "HTTP or HTTPS", KindGRPCRoute: "HTTP or HTTPS", KindTLSRoute: "TLS", KindTCPRoute: "TCP", KindUDPRoute: "UDP",
+}
+
+// takes reports whether the listener takes routes of a kind.
+func (a *admission) takes(k Kind) bool {
+	return slices.ContainsFunc(a.Kinds, func(g gwv1.RouteGroupKind) bool { return Kind(g.Kind) == k })
+}
+
 // refusal returns why a listener does not allow a route at all, or "".
 func (ad *admissions) refusal(v *incremental.View, r *routeFacts, k listenerKey, a *admission) string {
-	if !slices.ContainsFunc(a.Kinds, func(g gwv1.RouteGroupKind) bool { return Kind(g.Kind) == r.Kind }) {
+	if !a.takes(r.Kind) {
 		return fmt.Sprintf("listener %q takes no %s", k.Name, r.Kind)
 	}
 	refused := fmt.Sprintf("listener %q takes no routes of namespace %s", k.Name, r.Name.Namespace)
