@@ -60,7 +60,10 @@ type Authority struct {
 	in      *authority
 	trusted []*x509.Certificate // in.trusted and those that this process used before
 	pem     []byte
-	warned  *x509.Certificate // of which it was logged that it expires, or is not valid yet
+	// current is that of the Secret as it was read last, and currentSeen when it was first read.
+	current     *x509.Certificate
+	currentSeen time.Time
+	warned      *x509.Certificate // of which it was logged that it expires, or is not valid yet
 }
 
 // NewAuthority reads the authority from its Secret, and creates the Secret if there is none.
@@ -159,12 +162,23 @@ func (a *Authority) lookOnce(ctx context.Context) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.seen = a.firstSeen(in.current.cert, now)
 	if next, err := tended(secret, in, now); err != nil || next == nil {
 		return in, err
 	} else if _, err := a.o.Secrets.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return nil, err
 	}
 	return nil, errMustRead
+}
+
+// firstSeen returns when this process first read the certificate of the current authority.
+func (a *Authority) firstSeen(current *x509.Certificate, now time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.current == nil || !a.current.Equal(current) {
+		a.current, a.currentSeen = current, now
+	}
+	return a.currentSeen
 }
 
 // take sets the authority that was read, and reports whether CAPEM has changed.

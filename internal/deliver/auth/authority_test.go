@@ -509,6 +509,30 @@ func TestAuthorityOfTheFuture(t *testing.T) {
 	}
 }
 
+// TestSuccessorOfASlowClock: a controller whose clock is days behind takes the authority for one of the future and creates a successor. One
+// whose clock is right does not sign with that before proxies can have learned of it.
+func TestSuccessorOfASlowClock(t *testing.T) {
+	c, secrets := newClock(), secretsOf()
+	right := newAuthority(t, secrets, c)
+	known := right.CAPEM()
+	slow := newClock()
+	slow.forward(-handover - time.Hour)
+	newAuthority(t, secrets, slow)
+	right.mustLook(t)
+	server := right.ServerConfig("controller")
+	if _, err := trusts(t, server, known, "controller", c); err != nil {
+		t.Errorf("a proxy that does not know the successor yet: %v", err)
+	}
+	if s := stored(t, secrets); len(s.Data[keyPreviousKey]) == 0 {
+		t.Error("the key of the predecessor is gone")
+	}
+	c.forward(shortHandover)
+	right.mustLook(t)
+	if _, err := trusts(t, server, right.CAPEM(), "controller", c); err != nil {
+		t.Errorf("after the handover: %v", err)
+	}
+}
+
 // TestForeignAuthorityOfTheFuture: an authority of an administrator is left alone.
 func TestForeignAuthorityOfTheFuture(t *testing.T) {
 	c, secrets := newClock(), secretsOf()

@@ -42,6 +42,8 @@ type authority struct {
 	previous *signer             // nil except during a handover
 	trusted  []*x509.Certificate // including that of current, oldest first
 	managed  bool                // created by a controller, not by an administrator
+	// seen is when this process first read current: the clock of the controller that created it may be behind.
+	seen time.Time
 }
 
 // readSecret parses a Secret; an error names the remedy.
@@ -82,11 +84,15 @@ func (a *authority) inHandover(now time.Time) bool {
 
 // handoverEnd returns when a successor starts to sign.
 func (a *authority) handoverEnd(now time.Time) time.Time {
-	created := a.current.cert.NotBefore.Add(clockSkew)
+	created, least := a.current.cert.NotBefore.Add(clockSkew), a.seen.Add(shortHandover)
+	end := created.Add(handover)
 	if now.Before(a.previous.cert.NotBefore) {
-		return created.Add(shortHandover)
+		end = created.Add(shortHandover)
 	}
-	return created.Add(handover)
+	if end.Before(least) {
+		return least
+	}
+	return end
 }
 
 // unusable reports whether nothing that the authority signs now or soon can be verified, because it was created by a clock that was
