@@ -71,12 +71,8 @@ func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	return e
 }
 
-// succeed takes over the state of an earlier endpoint at the address that does not concern connections, and the count of these. It must
-// be called before e is in a list.
+// succeed takes over the state of an earlier endpoint at the address that does not concern connections.
 func (e *Endpoint) succeed(before *Endpoint) {
-	if e.backend.base == nil { // a variant has the health of its base
-		e.health.connectionCount = before.health.connectionCount
-	}
 	e.zone.Store(before.zone.Load())
 	e.born = before.born
 	e.report.follow(&before.report)

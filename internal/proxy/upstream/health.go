@@ -28,8 +28,9 @@ const trialTime = time.Second
 // are also counted here, because the limit on them is for all client certificates together.
 type health struct {
 	backend *backendHealth
-	*connectionCount
-	marks atomic.Uint32 // the bits of markUnfit change only with mu held
+	open    atomic.Int64  // connections
+	making  int64         // connections being made; guarded by Breaker.mu
+	marks   atomic.Uint32 // the bits of markUnfit change only with mu held
 	// failing is the number of consecutive gateway errors, without a PassiveHealthCheck.
 	failing atomic.Int32
 	// ejectedUntil is when one request tries an ejected endpoint (markEjected) again, in Unix nanoseconds. trial means
@@ -43,13 +44,6 @@ type health struct {
 	counted  bool // included in backend.unfit
 	failures int  // consecutive failed trials
 	checker  *checker
-}
-
-// connectionCount counts the connections to an address. An endpoint that is made anew because the transport has changed shares it with the
-// former one, whose connections remain as long as requests use them.
-type connectionCount struct {
-	open   atomic.Int64
-	making int64 // connections being made; guarded by Breaker.mu
 }
 
 // backendHealth is the health state that the endpoints of a backend share. The zero value is that of a backend without
@@ -354,7 +348,7 @@ func (b *Backend) newHealth(e *Endpoint) *health {
 		}
 		b = b.base
 	}
-	h := &health{backend: &b.health, connectionCount: &connectionCount{}}
+	h := &health{backend: &b.health}
 	if b.health.passive != nil {
 		h.setOutlier(b.health.passive)
 	}

@@ -59,32 +59,6 @@ func TestIdentityBreaker(t *testing.T) {
 	got.conn.Close()
 }
 
-// TestBreakerOutlastsTransport: connections that were made before the transport changed count as long as they are used.
-func TestBreakerOutlastsTransport(t *testing.T) {
-	var seed uint64
-	s, all := secureSet(t)
-	all[1].GetBackend().Traffic = &config.BackendTraffic{CircuitBreaker: &config.CircuitBreaker{MaxConnectionsPerEndpoint: proto.Uint32(1)}}
-	apply(t, s, all...)
-	b := s.Get(key)
-	old := b.Pick(&seed, new(Tried))
-	c := dial(t, old)
-	changed := proto.CloneOf(all[1])
-	changed.GetBackend().Tls.ServerName = "other.example.com"
-	apply(t, s, changed)
-	e := b.Pick(&seed, new(Tried))
-	if e == old {
-		t.Fatal("the endpoint is not made anew")
-	}
-	if by := e.reserve(); by != LimitEndpointConnections {
-		t.Errorf("a second connection meets limit %v", by)
-	}
-	c.Close()
-	if by := e.reserve(); by != notLimited {
-		t.Errorf("after the end of the first one a connection meets limit %v", by)
-	}
-	e.release()
-}
-
 // TestIdentityEnds: who has found a backend before its Gateway's certificate was replaced gets an endpoint of it for a while, and after that nothing of
 // the certificate is left but what was counted.
 func TestIdentityEnds(t *testing.T) {
