@@ -8,11 +8,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -30,7 +32,10 @@ type framesAsker struct {
 
 func framesAskerOf(t *testing.T, addr string) *framesAsker {
 	t.Helper()
-	tcp := askerOf(t, addr).TCPConn
+	return framesAskerOn(t, askerOf(t, addr).TCPConn)
+}
+
+func framesAskerOn(t *testing.T, tcp *net.TCPConn) *framesAsker {
 	a := &framesAsker{TCPConn: tcp, Framer: xhttp2.NewFramer(tcp, tcp), t: t, last: ^uint32(0)}
 	a.fields = hpack.NewEncoder(&a.block)
 	io.WriteString(tcp, http2.Preface)
@@ -96,6 +101,24 @@ func restHTTP2(t *testing.T, set *Set, n int) {
 	if got := dormantCount(set); got != n {
 		t.Fatalf("%d connections are dormant, want %d", got, n)
 	}
+}
+
+// allTaken waits until the clients have acknowledged everything that was sent on dormant connections, which takes no longer than a delayed
+// acknowledgement: those that have not are not ended to make room.
+func allTaken(t *testing.T, set *Set) {
+	t.Helper()
+	testkit.Eventually(t, "acknowledged", func() bool {
+		set.dormants.mu.Lock()
+		defer set.dormants.mu.Unlock()
+		for _, of := range [...]*dormantList{&set.dormants.ordered, &set.dormants.others} {
+			for d := of.first; d != nil; d = d.after {
+				if n, err := unix.IoctlGetInt(int(d.fd), unix.SIOCOUTQ); n > 0 || err != nil {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }
 
 // TestHTTP2Dormant: dormant connections of HTTP/2 have no Conn, count as before, and serve on, again and again.
@@ -191,6 +214,7 @@ func TestHTTP2DormantEnds(t *testing.T) {
 			a := framesAskerOf(t, addr)
 			a.ask()
 			restHTTP2(t, set, 1)
+			allTaken(t, set)
 			end(set, a)
 			<-set.Empty()
 			if set.connections.open.Load() != 0 || set.connections.ending.Load() != 0 {
@@ -306,5 +330,54 @@ func meetDormantHTTP2(t *testing.T, scarce bool) {
 	}
 	if got := openFiles(t); got > files+4 { // the two sets of epoll, with a wake each
 		t.Errorf("%d descriptors are open, %d were before", got, files)
+	}
+}
+
+// TestHTTP2DormantUnsent: a client that is still receiving responses loses none if its dormant connection is ended to make room.
+func TestHTTP2DormantUnsent(t *testing.T) {
+	set, addr := servedBy(t, false, nil, parksSoon)
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+	}}
+	conn, err := d.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
+	a := framesAskerOn(t, conn.(*net.TCPConn))
+	const requests = 200
+	for range requests {
+		a.send()
+		time.Sleep(time.Millisecond) // so that the kernel holds many segments
+	}
+	restHTTP2(t, set, 1)
+	set.CloseIdle()
+	testkit.Eventually(t, "woken", func() bool { return dormantCount(set) == 0 })
+	a.WritePing(false, [8]byte{1}) // would be answered by a reset if the connection were closed
+	for answered := 0; answered < requests; {
+		if f := a.until(xhttp2.FrameData); f.Header().Flags.Has(xhttp2.FlagDataEndStream) {
+			answered++
+		}
+	}
+}
+
+// TestHTTP2DormantEndSlowly: when all connections are to end at once, a sweep wakes a limited number.
+func TestHTTP2DormantEndSlowly(t *testing.T) {
+	set, _ := servedBy(t, false, nil)
+	l := &set.dormants
+	const plain, more = 3, 10
+	for i := range maxWoken + plain + more {
+		d := &dormant{timeouts: &set.timeouts}
+		if i%500 != 0 {
+			d.http2 = &http2.Dormant{}
+		}
+		l.ordered.add(d)
+	}
+	defer func() { l.ordered = dormantList{} }()
+	for i, want := range []int{maxWoken + plain, more, 0} {
+		if due := l.due(set, sweepTimes{idleEnd: 1}); len(due) != want {
+			t.Errorf("sweep %d ends %d connections, want %d", i, len(due), want)
+		}
 	}
 }

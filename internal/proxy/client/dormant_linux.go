@@ -265,15 +265,28 @@ func (d *dormant) close(s *Set) {
 // sweep ends the connections whose idle time is over.
 func (l *dormants) sweep(s *Set, t sweepTimes) { l.endUnlessAsked(s, l.due(s, t)) }
 
+// maxWoken is how many connections by HTTP/2 are woken in one sweep to end: until they have, each takes several times the memory
+// of a dormant one, and the idle times of all may end together, as when the gateway drains.
+const maxWoken = 1024
+
 // due claims and returns the connections whose idle time is over.
 func (l *dormants) due(s *Set, t sweepTimes) []*dormant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	woken := 0
+	mayEnd := func(d *dormant) bool {
+		if d.http2 != nil {
+			woken++
+		}
+		return d.http2 == nil || woken <= maxWoken
+	}
 	ended := l.claim(nil, &l.ordered, math.MaxInt, func(d *dormant) (end, more bool) {
-		end = d.until <= t.idleEnd
-		return end, end
+		more = d.until <= t.idleEnd
+		return more && mayEnd(d), more
 	})
-	return l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) { return s.idleEnded(d.until, d.timeouts, t.now), true })
+	return l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) {
+		return s.idleEnded(d.until, d.timeouts, t.now) && mayEnd(d), true
+	})
 }
 
 // each calls goOn for many connections, one after the other, on one new goroutine.

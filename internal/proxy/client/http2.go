@@ -79,7 +79,14 @@ func (c *Conn) goOnHTTP2() {
 	h := c.http2.Load()
 	switch {
 	case c.state.Load() == countedEnding: // to make room
-		h.EndIfIdle(0)
+		least := time.Duration(0)
+		idle, used := h.Idle(least)
+		if used && listen.Unsent(c.raw) > 0 { // as in endIdle
+			least = c.timeouts.WriteIdle
+		}
+		if idle && !h.EndIfIdle(least) {
+			c.set.readmit(&c.counted)
+		}
 	case c.set.engine.Draining.Load():
 		h.Drain()
 	}

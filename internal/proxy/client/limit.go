@@ -22,7 +22,6 @@ type limit struct {
 	by      time.Time // zero means no limit
 	timer   *time.Timer
 	writing bool
-	passed  bool // by has passed
 
 	late atomic.Bool // the stream was reset because of the limit
 }
@@ -32,19 +31,14 @@ func (l *limit) writeBy(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.by, l.set = t, !t.IsZero()
-	l.passed = false
 	l.late.Store(false)
-	if !l.set {
-		if l.timer != nil {
-			l.timer.Stop()
-		}
-		return
-	}
-	left := time.Until(t)
-	if l.passed = left <= 0; l.timer == nil {
-		l.timer = time.AfterFunc(left, l.expire)
-	} else {
-		l.timer.Reset(left)
+	switch {
+	case l.set && l.timer == nil:
+		l.timer = time.AfterFunc(time.Until(t), l.expire)
+	case l.set:
+		l.timer.Reset(time.Until(t))
+	case l.timer != nil:
+		l.timer.Stop()
 	}
 }
 
@@ -71,7 +65,7 @@ func (l *limit) begin() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.passed {
+	if !time.Now().Before(l.by) {
 		return os.ErrDeadlineExceeded
 	}
 	l.writing = true
@@ -101,10 +95,7 @@ func (l *limit) expired() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The timer may be late, and the stream may be another one by now.
-	if l.by.IsZero() || time.Now().Before(l.by) {
-		return
-	}
-	if l.passed = true; l.writing {
+	if l.writing && !l.by.IsZero() && !time.Now().Before(l.by) {
 		l.late.Store(true)
 		l.stream.Reset(http2.Cancel)
 	}
