@@ -81,7 +81,7 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	c := s.s.c
 	c.mu.Lock()
 	defer c.unlock()
-	for {
+	for late := false; ; {
 		switch {
 		case s.s.err != nil:
 			return false, s.s.err
@@ -95,9 +95,11 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 			fillIn(r, &s.s.header)
 			return s.s.remoteEnded && s.s.body.len() == 0 && s.s.trailer.Fields.Len() == 0, nil
 		}
-		if !s.s.readable.wait(&c.mu, s.s.readDeadline) {
+		if late {
 			return false, os.ErrDeadlineExceeded
 		}
+		deadline := s.s.readDeadline
+		late = !s.s.readable.wait(&c.mu, deadline) && s.s.readDeadline.Equal(deadline) // as in Stream.await
 	}
 }
 

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -118,4 +119,26 @@ func TestSignalConcurrently(t *testing.T) {
 	}
 	close(done)
 	senders.Wait()
+}
+
+// TestDataBeforeTheDeadline: data that has come before the deadline is read although the reading goroutine runs only after it.
+func TestDataBeforeTheDeadline(t *testing.T) {
+	s := &Stream{c: &Conn{}, readable: newSignal(), readDeadline: in(50 * time.Millisecond)}
+	result := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		s.c.mu.Lock()
+		defer s.c.mu.Unlock()
+		close(begun)
+		result <- s.await()
+	}()
+	<-begun
+	s.c.mu.Lock()
+	s.remoteEnded = true
+	s.readable.send()
+	time.Sleep(80 * time.Millisecond)
+	s.c.mu.Unlock()
+	if err := <-result; err != io.EOF {
+		t.Errorf("got %v, want the end of the body", err)
+	}
 }

@@ -147,7 +147,7 @@ func (s *Stream) Wait() error {
 
 // await waits until a part of the body is available. c.mu must be held.
 func (s *Stream) await() error {
-	for {
+	for late := false; ; {
 		switch {
 		case s.err != nil:
 			return s.err
@@ -163,9 +163,12 @@ func (s *Stream) await() error {
 		if s.readDeadline != longAgo { // otherwise Read does not wait
 			s.passed = s.received
 		}
-		if !s.readable.wait(&s.c.mu, s.readDeadline) {
+		if late {
 			return os.ErrDeadlineExceeded
 		}
+		deadline := s.readDeadline
+		// What it waits for may have come before the deadline although the goroutine runs after it.
+		late = !s.readable.wait(&s.c.mu, deadline) && s.readDeadline.Equal(deadline)
 	}
 }
 
