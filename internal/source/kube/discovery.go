@@ -68,6 +68,8 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 	s.noteReach(err)
 	if say, _ := s.discovery.next(err, time.Now()); say && s.concernsKind(&s.discovery, err) {
 		s.log.Warn("the API server does not report which kinds it serves; trying again", "error", err)
+	} else if say {
+		s.discovery.loggedAt = time.Time{} // as in note
 	}
 	if err != nil {
 		return retry

@@ -41,6 +41,9 @@ func (s *Source) probe(ctx context.Context) {
 			if !sleep(ctx, probePause) {
 				return
 			}
+			s.mu.Lock()
+			answered = answered || !s.answeredAt.Before(begun) // by another request: there may be something that answers no probes
+			s.mu.Unlock()
 		}
 	}
 }

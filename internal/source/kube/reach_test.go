@@ -55,7 +55,16 @@ func TestAKindWithoutAnswersIsNoOutage(t *testing.T) {
 		if strings.Contains(c.log.String(), "the API server does not answer") || c.Away() != 0 {
 			t.Errorf("away for %v; log:\n%s", c.Away(), c.log)
 		}
+		s.mu.Lock()
+		s.refused = map[string]bool{resource: true}
+		s.mu.Unlock()
 		close(end)
+		for remedy := ""; !strings.Contains(remedy, "ServiceAccount"); remedy = c.UnreadKinds()[0].Remedy {
+			c.next() // a change of the reason is one of what statuses say
+		}
+		s.mu.Lock()
+		s.refused = nil
+		s.mu.Unlock()
 		testkit.Eventually(t, "it is over", func() bool { return len(c.UnreadKinds()) == 0 })
 	})
 }
@@ -72,7 +81,7 @@ func TestTheStartWaitsForAnEssentialKindWithoutAnswers(t *testing.T) {
 	testkit.Eventually(t, "it is said what the start waits for", func() bool {
 		waiting := c.Waiting()
 		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "HTTPRoute: ") && len(c.UnreadKinds()) == 1 &&
-			strings.Contains(c.log.String(), "the start waits for them, because what is served depends on them: the API server answers, but not requests for httproutes.")
+			strings.Contains(c.log.String(), "the start waits for them, because what is served depends on them: the list of httproutes.")
 	})
 	select {
 	case change := <-c.changes:

@@ -249,6 +249,8 @@ func (s *Source) read(ctx context.Context, n name, always bool) error {
 			}
 			s.log.Warn("a Secret cannot be read; its known content is kept: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if this was refused",
 				"secret", n.String(), "error", err)
+		} else if say {
+			s.secretTrouble.loggedAt = time.Time{} // as in note
 		}
 	}
 	if unknown != nil {

@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func (s *Source) Away() time.Duration {
 // remedyText returns the remedy for what cannot be read. The caller must hold Source.mu.
 func (p *scope) remedyText() string {
 	if p.remedy == "" && !p.done { // no request has ended yet
-		return noAnswerRemedy(p.kind)
+		return fmt.Sprintf("the list of %s has not ended yet; if that lasts, %s", p.kind.resource(), lookAtAnswers)
 	}
 	return cmp.Or(p.remedy, "it is tried again")
 }
@@ -225,6 +226,6 @@ func (p *scope) check(now time.Time) {
 	if now.Sub(since) < s.skip {
 		return
 	}
-	p.failing, s.installedChanged = true, true
+	p.failing, s.installedChanged, p.told = true, true, p.remedyText()
 	s.wake()
 }

@@ -62,6 +62,7 @@ type scope struct {
 	// never last.
 	listing, watching trouble
 	remedy            string // for the last trouble
+	told              string // the remedy when installedChanged was last set because of it
 	// unlistedSince is since when it is not listed although the API server answers; zero while that is not so.
 	unlistedSince time.Time
 	// failing is set once it could not be listed or watched for Source.skip.
@@ -470,6 +471,10 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
 	p.recovered()
+	if p.failing && p.remedy != p.told && now.Sub(t.since) >= lasting { // otherwise statuses would go on telling the former reason
+		p.told, s.installedChanged = p.remedy, true
+		s.wake()
+	}
 	switch {
 	case over:
 		p.log().Info("objects can be read again")
@@ -510,8 +515,10 @@ func remedyFor(k *watchedKind, namespace string, err error) string {
 
 // noAnswerRemedy is the remedy for requests that get no answer while others do.
 func noAnswerRemedy(k *watchedKind) string {
-	return fmt.Sprintf("the API server answers, but not requests for %s: look at its conversion webhook, and at what limits the size or the duration of answers between the API server and this pod; it is tried again", k.resource())
+	return fmt.Sprintf("the API server answers, but not requests for %s: %s; it is tried again", k.resource(), lookAtAnswers)
 }
+
+const lookAtAnswers = "look at its conversion webhook, if it has one, and at what limits the size or the duration of answers between the API server and this pod"
 
 // where describes in which part of the cluster a permission is needed; namespace is "" for all.
 func where(namespace string) string {
