@@ -20,10 +20,11 @@ type refusedGeneration struct {
 	generation uint64
 	at         time.Time // when it was refused last
 	pause      time.Duration
+	why        string
 }
 
 // note records a refusal.
-func (f *refusing) note(k podKey, generation uint64, now time.Time) {
+func (f *refusing) note(k podKey, generation uint64, why string, now time.Time) {
 	maps.DeleteFunc(f.of, func(_ podKey, g refusedGeneration) bool { return now.Sub(g.at) >= 2*maxRefusedPause }) // of pods that are gone
 	if f.of == nil {
 		f.of = map[podKey]refusedGeneration{}
@@ -32,7 +33,7 @@ func (f *refusing) note(k podKey, generation uint64, now time.Time) {
 	if before, ok := f.of[k]; ok && before.generation == generation {
 		pause = min(2*before.pause, maxRefusedPause)
 	}
-	f.of[k] = refusedGeneration{generation, now, pause}
+	f.of[k] = refusedGeneration{generation, now, pause, why}
 }
 
 // wait returns how long a generation must not be sent yet. A new one may be what the proxy accepts, so it waits only for refusedPause.
@@ -46,6 +47,9 @@ func (f *refusing) wait(k podKey, generation uint64, now time.Time) time.Duratio
 	}
 	return g.pause - now.Sub(g.at)
 }
+
+// why returns why a pod has refused its configuration; "" if it has not.
+func (f *refusing) why(k podKey) string { return f.of[k].why }
 
 // forget is called when a pod has acknowledged a generation.
 func (f *refusing) forget(k podKey) { delete(f.of, k) }

@@ -16,19 +16,19 @@ func TestRefusingIsBounded(t *testing.T) {
 	sent := 0
 	for end := now.Add(time.Hour); now.Before(end); now = now.Add(f.wait(k, 1, now)) {
 		sent++
-		f.note(k, 1, now)
+		f.note(k, 1, "why", now)
 	}
 	if sent > 18 {
 		t.Errorf("sent %d times within an hour", sent)
 	}
-	f.note(k, 1, now)
+	f.note(k, 1, "why", now)
 	if wait := f.wait(k, 1, now); wait != maxRefusedPause {
 		t.Errorf("the same generation waits for %v", wait)
 	}
 	if wait := f.wait(k, 2, now); wait != refusedPause {
 		t.Errorf("a new generation waits for %v", wait)
 	}
-	if f.note(k, 2, now); f.wait(k, 2, now) != refusedPause {
+	if f.note(k, 2, "why", now); f.wait(k, 2, now) != refusedPause {
 		t.Error("the first refusal of a new generation continues the old pauses")
 	}
 	if f.forget(k); f.wait(k, 2, now) > 0 {
@@ -36,7 +36,7 @@ func TestRefusingIsBounded(t *testing.T) {
 	}
 	for i := range 1000 {
 		now = now.Add(time.Minute)
-		f.note(podKey{"n/gw", string(rune('a' + i))}, 1, now)
+		f.note(podKey{"n/gw", string(rune('a' + i))}, 1, "why", now)
 	}
 	if len(f.of) > 20 {
 		t.Errorf("%d pods are remembered", len(f.of))
@@ -86,8 +86,14 @@ func TestRefusingOutlastsStreams(t *testing.T) {
 	}
 	refuse(s)
 	r.leave(s)
+	r.mu.Lock()
+	delete(s.gateway.pods, "pod") // as one that is not ready
+	r.mu.Unlock()
 	if s = enter(); sends(s) {
 		t.Error("everything is sent again on the next stream at once")
+	}
+	if got := s.gateway.pods["pod"].refusal; got != "cannot read it" {
+		t.Errorf("while nothing is sent, the reason is %q", got)
 	}
 	if passed(refusedPause); !sends(s) {
 		t.Error("it is not sent after the pause")

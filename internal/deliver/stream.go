@@ -181,7 +181,7 @@ func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, 
 func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(error)) *stream {
 	p := g.pods[who.Pod]
 	if p == nil {
-		p = &pod{}
+		p = &pod{refusal: r.refusing.why(podKey{g.name, who.Pod})} // nothing is sent to it for a while, so it would not say so again
 		g.pods[who.Pod] = p
 	}
 	if p.stream != nil {
@@ -400,7 +400,7 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 		return news
 	}
 	s.state, s.full = answered, true
-	r.refusing.note(podKey{s.gateway.name, s.pod}, s.sent, time.Now())
+	r.refusing.note(podKey{s.gateway.name, s.pod}, s.sent, p.refusal, time.Now())
 	s.wake()
 	return news
 }
