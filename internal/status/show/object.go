@@ -29,6 +29,8 @@ type Object struct {
 	expected bool
 	// unseen are the Gateways of other namespaces that parentRefs name and that are not shown, in the form of ref.object.
 	unseen []string
+	// foreignParent is set if a parent is a Gateway that is shown and not of this controller.
+	foreignParent bool
 	// absent is, for a route with a parentRef to a Gateway of its own namespace that does not exist, the message about that; else
 	// "".
 	absent string
@@ -206,6 +208,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 			if p.Kind == "" || p.Kind == "Gateway" {
 				class, seen := gateways[p.key(o.Namespace)]
 				o.expected = o.expected || seen && classes[class] == controllerName
+				o.foreignParent = o.foreignParent || seen && classes[class] != controllerName
 				elsewhere := p.Namespace != "" && p.Namespace != o.Namespace
 				if !seen && elsewhere {
 					o.unseen = append(o.unseen, p.object(o.Namespace))

@@ -104,9 +104,9 @@ func (o *Object) full() bool {
 // invalid, and of a ListenerSet whose Gateway is invalid.
 const notServed = "not served"
 
-// mayBeServed reports whether a parent of a route is a Gateway of another namespace that is not shown, and so may exist.
+// mayBeServed reports whether a parent of a route is a Gateway of another controller, or one of another namespace that is not shown, and so may exist.
 func (o *Object) mayBeServed() bool {
-	return slices.ContainsFunc(o.unseen, func(gateway string) bool { return !o.causes[gateway] })
+	return o.foreignParent || slices.ContainsFunc(o.unseen, func(gateway string) bool { return !o.causes[gateway] })
 }
 
 // refusedParent returns the parent of a route or of a ListenerSet, or the Gateway of such a parent, that Blame knows to be rejected; ""
