@@ -219,7 +219,7 @@ type application struct {
 	leaveReplicas bool
 	keptReplicas  error         // why the number of replicas is not applied
 	later         time.Duration // when to try again; 0 if only after a change
-	endRollout    func()        // of beginRollout; does nothing if none was begun
+	endRollout    func()        // of beginRollout; nil if none was begun
 }
 
 // apply applies one object unless it is up to date. later is when to try again if another writer keeps changing it.
@@ -238,9 +238,18 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	}
 	a := &application{
 		g: g, spec: spec, object: object, n: n, wanted: wanted, live: live, history: p.history(g, n),
-		leaveReplicas: scaledElsewhere(spec), endRollout: func() {},
+		leaveReplicas: scaledElsewhere(spec),
 	}
-	defer func() { a.endRollout() }()
+	defer func() {
+		if a.endRollout == nil {
+			return
+		}
+		if a.endRollout(); err != nil { // it may not have begun, so that nothing would wake those that wait for its end
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.wakeWaiting()
+		}
+	}()
 	var proceed bool
 	if live != nil {
 		proceed, err = p.prepareUpdate(ctx, a)

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -9,9 +10,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -341,4 +344,41 @@ func TestATurnIsPassedOn(t *testing.T) {
 	if n := len(r.woken); n > 1 { // the last one may not have ended yet
 		t.Errorf("%d Gateways are remembered", n)
 	}
+}
+
+// TestAFailedRolloutWakesAnother: a Gateway whose changed Deployment is refused does not use up the turn of one that waits.
+func TestAFailedRolloutWakesAnother(t *testing.T) {
+	s := newServer(t)
+	first := startReplica(t, s)
+	if err := first.settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.set("deployments/shop/web-moongate", func(o tree) {
+		o["metadata"].(tree)["generation"], o["status"] = 1.0, tree{"observedGeneration": 1.0, "readyReplicas": 1.0}
+	})
+	s.mu.Lock()
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb == "apply" && strings.HasPrefix(object, "deployments/") {
+			return apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "a webhook does not like it")
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	second := startReplica(t, s)
+	second.o.Image = "example.org/moongate:v2"
+	run(t, second.Run)
+	testkit.Eventually(t, "it leads", func() bool {
+		second.Provisioner.mu.Lock()
+		defer second.Provisioner.mu.Unlock()
+		return second.work != nil
+	})
+	second.Provisioner.mu.Lock()
+	second.Provisioner.waiting[gatewayName{"shop", "other"}] = true
+	second.Provisioner.mu.Unlock()
+	second.Update([]translate.ProxySpecChange{specOf(web, nil)})
+	testkit.Eventually(t, "the other one is woken", func() bool {
+		second.Provisioner.mu.Lock()
+		defer second.Provisioner.mu.Unlock()
+		return !second.Provisioner.waiting[gatewayName{"shop", "other"}]
+	})
 }
