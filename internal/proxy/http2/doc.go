@@ -19,8 +19,8 @@
 // other runnable goroutines run. These add their data to the next write and continue, so that what becomes ready
 // together is sent in one write. The reader never waits to write, so it can always process WINDOW_UPDATE. A connection
 // without streams holds neither a read nor a write buffer, only 512 bytes to wait with, and none if it is parked
-// (park.go). What remains of a dormant one is 208 bytes, the peer's dynamic table, and the numbers of up to 64 streams
-// that were reset (dormant.go).
+// (park.go). What remains of a dormant one is 208 bytes, the peer's dynamic table, and the numbers of the latest
+// streams that were reset (dormant.go).
 //
 // What a client can make the proxy hold is bounded: 64 KiB of the request body of each of Options.MaxStreams streams
 // and 4 MiB more of those that are being read (12 MiB by default), one header block, one batch of 80 KiB that is being
