@@ -278,7 +278,9 @@ func TestHTTP2DormantRaces(t *testing.T) {
 }
 
 func meetDormantHTTP2(t *testing.T, scarce bool) {
-	set, addr := servedBy(t, false, nil, parksSoon)
+	set, addr := servedBy(t, false, nil, parksSoon, func(s *Set) { // whose clock goes so fast that a new connection would have no time to begin
+		s.timeouts.Head, s.timeouts.Idle, s.timeouts.Handshake = 1000*time.Hour, 1000*time.Hour, 1000*time.Hour
+	})
 	files := openFiles(t)
 	stop := make(chan struct{})
 	var sweeper sync.WaitGroup
