@@ -247,7 +247,8 @@ func TestInvalidGateway(t *testing.T) {
 		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-gateway"},"spec":{"parentRefs":[{"name":"gw","namespace":"b"}]}}`,
 		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-two"},"spec":{"parentRefs":[{"name":"gw","namespace":"b"},{"name":"other","namespace":"d"}]}}`,
 		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-foreign"},"spec":{"parentRefs":[{"name":"gw","namespace":"b"},{"name":"foreign"}]}}`,
-		`{"kind":"Gateway","metadata":{"namespace":"a","name":"foreign"},"spec":{"gatewayClassName":"foreign"}}`)
+		`{"kind":"Gateway","metadata":{"namespace":"a","name":"foreign"},"spec":{"gatewayClassName":"foreign"}}`,
+		`{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"of-foreign-alone"},"spec":{"parentRefs":[{"name":"foreign"}]}}`)
 	Blame(shown, map[string]bool{"Gateway b/gw": true, "Gateway c/gw": true})
 	for i, want := range []struct{ state, summary string }{
 		{"ok", ""}, // the GatewayClass
@@ -256,8 +257,10 @@ func TestInvalidGateway(t *testing.T) {
 		{"-", "Gateway b/gw, which may be a default Gateway, is not valid"},
 		{"-", "none of its parents is a Gateway of controller " + ours},
 		{notServed, "Gateway b/gw is not valid"},
-		{"-", "Gateway b/gw is not valid"}, // another parent may be in the namespace that is not shown
-		{"-", "Gateway b/gw is not valid"}, // another controller may serve it
+		{"-", "Gateway b/gw is not valid"},                                    // another parent may be in the namespace that is not shown
+		{"-", "Gateway b/gw is not valid"},                                    // another controller may serve it
+		{"-", "not managed by " + ours + ": its GatewayClass does not exist"}, // the Gateway itself
+		{"-", "none of its parents is a Gateway of controller " + ours},
 	} {
 		if got := shown[i]; got.state() != want.state || got.summary() != want.summary {
 			t.Errorf("%s: %s, %q, want %s, %q", got, got.state(), got.summary(), want.state, want.summary)

@@ -104,9 +104,12 @@ func (o *Object) full() bool {
 // invalid, and of a ListenerSet whose Gateway is invalid.
 const notServed = "not served"
 
-// mayBeServed reports whether a parent of a route is a Gateway of another controller, or one of another namespace that is not shown, and so may exist.
-func (o *Object) mayBeServed() bool {
-	return o.foreignParent || slices.ContainsFunc(o.unseen, func(gateway string) bool { return !o.causes[gateway] })
+// mayBeServed reports whether a route may be served by another Gateway than those that are known not to serve it.
+func (o *Object) mayBeServed() bool { return o.foreignParent || o.mayBeElsewhere() }
+
+// mayBeElsewhere reports whether a parent of a route is a Gateway of another namespace that is not shown, and so may exist.
+func (o *Object) mayBeElsewhere() bool {
+	return slices.ContainsFunc(o.unseen, func(gateway string) bool { return !o.causes[gateway] })
 }
 
 // refusedParent returns the parent of a route or of a ListenerSet, or the Gateway of such a parent, that Blame knows to be rejected; ""
@@ -161,7 +164,7 @@ func (o *Object) summary() string {
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.absent != "":
 			return o.absent
-		case o.mayBeServed():
+		case o.mayBeElsewhere():
 			return "controller " + o.ours + " has written no status, and its Gateway is in another namespace"
 		case o.refusedDefault() != "":
 			return o.refusedDefault() + ", which may be a default Gateway, is not valid"
