@@ -67,7 +67,8 @@ func (c *Conn) http2Options() http2.Options {
 	}
 }
 
-// wakeHTTP2 makes the connection continue, parked, a dormant one; if d is nil, that was not one of HTTP/2.
+// wakeHTTP2 makes the connection, which is parked, use HTTP/2 as the dormant one did that it replaces. If d is nil, that one
+// used HTTP/1.
 func (c *Conn) wakeHTTP2(d *http2.Dormant) {
 	if d != nil {
 		c.beHTTP2(d.Wake(c.writingApart(), c.http2Options(), c.serveStream))
@@ -79,12 +80,7 @@ func (c *Conn) goOnHTTP2() {
 	h := c.http2.Load()
 	switch {
 	case c.state.Load() == countedEnding: // to make room
-		least := time.Duration(0)
-		idle, used := h.Idle(least)
-		if used && listen.Unsent(c.raw) > 0 { // as in endIdle
-			least = c.timeouts.WriteIdle
-		}
-		if idle && !h.EndIfIdle(least) {
+		if idle, used := h.Idle(0); idle && !h.EndIfIdle(c.leastIdle(0, used)) { // it is not idle if it is ending already
 			c.set.readmit(&c.counted)
 		}
 	case c.set.engine.Draining.Load():

@@ -108,26 +108,27 @@ func endTunnelsAbove(tunnels []openTunnel, counts map[clientKey]int, level, most
 	return ended
 }
 
-// endIdle ends the connection if it has been idle for at least parkAfter, and reports whether it does. An HTTP/2 client
-// may send frames while it still receives the end of a response. Closing the connection then would reset it and lose
-// that end, so such a client gets WriteIdle.
+// endIdle ends the connection if it has been idle for at least parkAfter, and reports whether it does.
 func (c *Conn) endIdle() bool {
 	if h := c.http2.Load(); h != nil {
-		least := parkAfter
-		idle, used := h.Idle(least)
-		if !idle {
-			return false
-		}
-		if used && listen.Unsent(c.raw) > 0 {
-			least = c.timeouts.WriteIdle
-		}
-		return c.endHTTP2(h, least)
+		idle, used := h.Idle(parkAfter)
+		return idle && c.endHTTP2(h, c.leastIdle(parkAfter, used))
 	}
 	if !c.claim() {
 		return false
 	}
 	go c.expireParked()
 	return true
+}
+
+// leastIdle returns how long an HTTP/2 connection must have been idle to be ended: usually least. used means that it had a
+// request. Its client may send frames while it still receives the end of a response. Closing the connection then would
+// reset it and lose that end, so such a client gets WriteIdle.
+func (c *Conn) leastIdle(least time.Duration, used bool) time.Duration {
+	if used && listen.Unsent(c.raw) > 0 {
+		return c.timeouts.WriteIdle
+	}
+	return least
 }
 
 // endHTTP2 ends the connection if it has had no stream for at least that long, and reports whether it does.
