@@ -1,5 +1,5 @@
-// Package cginame compares names of header fields as CGI-like servers distinguish them. It is apart from package message because
-// translation, which must not import the data plane, has to take the same names for reserved ones as proxies do.
+// Package cginame compares names of header fields as CGI-like servers distinguish them. It is not a part of package message because
+// translation, which must not import the data plane, must reserve the same names as proxies do.
 //
 // It must not import any other package of Moongate.
 package cginame
@@ -36,7 +36,7 @@ func Append[T []byte | string](dst []byte, name T) []byte {
 // Of returns what Append appends.
 func Of(name string) string { return string(Append(nil, name)) }
 
-// Same reports whether Append makes the same of two names.
+// Same reports whether Append writes the same for both names.
 func Same[T, U []byte | string](a T, b U) bool {
 	if len(a) != len(b) {
 		return false

@@ -141,6 +141,7 @@ func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object
 	}
 }
 
+// unset is metadata without any value.
 var unset metav1.Object = &metav1.ObjectMeta{}
 
 // copyUnviewed copies the metadata that views omit.
@@ -154,8 +155,8 @@ func copyUnviewed(to, from metav1.Object) {
 	to.SetSelfLink(from.GetSelfLink())
 }
 
-// keepCustom drops what is not used. Translation sees none of it, see viewOf; a status is written with the resourceVersion, and the
-// finalizers of a GatewayClass by what there is.
+// keepCustom drops the metadata that nobody reads. It keeps the resourceVersion and the finalizers, which views omit too: statuses are
+// written with the former, and the finalizer of a GatewayClass is added to those that are there.
 func keepCustom(o interface {
 	metav1.Object
 	runtime.Object

@@ -404,7 +404,7 @@ func noMatchingParent(on parentObject, ref gwv1.ParentReference, field string) *
 	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "%s has no listener%s", on, strings.Join(asked, ""))
 }
 
-// protocolsOf is of which protocol a listener must be to take a kind of route.
+// protocolsOf names, for a kind of route, the protocols of the listeners that can take it.
 var protocolsOf = map[Kind]string{
 	KindHTTPRoute: "HTTP or HTTPS", KindGRPCRoute: "HTTP or HTTPS", KindTLSRoute: "TLS", KindTCPRoute: "TCP", KindUDPRoute: "UDP",
 }

@@ -42,7 +42,7 @@ func (s *Source) probe(ctx context.Context) {
 				return
 			}
 			s.mu.Lock()
-			answered = answered || !s.answeredAt.Before(begun) // by another request: there may be something that answers no probes
+			answered = answered || !s.answeredAt.Before(begun) // by another request: a proxy in between may drop those for /version
 			s.mu.Unlock()
 		}
 	}

@@ -226,6 +226,6 @@ func (p *scope) check(now time.Time) {
 	if now.Sub(since) < s.skip {
 		return
 	}
-	p.failing, s.installedChanged, p.told = true, true, p.remedyText()
+	p.failing, s.installedChanged, p.reportedRemedy = true, true, p.remedyText()
 	s.wake()
 }

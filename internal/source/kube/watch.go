@@ -62,7 +62,7 @@ type scope struct {
 	// never last.
 	listing, watching trouble
 	remedy            string // for the last trouble
-	told              string // the remedy when installedChanged was last set because of it
+	reportedRemedy    string // as of when installedChanged was last set because of it
 	// unlistedSince is since when it is not listed although the API server answers; zero while that is not so.
 	unlistedSince time.Time
 	// failing is set once it could not be listed or watched for Source.skip.
@@ -471,8 +471,8 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
 	p.recovered()
-	if p.failing && p.remedy != p.told && now.Sub(t.since) >= lasting { // otherwise statuses would go on telling the former reason
-		p.told, s.installedChanged = p.remedy, true
+	if p.failing && p.remedy != p.reportedRemedy && now.Sub(t.since) >= lasting {
+		p.reportedRemedy, s.installedChanged = p.remedy, true // otherwise statuses would keep the former reason
 		s.wake()
 	}
 	switch {
