@@ -310,13 +310,14 @@ func meetDormantHTTP2(t *testing.T, scarce bool) {
 					}
 					time.Sleep(time.Duration((i+n)%7) * 600 * time.Microsecond)
 				}
-				switch (k + i) % 3 {
-				case 0:
-					a.tcp.SetLinger(0)
-				case 1:
-					a.tcp.CloseWrite()
-				}
-				a.tcp.Close()
+				a.end(func(tcp *net.TCPConn) {
+					switch (k + i) % 3 {
+					case 0:
+						tcp.SetLinger(0)
+					case 1:
+						tcp.CloseWrite()
+					}
+				})
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"runtime"
 	"sync"
@@ -20,11 +21,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// http2Asker is a client that has one connection of HTTP/2.
+// http2Asker is a client that uses one connection of HTTP/2 at a time.
 type http2Asker struct {
 	t    *testing.T
 	http *http.Client
-	tcp  *net.TCPConn // once it has asked
+	tcp  *net.TCPConn // which its last request has used
+
+	mu    sync.Mutex
+	all   []*net.TCPConn // more than one also if http.Transport has dialed before it found that it can use an earlier connection
+	ended bool
 }
 
 func http2AskerOf(t *testing.T, addr string, secure bool) *http2Asker {
@@ -32,10 +37,16 @@ func http2AskerOf(t *testing.T, addr string, secure bool) *http2Asker {
 	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "h"},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			if err == nil {
-				a.tcp = c.(*net.TCPConn)
+			if err != nil {
+				return nil, err
 			}
-			return c, err
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.ended {
+				c.Close()
+			}
+			a.all = append(a.all, c.(*net.TCPConn))
+			return c, nil
 		}}
 	if secure {
 		tr.Protocols.SetHTTP2(true)
@@ -59,13 +70,35 @@ func (a *http2Asker) tryAsk() error {
 	if a.http.Transport.(*http.Transport).Protocols.HTTP2() {
 		scheme = "https"
 	}
-	resp, err := a.http.Get(scheme + "://h/")
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		under := got.Conn
+		if secure, ok := under.(*tls.Conn); ok {
+			under = secure.NetConn()
+		}
+		a.tcp = under.(*net.TCPConn)
+	}}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.Background(), trace), http.MethodGet, scheme+"://h/", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := a.http.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
+}
+
+// end ends all its connections, after how was called for each. It asks no more.
+func (a *http2Asker) end(how func(*net.TCPConn)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	for _, c := range a.all {
+		how(c)
+		c.Close()
+	}
 }
 
 // askOnTheSame is ask, and fails the test where that needs another connection.
@@ -202,17 +235,18 @@ func TestParkHTTP2Races(t *testing.T) {
 					mu.Unlock()
 					time.Sleep(time.Duration((i+n)%7) * 400 * time.Microsecond)
 				}
-				switch (k + i) % 3 {
-				case 0:
-					a.tcp.SetLinger(0)
-				case 1:
-					set.Each(func(c *Conn) {
-						if c.side.Peer.Port() == uint16(a.tcp.LocalAddr().(*net.TCPAddr).Port) {
-							c.cut(observe.ReasonShuttingDown)
-						}
-					})
-				}
-				a.tcp.Close()
+				a.end(func(tcp *net.TCPConn) {
+					switch (k + i) % 3 {
+					case 0:
+						tcp.SetLinger(0)
+					case 1:
+						set.Each(func(c *Conn) {
+							if c.side.Peer.Port() == uint16(tcp.LocalAddr().(*net.TCPAddr).Port) {
+								c.cut(observe.ReasonShuttingDown)
+							}
+						})
+					}
+				})
 			}
 		})
 	}
