@@ -60,6 +60,7 @@ type fields struct {
 		GatewayClassName   string    `json:"gatewayClassName"`
 		ParentRef          ref       `json:"parentRef"`
 		ParentRefs         []ref     `json:"parentRefs"`
+		TargetRefs         []ref     `json:"targetRefs"`
 		DefaultScope       string    `json:"defaultScope"`
 		UseDefaultGateways string    `json:"useDefaultGateways"`
 		Listeners          listeners `json:"listeners"`

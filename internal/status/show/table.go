@@ -170,6 +170,8 @@ func (o *Object) summary() string {
 			return o.refusedDefault() + ", which may be a default Gateway, is not valid"
 		case strings.HasSuffix(o.Kind, "Route"):
 			return "none of its parents is a Gateway of controller " + o.ours
+		case len(o.fields.Spec.TargetRefs) > 0:
+			return "no Gateway of controller " + o.ours + " uses its targets, or they do not exist"
 		}
 	}
 	var parts []string
