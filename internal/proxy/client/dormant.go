@@ -42,5 +42,11 @@ type dormant struct {
 	disordered bool // see Conn.disordered
 }
 
+// largeDormant is how many bytes a dormant connection by HTTP/2 must hold besides its record to be ended as early as others when
+// memory is scarce. Most hold less; a client can make one hold 6 KiB.
+const largeDormant = 1 << 10
+
+func (d *dormant) isLarge() bool { return d.http2 != nil && d.http2.Held() >= largeDormant }
+
 // canBeDormant reports whether a parked connection can become dormant.
 func (c *Conn) canBeDormant() bool { return c.nc == net.Conn(c.tcp) && !c.staysParked }

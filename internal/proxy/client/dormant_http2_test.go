@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -45,10 +46,10 @@ func framesAskerOn(t *testing.T, tcp *net.TCPConn) *framesAsker {
 }
 
 // send begins a request, whose fields are in the dynamic table after the first one.
-func (a *framesAsker) send() {
+func (a *framesAsker) send(more ...[2]string) {
 	a.last += 2
 	a.block.Reset()
-	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", "/"}, {"user-agent", "a test"}} {
+	for _, f := range append([][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", "/"}, {"user-agent", "a test"}}, more...) {
 		a.fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	a.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: a.last, BlockFragment: a.block.Bytes(), EndStream: true, EndHeaders: true})
@@ -69,9 +70,9 @@ func (a *framesAsker) until(typ xhttp2.FrameType) xhttp2.Frame {
 }
 
 // ask makes a request, which is answered.
-func (a *framesAsker) ask() {
+func (a *framesAsker) ask(more ...[2]string) {
 	a.t.Helper()
-	a.send()
+	a.send(more...)
 	if f := a.until(xhttp2.FrameHeaders); f.Header().StreamID != a.last {
 		a.t.Fatalf("got %v, want the response on stream %d", f, a.last)
 	}
@@ -383,4 +384,24 @@ func TestHTTP2DormantEndSlowly(t *testing.T) {
 			t.Errorf("sweep %d ends %d connections, want %d", i, len(due), want)
 		}
 	}
+}
+
+// TestHTTP2DormantLarge: when memory is scarce, dormant connections whose clients have filled the dynamic table are ended as early as
+// connections that are not dormant.
+func TestHTTP2DormantLarge(t *testing.T) {
+	set, addr := servedBy(t, false, nil, parksSoon)
+	small, large := framesAskerOf(t, addr), framesAskerOf(t, addr)
+	small.ask()
+	large.ask([2]string{"x-large", strings.Repeat("v", 2000)})
+	restHTTP2(t, set, 2)
+	allTaken(t, set)
+	busy := framesAskerOf(t, addr)
+	busy.ask()
+	set.CloseIdle()
+	large.goneWithGoAway()
+	testkit.Eventually(t, "one is left", func() bool { return dormantCount(set) == 1 })
+	if set.dormants.large != 0 {
+		t.Errorf("%d are large", set.dormants.large)
+	}
+	small.ask()
 }

@@ -24,6 +24,7 @@ type dormants struct {
 	// ordered is sorted by when the connections became dormant, which is approximately when their idle times end.
 	// others holds the disordered connections and those with timeouts of their own.
 	ordered, others dormantList
+	large           int           // number of connections in both for which isLarge is true
 	newest          int64         // the latest end of an idle time that ordered has held, by the coarse clock
 	closed          bool          // no connection becomes dormant any more
 	notBefore       atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
@@ -108,6 +109,9 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 	}
 	l.byFD[d.fd] = d
 	l.listOf(s, d).add(d)
+	if d.isLarge() {
+		l.large++
+	}
 	if l.arm(s, d, unix.EPOLL_CTL_ADD) != nil {
 		d.claimed = true
 		go l.goOn(s, d, l.wake)
@@ -238,6 +242,9 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 func (l *dormants) remove(s *Set, d *dormant) {
 	l.byFD[d.fd] = nil
 	l.listOf(s, d).remove(d)
+	if d.isLarge() {
+		l.large--
+	}
 }
 
 // end ends a claimed connection.
@@ -343,6 +350,17 @@ func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
 	}
 	l.endUnlessAsked(s, due)
 	return len(due)
+}
+
+// endLarge is endSome for connections for which isLarge is true.
+func (l *dormants) endLarge(s *Set, most int) int {
+	l.mu.Lock()
+	large := l.large
+	l.mu.Unlock()
+	if large == 0 { // usual, and then there is no need to look at all of them
+		return 0
+	}
+	return l.endSome(s, most, (*dormant).isLarge)
 }
 
 // cut ends all connections, including any that are about to become dormant.

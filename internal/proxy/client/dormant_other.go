@@ -20,4 +20,6 @@ func (*dormants) close() {}
 
 func (*dormants) endSome(*Set, int, func(*dormant) bool) int { return 0 }
 
+func (*dormants) endLarge(*Set, int) int { return 0 }
+
 func (*dormants) emptyWith(others func() bool) bool { return others() }

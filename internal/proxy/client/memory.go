@@ -15,10 +15,10 @@ import (
 // closeEach is the largest number of connections of one shard that CloseIdle ends in a call.
 const closeEach = 16
 
-// CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. It ends
+// CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. It ends most
 // dormant connections only if there are no others, since they hold almost no memory.
 func (s *Set) CloseIdle() {
-	ended := 0
+	ended := s.dormants.endLarge(s, closeEach*shards)
 	for i := range s.shards {
 		ended += s.shards[i].end(closeEach, (*Conn).endIdle)
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"time"
+	"unsafe"
 
 	"golang.org/x/net/http2/hpack"
 
@@ -57,6 +58,12 @@ func (c *Conn) GoDormant() *Dormant {
 	c.ended = true // so that Drain and EndIfIdle have no effect if another goroutine still calls them
 	c.closed.forgetEnded()
 	return &Dormant{c.enduring, c.tableSizeSent.Load(), c.dynamicTable()}
+}
+
+// Held returns how many bytes the record holds besides itself. The client determines it, by what it puts into the dynamic
+// table and how many streams it has reset.
+func (d *Dormant) Held() int {
+	return cap(d.table) + cap(d.closed.streams)*int(unsafe.Sizeof(closedStream{}))
 }
 
 // Wake returns a parked connection that continues a dormant one over nc. o and handle are as in New.
