@@ -106,7 +106,6 @@ func (h *health) eject(e *Endpoint, now int64) {
 	if !h.usable || h.marks.Load()&markUnfit != 0 || h.outlier.Load() != nil || !g.mayLose() {
 		return
 	}
-	h.failures = 0
 	h.trial.Store(false)
 	h.ejectedUntil.Store(now + int64(firstEjection))
 	h.mark(markEjected, true)
@@ -128,9 +127,6 @@ func (h *health) failedTrial(e *Endpoint) {
 		h.readmit()
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failures++
 	h.ejectedUntil.Store(time.Now().Add(furtherEjection).UnixNano())
 }
 

@@ -39,11 +39,10 @@ type health struct {
 	trial        atomic.Bool
 	outlier      atomic.Pointer[outlier] // nil without a PassiveHealthCheck
 
-	mu       sync.Mutex
-	usable   bool // it is one of the backend's usable endpoints
-	counted  bool // included in backend.unfit
-	failures int  // consecutive failed trials
-	checker  *checker
+	mu      sync.Mutex
+	usable  bool // it is one of the backend's usable endpoints
+	counted bool // included in backend.unfit
+	checker *checker
 }
 
 // backendHealth is the health state that the endpoints of a backend share. The zero value is that of a backend without
