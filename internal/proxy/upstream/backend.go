@@ -177,7 +177,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		}
 		e.terminating.Store(p.terminating)
 		e.sessionID.Store(p.sessionID)
-		e.zone.Store(&p.zone)
+		e.setZone(p.zone)
 		if p.terminating {
 			terminating = append(terminating, e)
 		} else {

@@ -115,7 +115,7 @@ func (g *eventLog) report(a *active, e *Endpoint, event config.HealthCheckEvent,
 	if !wanted {
 		return true
 	}
-	line, err := json.Marshal(checkEvent{time.Now().UTC().Format(time.RFC3339Nano), e.backend.key, e.text, eventNames[event], a.kind, reason})
+	line, err := json.Marshal(checkEvent{time.Now().UTC().Format(time.RFC3339Nano), e.backend.key, e.String(), eventNames[event], a.kind, reason})
 	if err != nil {
 		return false
 	}

@@ -98,7 +98,7 @@ func (a *active) same(o *active) bool {
 // address returns the address at which the endpoint is checked.
 func (a *active) address(e *Endpoint) string {
 	if a.config.Port == 0 {
-		return e.text
+		return e.String()
 	}
 	return netip.AddrPortFrom(e.address.Addr(), uint16(a.config.Port)).String()
 }

@@ -234,7 +234,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		reason = ReasonTimeout
 	}
 	if reason == ReasonTLS && !e.whole().avoided() {
-		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
+		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.String(), "error", err)
 	}
 	whole := e.whole()
 	if reason == ReasonTimeout && limit.slow != nil && limit.slow.wasNotified() { // it was already counted

@@ -18,7 +18,6 @@ const sweepBatch = 32
 type Endpoint struct {
 	backend *Backend
 	address endpointKey
-	text    string
 	// transport is the backend's transport. If that changes, the endpoint is replaced, see Backend.setTransport.
 	transport *transport
 	// life ends when the endpoint is removed from the configuration.
@@ -27,7 +26,7 @@ type Endpoint struct {
 
 	terminating atomic.Bool // in the configuration
 	sessionID   atomic.Uint64
-	zone        atomic.Pointer[string] // never nil once the endpoint is in a list
+	zone        atomic.Pointer[string] // nil if unknown
 
 	hash   uint64 // of the address
 	born   int64  // when the endpoint was added, by the Set's clock; 0 if it was there when the backend was added
@@ -63,7 +62,7 @@ type Endpoint struct {
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
-	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load(), hash: addressHash(address)}
+	e := &Endpoint{backend: b, address: address, transport: b.transport.Load(), hash: addressHash(address)}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.dials.blocked.breaker = &b.root().breaker
 	e.sharing.blocked.breaker = e.dials.blocked.breaker
@@ -78,6 +77,17 @@ func (e *Endpoint) succeed(before *Endpoint) {
 	e.report.follow(&before.report)
 }
 
+func (e *Endpoint) setZone(zone string) {
+	if zone == e.Zone() {
+		return
+	}
+	var p *string
+	if zone != "" {
+		p = new(zone)
+	}
+	e.zone.Store(p)
+}
+
 // Zone returns the zone of the endpoint, "" if unknown.
 func (e *Endpoint) Zone() string {
 	if z := e.zone.Load(); z != nil {
@@ -89,8 +99,8 @@ func (e *Endpoint) Zone() string {
 // Address returns the address of the endpoint.
 func (e *Endpoint) Address() netip.AddrPort { return e.address }
 
-// String returns the address as text, without allocating.
-func (e *Endpoint) String() string { return e.text }
+// String returns the address as text.
+func (e *Endpoint) String() string { return e.address.String() }
 
 // Backend returns the Backend of the endpoint.
 func (e *Endpoint) Backend() *Backend { return e.backend }

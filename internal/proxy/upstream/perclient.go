@@ -79,7 +79,7 @@ func (e *Endpoint) At(f For) *Endpoint {
 		}
 		t = w.speaking[version]
 	}
-	in = &Endpoint{backend: e.backend, address: e.address, text: e.text, transport: t, health: e.health, life: e.life, end: func() {}, inner: &inner{whole: e, who: f}}
+	in = &Endpoint{backend: e.backend, address: e.address, transport: t, health: e.health, life: e.life, end: func() {}, inner: &inner{whole: e, who: f}}
 	in.inner.used.Store(clock)
 	in.dials.blocked.breaker, in.sharing.blocked.breaker = e.dials.blocked.breaker, e.dials.blocked.breaker
 	if len(w.endpoints) >= maxWithin && w.lookedAt != clock {

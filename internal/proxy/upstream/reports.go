@@ -84,7 +84,7 @@ func (e *Endpoint) followReports(ctx context.Context, ask *config.OutOfBandRepor
 		}
 		if err != nil && !failing {
 			failing = true
-			s.options.Logger.Warn("load reports cannot be had", "backend", e.backend.key, "endpoint", e.text, "error", err)
+			s.options.Logger.Warn("load reports cannot be had", "backend", e.backend.key, "endpoint", e.String(), "error", err)
 		}
 		if errors.Is(err, errNoReportService) {
 			pause = max(pause, maxReportPause)

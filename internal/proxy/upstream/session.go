@@ -70,8 +70,11 @@ func (b *Backend) Counterpart(e *Endpoint) *Endpoint {
 
 // newEndpointList returns a complete list.
 func newEndpointList(all, usable []*Endpoint) *endpointList {
-	l := &endpointList{all: all, usable: usable, bySession: slices.Clone(all)}
-	slices.SortFunc(l.bySession, func(a, b *Endpoint) int { return cmp.Compare(a.SessionID(), b.SessionID()) })
+	l := &endpointList{all: all, usable: usable, bySession: all}
+	bySessionID := func(a, b *Endpoint) int { return cmp.Compare(a.SessionID(), b.SessionID()) }
+	if !slices.IsSortedFunc(all, bySessionID) {
+		l.bySession = slices.SortedFunc(slices.Values(all), bySessionID)
+	}
 	return l
 }
 

@@ -54,7 +54,7 @@ func (b *Backend) State(now time.Time) BackendState {
 	}
 	weights := list.weights(sums != nil)
 	for _, e := range list.all {
-		at := EndpointState{Address: e.text, Zone: e.Zone(), Health: e.Health(), Until: e.passedOverUntil(now), Terminating: e.terminating.Load(), Weight: weights[e]}
+		at := EndpointState{Address: e.String(), Zone: e.Zone(), Health: e.Health(), Until: e.passedOverUntil(now), Terminating: e.terminating.Load(), Weight: weights[e]}
 		at.add(e.Stats())
 		s.Endpoints = append(s.Endpoints, at)
 	}

@@ -78,7 +78,7 @@ func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, limit dialLimit) 
 	case late && limit.slow != nil:
 		defer limit.slow.watch(patience, e)()
 	}
-	c, err := d.DialContext(ctx, "tcp", e.text)
+	c, err := d.DialContext(ctx, "tcp", e.String())
 	switch {
 	case err == nil && limit.slow != nil && limit.slow.wasNotified(): // other requests should not wait as long
 	case err == nil:
