@@ -25,17 +25,15 @@ type Backend struct {
 	transport    atomic.Pointer[transport] // never nil
 	hasEndpoints bool                      // an Endpoints resource exists; guarded by set.mu
 	unread       bool                      // its resource has unknown fields, so that transport stays unknown; guarded by set.mu
+	begun        bool                      // there have been endpoints; guarded by set.mu
 	host         *externalHost             // nil in a variant; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until the first DNS answer; nil in a variant
 	balancing    atomic.Pointer[Balancing] // nil without a load balancer; variants have the same
 	tables       tables                    // guarded by set.mu
-	begun        bool                      // there have been endpoints; guarded by set.mu
 
-	own      totals        // unused in a variant: its base has them
-	health   backendHealth // unused in a variant
-	breaker  Breaker       // unused in a variant
-	sockets  atomic.Int64  // connections that are open or being made, see acquireSocket; unused in a variant
-	eviction eviction      // unused in a variant
+	health backendHealth                 // unused in a variant
+	limits atomic.Pointer[breakerLimits] // nil without a circuit breaker, and in variants
+	used   atomic.Pointer[backendUse]    // nil before the first use, and in variants
 	// connections is nil if no policy configures them, and in variants.
 	connections atomic.Pointer[connections]
 	// variants are the other Backends that As returns, one for each Identity; nil means none. The slice is replaced
@@ -64,13 +62,8 @@ type totals struct {
 	checksPassed, checksFailed, eventsDropped atomic.Int64
 }
 
-// totals returns the counters of the Backend, which its variants share.
-func (b *Backend) totals() *totals {
-	if b.base != nil {
-		return &b.base.own
-	}
-	return &b.own
-}
+// totals returns the counters of the Backend, which its variants share, to be changed.
+func (b *Backend) totals() *totals { return &b.root().use().totals }
 
 // MirrorDrop is why a backend did not get a copy of a request, or did not get all of it.
 type MirrorDrop uint8
@@ -394,7 +387,7 @@ type Stats struct {
 // Stats returns the backend's statistics. Dialled and Failures never decrease, and Open includes connections to
 // endpoints that were removed. Idle and InFlight are sums over the current endpoints.
 func (b *Backend) Stats() Stats {
-	t := b.totals()
+	t := &b.root().soFar().totals
 	s := Stats{Open: t.open.Load(), Dialled: t.dialled.Load(), Failures: t.failures.Load(),
 		Refused: t.refused.Load(), Retries: t.retries.Load(), MirrorsRefused: t.mirrorsDropped[MirrorOverloaded].Load(),
 		MirrorsFailed: t.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: t.mirrorsDropped[MirrorLooped].Load(),

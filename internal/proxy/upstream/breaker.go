@@ -13,15 +13,13 @@ import (
 )
 
 // A Breaker limits what is in progress to a Backend at a time, for all rules and all client certificates together (a
-// circuit breaker). Requests and retries are counted by one atomic each, and only while there are limits: those that
-// began before are not counted. Connections are always counted.
+// circuit breaker). Requests and retries are counted by one atomic each, and only while there are limits
+// (Backend.limits): those that began before are not counted. Connections are always counted.
 //
 // A request for which there is no connection, and none may be made, waits for one that is released at its endpoint, or
 // for one that is closed at any endpoint of the Backend. While such a request waits, idle connections are closed to
 // make room.
 type Breaker struct {
-	limits atomic.Pointer[breakerLimits] // nil if there are no limits
-
 	requests, pending, retries atomic.Int64
 	overflows                  [breakerLimitCount]atomic.Int64
 
@@ -114,18 +112,19 @@ func (b *Backend) root() *Backend {
 
 // setBreaker publishes limits; nil means none.
 func (b *Backend) setBreaker(l *breakerLimits) {
-	b.breaker.limits.Store(l)
+	b.limits.Store(l)
 	b.serveBlocked()
 }
 
 // Admit counts an attempt of a request to the backend, until Done is called on the Breaker that it returns, which is
 // nil if there are no limits. It returns false if there are too many.
 func (b *Backend) Admit() (*Breaker, bool) {
-	k := &b.root().breaker
-	l := k.limits.Load()
+	b = b.root()
+	l := b.limits.Load()
 	if l == nil {
 		return nil, true
 	}
+	k := &b.use().breaker
 	return k.increment(&k.requests, l.requests, LimitRequests)
 }
 
@@ -135,11 +134,12 @@ func (k *Breaker) Done() { k.requests.Add(-1) }
 // AdmitRetry counts a retry that is about to begin, until RetryDone is called on the Breaker that it returns. Its
 // results are as those of Admit.
 func (b *Backend) AdmitRetry() (*Breaker, bool) {
-	k := &b.root().breaker
-	l := k.limits.Load()
+	b = b.root()
+	l := b.limits.Load()
 	if l == nil {
 		return nil, true
 	}
+	k := &b.use().breaker
 	return k.increment(&k.retries, l.mostRetries(k.requests.Load()), LimitRetries)
 }
 
@@ -165,11 +165,12 @@ var errBreaker = errors.New("a limit of the backend's circuit breaker is reached
 // beginPending counts a request that waits for a connection. The caller must decrement pending of the Breaker that it
 // returns afterwards. It returns nil if there are no limits.
 func (e *Endpoint) beginPending() (*Breaker, error) {
-	k := &e.backend.root().breaker
-	l := k.limits.Load()
+	root := e.backend.root()
+	l := root.limits.Load()
 	if l == nil {
 		return nil, nil
 	}
+	k := &root.use().breaker
 	if l.connections == 0 || l.endpointConnections == 0 { // waiting would be in vain
 		limit := LimitConnections
 		if l.connections > 0 {
@@ -193,15 +194,15 @@ func (e *Endpoint) breakerOpen() *DialError {
 // that prevents the connection, or notLimited.
 func (e *Endpoint) reserve() BreakerLimit {
 	root, w := e.backend.root(), e.whole()
-	k := &root.breaker
-	l := k.limits.Load()
+	u, l := root.use(), root.limits.Load()
+	k := &u.breaker
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l != nil && e.life.Err() == nil { // otherwise the dial fails and reports why
+	if l != nil && !e.Gone() { // otherwise the dial fails and reports why
 		switch { // the endpoint's limit first, since a connection closed at another endpoint would not help then
 		case w.health.open.Load()+w.health.making >= l.endpointConnections:
 			return LimitEndpointConnections
-		case root.own.open.Load()+k.making >= l.connections:
+		case u.totals.open.Load()+k.making >= l.connections:
 			return LimitConnections
 		}
 	}
@@ -212,7 +213,7 @@ func (e *Endpoint) reserve() BreakerLimit {
 
 // reserveAnyway is like reserve, whatever the limits are.
 func (e *Endpoint) reserveAnyway() {
-	k := &e.backend.root().breaker
+	k := &e.backend.root().use().breaker
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.making++
@@ -222,49 +223,55 @@ func (e *Endpoint) reserveAnyway() {
 // release undoes reserve if no connection was made.
 func (e *Endpoint) release() {
 	root := e.backend.root()
-	root.breaker.mu.Lock()
-	root.breaker.making--
+	k := &root.use().breaker
+	k.mu.Lock()
+	k.making--
 	e.whole().health.making--
-	root.breaker.mu.Unlock()
+	k.mu.Unlock()
 	root.serveBlocked()
 }
 
 // made must be called after reserve if the connection was made.
 func (e *Endpoint) made() {
-	root := e.backend.root()
-	root.breaker.mu.Lock()
-	defer root.breaker.mu.Unlock()
-	root.breaker.making--
+	u := e.backend.root().use()
+	k := &u.breaker
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.making--
 	w := e.whole()
 	w.health.making--
-	w.open.Add(1)
+	w.use().open.Add(1)
 	w.health.open.Add(1)
-	root.own.open.Add(1)
+	u.totals.open.Add(1)
 }
 
 // closed counts the end of a connection.
 func (e *Endpoint) closed() {
 	e.releaseSocket()
 	w := e.whole()
-	w.open.Add(-1)
+	w.use().open.Add(-1)
 	w.health.open.Add(-1)
-	e.backend.root().own.open.Add(-1)
+	e.backend.totals().open.Add(-1)
 }
 
 // mayKeep reports whether a connection for which no request at its endpoint waits may be idle, instead of being closed
 // for a request that waits elsewhere.
 func (e *Endpoint) mayKeep() bool {
-	k := &e.backend.root().breaker
-	if k.limits.Load() == nil || k.blocked.Load() == 0 {
+	root := e.backend.root()
+	if root.limits.Load() == nil {
+		return true
+	}
+	k := &root.use().breaker
+	if k.blocked.Load() == 0 {
 		return true
 	}
 	// Another client may wait for the endpoint's limit, or a request with another client certificate.
-	return k.starved.Load() == 0 && e.dials.numWaiting.Load() == 0 && e.inner == nil && len(e.backend.root().variantList()) == 0
+	return k.starved.Load() == 0 && e.use().dials.numWaiting.Load() == 0 && e.inner == nil && len(root.variantList()) == 0
 }
 
 // blockedQueue is the state of a queue for connections in a Breaker. The queue's lock guards it.
 type blockedQueue struct {
-	breaker *Breaker     // of the endpoint's Backend
+	backend *Backend     // whose Breaker it is
 	by      BreakerLimit // the limit for which at least the first request in the queue waits; notLimited if it waits for something else
 }
 
@@ -276,16 +283,18 @@ func (q *blockedQueue) set(by BreakerLimit) {
 	q.by = by
 	q.count(1)
 	if by != notLimited {
-		q.breaker.overflows[by].Add(1)
+		q.backend.use().breaker.overflows[by].Add(1)
 	}
 }
 
 func (q *blockedQueue) count(n int64) {
-	if q.by != notLimited {
-		q.breaker.blocked.Add(n)
+	if q.by == notLimited {
+		return
 	}
+	k := &q.backend.use().breaker
+	k.blocked.Add(n)
 	if q.by == LimitConnections {
-		q.breaker.starved.Add(n)
+		k.starved.Add(n)
 	}
 }
 
@@ -293,7 +302,7 @@ func (q *blockedQueue) count(n int64) {
 // idle ones to make room. It does so on another goroutine, since its callers may hold locks of the queues.
 func (b *Backend) serveBlocked() {
 	b = b.root()
-	k := &b.breaker
+	k := &b.soFar().breaker
 	if k.blocked.Load() == 0 || k.serving.Add(1) > 1 {
 		return
 	}
@@ -349,14 +358,15 @@ func (e *Endpoint) makeRoom(by BreakerLimit) bool {
 // refused counts a request for which no connection may be made and which cannot wait for one. It returns the error for
 // it.
 func (e *Endpoint) refused(by BreakerLimit) *DialError {
-	e.backend.root().breaker.overflows[by].Add(1)
+	e.backend.root().use().breaker.overflows[by].Add(1)
 	return e.breakerOpen()
 }
 
 // tryBlocked makes connections for the requests that wait at the endpoint. It returns the limit that some still wait
 // for, LimitConnections if any wait for that.
 func (e *Endpoint) tryBlocked() BreakerLimit {
-	q, h := &e.dials, &e.sharing
+	u := e.use()
+	q, h := &u.dials, &u.sharing
 	q.mu.Lock()
 	if q.blocked.by != notLimited {
 		e.dialNext()
@@ -395,7 +405,7 @@ func (e *Endpoint) closeOneIdle() bool {
 		c.Close()
 		return true
 	}
-	for _, s := range e.sharing.list() {
+	for _, s := range e.soFar().sharing.list() {
 		if s.endIdle() {
 			break
 		}
@@ -415,11 +425,12 @@ func (s *Shared) endIdle() bool {
 
 // dropBlocked ends the waits for which no connection is being made, at an endpoint that was removed.
 func (e *Endpoint) dropBlocked() {
-	h := &e.sharing
+	u := e.use()
+	h := &u.sharing
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dialling == 0 && len(h.waiting) > 0 {
-		h.endWaits(e.dialError(ReasonGone, true, e.life.Err()))
+		h.endWaits(e.dialError(ReasonGone, true, u.life.Err()))
 	}
 }
 
@@ -435,8 +446,8 @@ type BreakerStats struct {
 // BreakerStats returns the statistics of the limits that are set, or that were set and have refused something.
 func (b *Backend) BreakerStats() (all []BreakerStats) {
 	b = b.root()
-	k := &b.breaker
-	l := k.limits.Load()
+	u, l := b.soFar(), b.limits.Load()
+	k := &u.breaker
 	if l == nil {
 		l = &breakerLimits{connections: unbounded, endpointConnections: unbounded, pending: unbounded, requests: unbounded, retries: unbounded}
 	}
@@ -445,7 +456,7 @@ func (b *Backend) BreakerStats() (all []BreakerStats) {
 		busiest = max(busiest, e.health.open.Load())
 	}
 	for limit, at := range [breakerLimitCount]struct{ now, most int64 }{
-		LimitConnections: {b.own.open.Load(), l.connections}, LimitPending: {k.pending.Load(), l.pending}, LimitRequests: {requests, l.requests},
+		LimitConnections: {u.totals.open.Load(), l.connections}, LimitPending: {k.pending.Load(), l.pending}, LimitRequests: {requests, l.requests},
 		LimitRetries: {k.retries.Load(), l.mostRetries(requests)}, LimitEndpointConnections: {busiest, l.endpointConnections},
 	} {
 		s := BreakerStats{Limit: BreakerLimit(limit), Set: at.most != unbounded, Now: at.now, Open: at.now >= at.most, Overflows: k.overflows[limit].Load()}

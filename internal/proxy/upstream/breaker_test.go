@@ -31,7 +31,7 @@ func broken(t testing.TB, s *Set, c *config.CircuitBreaker) {
 // zero waits until nothing is counted any more.
 func zero(t testing.TB, b *Backend) {
 	t.Helper()
-	k := &b.breaker
+	k := &b.use().breaker
 	counts := func() string {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func connecting(ctx context.Context, e *Endpoint, repeatable bool) <-chan connec
 
 func (b *Backend) waitsFor(t testing.TB, queues int64) {
 	t.Helper()
-	testkit.Eventually(t, "requests wait for the limit", func() bool { return b.breaker.blocked.Load() == queues })
+	testkit.Eventually(t, "requests wait for the limit", func() bool { return b.use().breaker.blocked.Load() == queues })
 }
 
 func wantBreaker(t testing.TB, err error) {
@@ -220,12 +220,12 @@ func TestPreconnectLetsOthersFirst(t *testing.T) {
 	e := b.Endpoints()[0]
 	e.Begin()
 	defer e.End()
-	b.breaker.starved.Add(1)
+	b.use().breaker.starved.Add(1)
 	e.preconnect()
-	if n := e.spares.Load(); n != 0 {
+	if n := e.use().spares.Load(); n != 0 {
 		t.Errorf("%d spare connections are being made", n)
 	}
-	b.breaker.starved.Add(-1)
+	b.use().breaker.starved.Add(-1)
 	e.preconnect()
 	testkit.Eventually(t, "spare connections", func() bool { return e.Stats().Open > 0 })
 }

@@ -282,7 +282,7 @@ func (c *checker) run() {
 		s.taskQueue.add(&c.task, c.next())
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
+	ctx, cancel := context.WithTimeout(c.endpoint.use().life, c.active.timeout)
 	defer cancel()
 	var r checkResult
 	for _, t := range c.endpoint.gatewayTransports() { // an endpoint may refuse the certificate of one Gateway and accept that of another

@@ -407,8 +407,8 @@ func TestThresholds(t *testing.T) {
 			t.Fatalf("step %d: %v, want %v", i, e.Health(), step.want)
 		}
 	}
-	if b := e.Backend(); b.own.checksPassed.Load() != 7 || b.own.checksFailed.Load() != 8 {
-		t.Errorf("%d passed, %d failed", b.own.checksPassed.Load(), b.own.checksFailed.Load())
+	if b := e.Backend(); b.totals().checksPassed.Load() != 7 || b.totals().checksFailed.Load() != 8 {
+		t.Errorf("%d passed, %d failed", b.totals().checksPassed.Load(), b.totals().checksFailed.Load())
 	}
 	_, c = checkerOf(t, nil)
 	if c.done(bad); c.endpoint.Health() != Unhealthy {
@@ -753,7 +753,7 @@ func TestCheckLogNeverWaits(t *testing.T) {
 	for range maxEvents + 10 {
 		c.done(checkResult{})
 	}
-	if n := b.own.eventsDropped.Load(); n < 9 || n > 10 { // one is being written, or not yet
+	if n := b.totals().eventsDropped.Load(); n < 9 || n > 10 { // one is being written, or not yet
 		t.Errorf("%d lines dropped", n)
 	}
 }

@@ -92,7 +92,7 @@ func (c *Conn) Release() {
 
 // giveBack is like Release, for a connection that was not used since the last Release.
 func (c *Conn) giveBack() {
-	if !c.closed.Load() && c.endpoint.dials.hand(c) {
+	if !c.closed.Load() && c.endpoint.use().dials.hand(c) {
 		return
 	}
 	e := c.endpoint // c may belong to another request once it is kept

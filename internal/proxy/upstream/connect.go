@@ -65,9 +65,10 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 		return c, nil, nil
 	}
 	// The backend now chooses HTTP/2, after it chose HTTP/1.1 before.
-	e.sharing.mu.Lock()
-	defer e.sharing.mu.Unlock()
-	e.sharing.exclusive.Store(false)
+	h := &e.use().sharing
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.exclusive.Store(false)
 	s := e.share(c)
 	if s == nil {
 		return nil, nil, e.dialError(ReasonGone, true, context.Canceled)
@@ -119,7 +120,7 @@ func (e *Endpoint) connectOwn(ctx context.Context, limit dialLimit, connected fu
 // multiplexes reports whether a new connection is expected to be shared.
 func (e *Endpoint) multiplexes() bool {
 	t := e.transport
-	return t.http2 || t.tls != nil && !e.sharing.exclusive.Load()
+	return t.http2 || t.tls != nil && !e.soFar().sharing.exclusive.Load()
 }
 
 // speaksHTTP2 reports whether HTTP/2 is used on a new connection. On one that has served HTTP/1.1 requests it is not,
@@ -134,7 +135,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 // await waits for a place on a shared connection. It returns neither a connection nor an error if the backend uses
 // HTTP/1.1.
 func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, error) {
-	h := &e.sharing
+	h := &e.use().sharing
 	h.mu.Lock()
 	if s := e.place(); s != nil {
 		h.mu.Unlock()
@@ -241,12 +242,12 @@ const presumed = 100
 // dialMore makes as many connections as the waiting requests will need, within MaxDials and maxStreamless. mu must be
 // held. It must be called again when a connection that allows no streams has ended or allows some.
 func (e *Endpoint) dialMore() {
-	h := &e.sharing
+	h := &e.use().sharing
 	each := int(h.limit.Load())
 	if each <= 0 {
 		each = presumed
 	}
-	if l := e.backend.root().breaker.limits.Load(); l != nil && l.perConnection > 0 {
+	if l := e.backend.root().limits.Load(); l != nil && l.perConnection > 0 {
 		each = int(min(int64(each), l.perConnection))
 	}
 	if h.dialling == 0 {
@@ -285,7 +286,7 @@ func (h *sharing) onlySlow() bool { return h.slow > 0 && h.slow == h.dialling }
 // endSlow ends the waits that are not patient if all connects are slow, since another endpoint may be faster. mu must be
 // held.
 func (e *Endpoint) endSlow() {
-	if h := &e.sharing; h.onlySlow() {
+	if h := &e.use().sharing; h.onlySlow() {
 		h.endImpatient(e.dialError(ReasonSlow, true, errSlow))
 	}
 }
@@ -316,7 +317,7 @@ func (h *sharing) isBlocked() bool {
 
 // dialShared makes a connection for the waiting requests, or a spare one.
 func (e *Endpoint) dialShared(limit dialLimit) {
-	h := &e.sharing
+	h := &e.use().sharing
 	dialling, slow := true, false
 	done := func() { // mu must be held
 		h.dialling--
@@ -402,7 +403,7 @@ func (e *Endpoint) dialShared(limit dialLimit) {
 // ones fail. If it allows no streams, or requests that did not wait have taken all its places, they go on waiting. mu
 // must be held.
 func (e *Endpoint) feedFrom(s *Shared) {
-	h := &e.sharing
+	h := &e.use().sharing
 	waited := len(h.waiting)
 	e.feedLocked()
 	if len(h.waiting) == waited && s.places.Load() < 0 && !s.spent.Load() {
@@ -412,16 +413,17 @@ func (e *Endpoint) feedFrom(s *Shared) {
 
 // feed gives free places to the waiting requests.
 func (e *Endpoint) feed() {
-	if e.sharing.numWaiting.Load() == 0 {
+	h := &e.use().sharing
+	if h.numWaiting.Load() == 0 {
 		return
 	}
-	e.sharing.mu.Lock()
+	h.mu.Lock()
 	e.feedLocked()
-	e.sharing.mu.Unlock()
+	h.mu.Unlock()
 }
 
 func (e *Endpoint) feedLocked() {
-	h := &e.sharing
+	h := &e.use().sharing
 	for len(h.waiting) > 0 {
 		s := e.place()
 		if s == nil {
@@ -435,7 +437,7 @@ func (e *Endpoint) feedLocked() {
 
 // retireShared gives out no more places, and lets the open streams end.
 func (e *Endpoint) retireShared() {
-	h := &e.sharing
+	h := &e.use().sharing
 	h.mu.Lock()
 	list := h.list()
 	h.conns.Store(nil)
@@ -448,7 +450,7 @@ func (e *Endpoint) retireShared() {
 // sweepShared closes connections whose last stream ended too long ago, and makes those that are too old take no more
 // streams.
 func (e *Endpoint) sweepShared(limits sweepLimits) {
-	for _, s := range e.sharing.list() {
+	for _, s := range e.soFar().sharing.list() {
 		if s.conn.made.Before(limits.made) {
 			s.forget()
 			s.retire()
@@ -463,7 +465,7 @@ func (e *Endpoint) sweepShared(limits sweepLimits) {
 
 // idleShared returns the number of connections without a stream.
 func (e *Endpoint) idleShared() (n int64) {
-	for _, s := range e.sharing.list() {
+	for _, s := range e.soFar().sharing.list() {
 		if s.places.Load() == 0 {
 			n++
 		}

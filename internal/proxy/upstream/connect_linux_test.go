@@ -11,7 +11,7 @@ import (
 // TestOldFailureIsNotTold: why a dial failed long ago is not why the present one does, to which nobody answers.
 func TestOldFailureIsNotTold(t *testing.T) {
 	_, e := sharedEndpoint(t, Options{ConnectTimeout: 100 * time.Millisecond}, full(t))
-	e.sharing.failure.Store(e.dialError(ReasonResources, false, errTooManyWaiting))
+	e.use().sharing.failure.Store(e.dialError(ReasonResources, false, errTooManyWaiting))
 	_, _, err := e.Connect(context.Background(), time.Time{}, true)
 	wantDialError(t, err, ReasonTimeout, true)
 }

@@ -120,7 +120,7 @@ func (e *Endpoint) http2Options() http2.ClientOptions {
 // worn reports whether the connection takes no more requests.
 func (c *Conn) worn() bool {
 	b := c.endpoint.backend.root()
-	if l := b.breaker.limits.Load(); l != nil && l.perConnection > 0 && c.served >= l.perConnection {
+	if l := b.limits.Load(); l != nil && l.perConnection > 0 && c.served >= l.perConnection {
 		return true
 	}
 	s := b.connections.Load()

@@ -174,7 +174,7 @@ func TestNoPreconnectToTheSick(t *testing.T) {
 			t.Fatal("a connection to nobody")
 		}
 		e.End()
-		testkit.Eventually(t, "no connection is being made", func() bool { return e.spares.Load() == 0 })
+		testkit.Eventually(t, "no connection is being made", func() bool { return e.use().spares.Load() == 0 })
 		if n := e.Stats().Failures; n != i+1 {
 			t.Fatalf("%d connects have failed after %d requests", n, i+1)
 		}

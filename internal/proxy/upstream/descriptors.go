@@ -44,8 +44,8 @@ func (e *Endpoint) acquireSocket(evict bool) bool {
 	if most == 0 {
 		most, ofBackend = math.MaxInt64, math.MaxInt64
 	}
-	if !enter(&root.sockets, ofBackend, evict, root.evictIdle) {
-		root.sockets.Add(-1)
+	if sockets := &root.use().sockets; !enter(sockets, ofBackend, evict, root.evictIdle) {
+		sockets.Add(-1)
 		return false
 	}
 	if !enter(&s.sockets, most, evict, s.EvictIdle) {
@@ -70,7 +70,7 @@ func enter(n *atomic.Int64, most int64, evict bool, free func() bool) bool {
 // releaseSocket must be called after acquireSocket when no connection was made, or when it is closed.
 func (e *Endpoint) releaseSocket() {
 	e.backend.set.sockets.Add(-1)
-	e.backend.root().sockets.Add(-1)
+	e.backend.root().use().sockets.Add(-1)
 }
 
 // eviction merges concurrent searches for idle connections into one.
@@ -124,7 +124,7 @@ func (s *Set) EvictIdle() bool {
 
 // evictIdle is like EvictIdle, for one Backend.
 func (b *Backend) evictIdle() bool {
-	return b.eviction.run(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
+	return b.use().eviction.run(func() []*Conn { return oldestIdle([]*Backend{b}, b.set.clock.Load()) })
 }
 
 // oldestIdle removes idle connections from the lists and returns them. If there are none, it ends HTTP/2 connections
@@ -145,7 +145,7 @@ func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 			before = math.MaxInt64
 		}
 		each(func(e *Endpoint) {
-			e.everyShard(func(s *shard) { oldest = s.takeOldest(oldest, before, evictBatch-len(oldest)) })
+			e.soFar().everyShard(func(s *shard) { oldest = s.takeOldest(oldest, before, evictBatch-len(oldest)) })
 		})
 		if len(oldest) > 0 {
 			return oldest
@@ -153,7 +153,7 @@ func oldestIdle(backends []*Backend, now int64) (oldest []*Conn) {
 	}
 	ended := 0
 	each(func(e *Endpoint) {
-		for _, s := range e.sharing.list() {
+		for _, s := range e.soFar().sharing.list() {
 			if ended < evictBatch && s.endIdle() {
 				ended++
 			}
@@ -170,7 +170,7 @@ func (e *Endpoint) replaceIdle() {
 		before = math.MaxInt64
 	}
 	var old []*Conn
-	e.everyShard(func(s *shard) { old = s.takeOldest(old, before, 1-len(old)) })
+	e.use().everyShard(func(s *shard) { old = s.takeOldest(old, before, 1-len(old)) })
 	for _, c := range old {
 		c.Close()
 	}

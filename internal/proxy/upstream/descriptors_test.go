@@ -83,8 +83,8 @@ func TestEvictIdle(t *testing.T) {
 	if !s.EvictIdle() {
 		t.Error("it was not looked again")
 	}
-	if got := s.sockets.Load(); got != 1 || b.sockets.Load() != 1 {
-		t.Errorf("%d and %d connections are counted, want 1", got, b.sockets.Load())
+	if got := s.sockets.Load(); got != 1 || b.use().sockets.Load() != 1 {
+		t.Errorf("%d and %d connections are counted, want 1", got, b.use().sockets.Load())
 	}
 }
 

@@ -131,8 +131,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if transport.unknown {
 		return nil, e.dialError(ReasonFailed, false, errUnknown)
 	}
-	if e.life.Err() != nil { // the endpoint would be dialled with outdated settings
-		return nil, e.dialError(ReasonGone, true, e.life.Err())
+	life := e.use().life
+	if life.Err() != nil { // the endpoint would be dialled with outdated settings
+		return nil, e.dialError(ReasonGone, true, life.Err())
 	}
 	dialer := net.Dialer{Deadline: limit.at}
 	alive := false
@@ -142,7 +143,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	// Nothing answers at the address of a pod that is gone, not even with a refusal.
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.life, cancel)()
+	defer context.AfterFunc(life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together would have only as many ports as one
 	// endpoint has otherwise.
 	start := time.Now()
@@ -151,7 +152,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 		dialled, err = e.dialTCP(living, &dialer, limit)
 	}
 	if err != nil {
-		if limit.reason == ReasonDeadline && isTimedOut(err) && ctx.Err() == nil && e.life.Err() == nil {
+		if limit.reason == ReasonDeadline && isTimedOut(err) && ctx.Err() == nil && life.Err() == nil {
 			e.unanswered(time.Since(start))
 		}
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
@@ -180,7 +181,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 		}
 	}
 	e.whole().reached()
-	e.whole().dialled.Add(1)
+	e.whole().use().dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	made = true
 	e.made()
@@ -216,7 +217,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 			return e.dialError(ReasonDeadline, false, err)
 		}
 		return e.dialError(ReasonCanceled, false, err)
-	case e.life.Err() != nil:
+	case e.Gone():
 		return e.dialError(ReasonGone, true, err)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS),
 		errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -241,7 +242,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		whole.suspectFor(avoidFor)
 		return e.dialError(reason, true, err)
 	}
-	whole.failures.Add(1)
+	whole.use().failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	if limit.spare {
 		return e.dialError(reason, true, err)

@@ -69,7 +69,7 @@ var errTooManyWaiting = errors.New("too many requests wait for a connection to t
 // dialInTurn makes a connection for an HTTP/1.1 request or for a tunnel, when it is its turn. A request may get a
 // connection that was released meanwhile, and was just found to be alive. connected is as in dialBy.
 func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
-	q, o := &e.dials, &e.backend.set.options
+	q, o := &e.use().dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
 		by := q.blocked.by // the new one waits for the same limit, behind the others
@@ -153,9 +153,10 @@ func (e *Endpoint) idleFor(p purpose) *Conn {
 // serveWaiting hands idle connections to waiting requests. It must be called after keep: a request that began to wait
 // after hand had seen no waiters may have looked for idle connections before this one was kept.
 func (e *Endpoint) serveWaiting() {
-	for e.dials.numWaiting.Load() > 0 {
-		c := e.idleFor(e.dials.leastDemanding())
-		if c == nil || e.dials.hand(c) {
+	q := &e.use().dials
+	for q.numWaiting.Load() > 0 {
+		c := e.idleFor(q.leastDemanding())
+		if c == nil || q.hand(c) {
 			return
 		}
 		if !e.keep(c) {
@@ -172,6 +173,7 @@ func (e *Endpoint) tooManyWaiting() *DialError {
 
 // awaitTurn waits until w is served, or returns the error with which it has given up.
 func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter) error {
+	u := e.use()
 	t := time.NewTimer(time.Until(limit.at))
 	defer t.Stop()
 	var gaveUp func() *DialError
@@ -180,15 +182,15 @@ func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter
 		return nil
 	case <-t.C:
 		gaveUp = func() *DialError { return e.passed(limit) }
-		if limit.reason == ReasonOverloaded && e.dials.isBlocked() {
+		if limit.reason == ReasonOverloaded && u.dials.isBlocked() {
 			gaveUp = e.breakerOpen
 		}
 	case <-ctx.Done():
 		gaveUp = func() *DialError { return e.dialError(ReasonCanceled, false, ctx.Err()) }
-	case <-e.life.Done():
+	case <-u.life.Done():
 		gaveUp = func() *DialError { return e.dialError(ReasonGone, true, context.Canceled) }
 	}
-	if !e.dials.abandon(w) { // it was served at the same moment
+	if !u.dials.abandon(w) { // it was served at the same moment
 		return nil
 	}
 	return gaveUp()
@@ -212,7 +214,7 @@ func (q *dialQueue) abandon(w *dialWaiter) bool {
 
 // dialDone ends a dial for a purpose, and lets the next waiters dial.
 func (e *Endpoint) dialDone(p purpose) {
-	q := &e.dials
+	q := &e.use().dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.count(p, -1)
@@ -221,7 +223,7 @@ func (e *Endpoint) dialDone(p purpose) {
 
 // dialNext lets waiters dial as far as there are turns and the Breaker allows it. The queue's mu must be held.
 func (e *Endpoint) dialNext() {
-	q, turns := &e.dials, e.backend.set.options.MaxDials
+	q, turns := &e.use().dials, e.backend.set.options.MaxDials
 	mayDial := func(w *dialWaiter) bool { return q.mayDial(w.purpose, turns) }
 	for slices.ContainsFunc(q.waiting, mayDial) {
 		by := e.reserve()

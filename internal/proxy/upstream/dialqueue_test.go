@@ -16,9 +16,9 @@ func allTurnsTaken(t *testing.T) (*server, *Set, *Endpoint, *Conn) {
 	s, b := newSet(t, Options{MaxDials: 1, ConnectTimeout: time.Minute}, endpoint(srv.addrPort()))
 	e := b.Endpoints()[0]
 	c := dial(t, e)
-	e.dials.mu.Lock()
-	e.dials.dialing = 1
-	e.dials.mu.Unlock()
+	e.use().dials.mu.Lock()
+	e.use().dials.dialing = 1
+	e.use().dials.mu.Unlock()
 	return srv, s, e, c
 }
 
@@ -34,13 +34,13 @@ func connect(t *testing.T, e *Endpoint) <-chan connected { t.Helper(); return co
 
 func connectAs(t *testing.T, e *Endpoint, repeatable bool) <-chan connected {
 	t.Helper()
-	waiting := e.dials.numWaiting.Load()
+	waiting := e.use().dials.numWaiting.Load()
 	got := make(chan connected, 1)
 	go func() {
 		c, s, err := e.Connect(context.Background(), time.Time{}, repeatable)
 		got <- connected{c, s, err}
 	}()
-	testkit.Eventually(t, "the request waits", func() bool { return e.dials.numWaiting.Load() == waiting+1 })
+	testkit.Eventually(t, "the request waits", func() bool { return e.use().dials.numWaiting.Load() == waiting+1 })
 	return got
 }
 
@@ -89,7 +89,7 @@ func TestGivenBackBeforeTheWait(t *testing.T) {
 // that wait and its keeping the connection.
 func TestKeptWhileAnotherBeganToWait(t *testing.T) {
 	_, _, e, c := allTurnsTaken(t)
-	if e.dials.hand(c) {
+	if e.use().dials.hand(c) {
 		t.Fatal("handed to nobody")
 	}
 	got := connect(t, e)
@@ -116,7 +116,7 @@ func TestDeadIsNotHandedOver(t *testing.T) {
 	got := connect(t, e)
 	dead.Release()
 	testkit.Eventually(t, "the dead connection is closed, and the request waits", func() bool {
-		return e.Stats().Open == 1 && e.dials.numWaiting.Load() == 1
+		return e.Stats().Open == 1 && e.use().dials.numWaiting.Load() == 1
 	})
 	alive.Release()
 	if g := wait(t, got); g.conn != alive || !alive.Reused {
@@ -172,10 +172,10 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	repeatable := &dialWaiter{ready: make(chan struct{}), purpose: forRepeatable}
-	e.dials.mu.Lock()
-	e.dials.waiting = append(e.dials.waiting, repeatable)
-	e.dials.numWaiting.Store(2)
-	e.dials.mu.Unlock()
+	e.use().dials.mu.Lock()
+	e.use().dials.waiting = append(e.use().dials.waiting, repeatable)
+	e.use().dials.numWaiting.Store(2)
+	e.use().dials.mu.Unlock()
 	e.serveWaiting()
 	if repeatable.conn != old {
 		t.Fatalf("%+v, want the old connection to go to the request that may be sent again", repeatable)
@@ -193,13 +193,13 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 // connectTunnel calls ConnectTunnel, and returns when it waits.
 func connectTunnel(t *testing.T, e *Endpoint) <-chan connected {
 	t.Helper()
-	waiting := e.dials.numWaiting.Load()
+	waiting := e.use().dials.numWaiting.Load()
 	got := make(chan connected, 1)
 	go func() {
 		c, err := e.ConnectTunnel(context.Background(), nil)
 		got <- connected{conn: c, err: err}
 	}()
-	testkit.Eventually(t, "the tunnel waits", func() bool { return e.dials.numWaiting.Load() == waiting+1 })
+	testkit.Eventually(t, "the tunnel waits", func() bool { return e.use().dials.numWaiting.Load() == waiting+1 })
 	return got
 }
 

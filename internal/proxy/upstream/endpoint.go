@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -20,19 +19,13 @@ type Endpoint struct {
 	address endpointKey
 	// transport is the backend's transport. If that changes, the endpoint is replaced, see Backend.setTransport.
 	transport *transport
-	// life ends when the endpoint is removed from the configuration.
-	life context.Context
-	end  context.CancelFunc
 
 	terminating atomic.Bool // in the configuration
 	sessionID   atomic.Uint64
 	zone        atomic.Pointer[string] // nil if unknown
 
-	hash   uint64 // of the address
-	born   int64  // when the endpoint was added, by the Set's clock; 0 if it was there when the backend was added
-	report loadReport
-	// stopReports ends the stream that requests load reports; nil if there is none; guarded by Set.mu.
-	stopReports context.CancelFunc
+	hash uint64 // of the address
+	born int64  // when the endpoint was added, by the Set's clock; 0 if it was there when the backend was added
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 if the last connect succeeded
 	// suspect is set if a connect or connection has failed, so that after avoidUntil one request at a time tries the
@@ -42,30 +35,12 @@ type Endpoint struct {
 	mistrusted atomic.Bool
 	health     *health // its own, or in a variant that of the base's endpoint with the same address
 
-	// Requests use own or, if the endpoint is spread, the shard of their core; see shard.
-	spread atomic.Bool
-	shards atomic.Pointer[[]coreShard]
-	own    shard
-	// inFlight is the number of requests between Begin and End, without those that shards have not reported.
-	inFlight atomic.Int64
-	// met counts how many times since the last Sweep two cores wrote to inFlight at the same moment.
-	met atomic.Int64
-
-	sharing sharing
-	dials   dialQueue
-
-	within within
-	inner  *inner // nil if this is not within another Endpoint
-
-	open, dialled, failures atomic.Int64
-	spares                  atomic.Int64 // connections that preconnect is making
+	inner *inner                      // nil if this is not within another Endpoint
+	used  atomic.Pointer[endpointUse] // nil before the first use
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	e := &Endpoint{backend: b, address: address, transport: b.transport.Load(), hash: addressHash(address)}
-	e.life, e.end = context.WithCancel(context.Background())
-	e.dials.blocked.breaker = &b.root().breaker
-	e.sharing.blocked.breaker = e.dials.blocked.breaker
 	e.health = b.newHealth(e)
 	return e
 }
@@ -74,7 +49,9 @@ func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 func (e *Endpoint) succeed(before *Endpoint) {
 	e.zone.Store(before.zone.Load())
 	e.born = before.born
-	e.report.follow(&before.report)
+	if u := before.used.Load(); u != nil {
+		e.use().report.follow(&u.report)
+	}
 }
 
 func (e *Endpoint) setZone(zone string) {
@@ -107,19 +84,21 @@ func (e *Endpoint) Backend() *Backend { return e.backend }
 
 // Stats returns the endpoint's statistics.
 func (e *Endpoint) Stats() Stats {
+	u := e.soFar()
 	return Stats{
-		Open:     e.open.Load(),
+		Open:     u.open.Load(),
 		Idle:     e.idleNow(),
 		InFlight: e.inFlightNow(),
 		Waiting:  e.waiting(),
-		Dialled:  e.dialled.Load(),
-		Failures: e.failures.Load(),
+		Dialled:  u.dialled.Load(),
+		Failures: u.failures.Load(),
 	}
 }
 
 // waiting returns how many requests wait for a connection.
 func (e *Endpoint) waiting() int64 {
-	return e.dials.numWaiting.Load() + e.sharing.numWaiting.Load() + e.innerCount((*Endpoint).waiting)
+	u := e.soFar()
+	return u.dials.numWaiting.Load() + u.sharing.numWaiting.Load() + e.innerCount((*Endpoint).waiting)
 }
 
 // idleNow returns how many connections are idle.
@@ -136,13 +115,16 @@ func (e *Endpoint) avoided() bool {
 // Failed makes requests avoid the endpoint for a moment if there are others, because it is known to be unreachable.
 func (e *Endpoint) Failed() {
 	e = e.whole()
-	e.failures.Add(1)
+	e.use().failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
 }
 
 // Gone reports whether the endpoint was removed from the configuration.
-func (e *Endpoint) Gone() bool { return e.life.Err() != nil }
+func (e *Endpoint) Gone() bool {
+	u := e.whole().used.Load()
+	return u != nil && u.life.Err() != nil
+}
 
 // Usable reports whether the protocol and TLS settings of the endpoint are known. If not, nothing may be sent to it: no
 // connections are made, but datagrams need none.
@@ -151,7 +133,7 @@ func (e *Endpoint) Usable() bool { return !e.transport.unknown }
 // retire closes the idle connections, lets no more become idle, and gives up those that are being made. Streams on
 // shared connections may continue to their end.
 func (e *Endpoint) retire() {
-	e.end()
+	e.use().end()
 	e.closeIdle()
 	e.dropBlocked()
 	e.retireWithin()
@@ -159,7 +141,7 @@ func (e *Endpoint) retire() {
 
 // closeIdle closes the connections that are not in use, and makes others be closed when they are released.
 func (e *Endpoint) closeIdle() {
-	e.everyShard(func(s *shard) {
+	e.use().everyShard(func(s *shard) {
 		for _, c := range s.retire() {
 			c.Close()
 		}
@@ -173,11 +155,14 @@ func (e *Endpoint) closeIdle() {
 // sweep closes connections by the limits, and those that are no longer alive. It does not check connections released
 // since the last Sweep: traffic detects the closed ones among these.
 func (e *Endpoint) sweep(limits sweepLimits) {
+	if e.used.Load() == nil {
+		return
+	}
 	e.sweepWithin(limits)
 	e.sweepShared(limits)
 	e.sweepLost()
 	e.balance()
-	e.everyShard(func(s *shard) { s.sweep(limits) })
+	e.use().everyShard(func(s *shard) { s.sweep(limits) })
 }
 
 func (s *shard) sweep(limits sweepLimits) {

@@ -52,6 +52,7 @@ type backendHealth struct {
 	usable, unfit atomic.Int64
 	// panicBelow is 1 more than the percentage of healthy endpoints below which health is ignored; 0 means the default.
 	panicBelow atomic.Uint32
+	outliers   int32 // number of endpoints with markOutlier; guarded by ejecting
 	comparison atomic.Pointer[comparison]
 	// slowest is approximately how long successful connects take, in nanoseconds; 0 means unknown.
 	slowest atomic.Int64
@@ -60,7 +61,6 @@ type backendHealth struct {
 	active  *active  // guarded by Set.mu; nil if no policy configures one
 
 	ejecting sync.Mutex // held while an endpoint is ejected, so that not too many are; locked before health.mu
-	outliers int        // number of endpoints with markOutlier; guarded by ejecting
 }
 
 // defaultPanicBelow is the percentage of healthy endpoints below which health is ignored if no policy configures it.
@@ -412,7 +412,7 @@ type HealthStats struct {
 
 // HealthStats returns the backend's statistics. Those counted since the start never decrease.
 func (b *Backend) HealthStats() (s HealthStats) {
-	t := b.totals()
+	t := &b.root().soFar().totals
 	s.watched = t.failures.Load() > 0 || b.config.Load().GetTraffic().GetHealthCheck() != nil
 	for i := range t.ejections {
 		s.Ejections[i] = t.ejections[i].Load()

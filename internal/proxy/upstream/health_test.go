@@ -55,7 +55,7 @@ func TestEndpointThatAnswersOnlyErrorsIsEjected(t *testing.T) {
 	if e.Health() != Ejected || picks(b, e) {
 		t.Fatalf("%v after the comparison", e.Health())
 	}
-	if n := b.own.ejections[EjectedByComparison].Load(); n != 1 {
+	if n := b.totals().ejections[EjectedByComparison].Load(); n != 1 {
 		t.Errorf("%d ejections counted", n)
 	}
 	e.Responded(200) // to a request from before
@@ -152,7 +152,7 @@ func TestPathsThatAnswerErrors(t *testing.T) {
 				e.Responded(200)
 			}
 		}
-		if n := b.own.ejections[EjectedByComparison].Load(); n != 0 {
+		if n := b.totals().ejections[EjectedByComparison].Load(); n != 0 {
 			t.Errorf("share %v: %d ejections", share, n)
 		}
 	}

@@ -101,7 +101,7 @@ func TestEndpointsChangeUnderLoad(t *testing.T) {
 		apply(t, s, endpointsResource(key, list...))
 		for _, e := range b.Endpoints() {
 			if random.IntN(2) == 0 {
-				e.met.Store(spreadAt) // the next Sweep but one gathers it again
+				e.use().met.Store(spreadAt) // the next Sweep but one gathers it again
 			}
 		}
 		s.Sweep(time.Now())

@@ -14,7 +14,7 @@ import (
 // TestUnusedBackendMemory states how much memory a backend with one endpoint takes until its first request, in addition to its
 // configuration: a proxy may have thousands of them.
 func TestUnusedBackendMemory(t *testing.T) {
-	const n, most = 5000, 1700
+	const n, most = 5000, 800
 	resources := make([]*config.Resource, 0, 2*n)
 	for i := range n {
 		key := fmt.Sprintf("Service/default/app-%d/80", i)

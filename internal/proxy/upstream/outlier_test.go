@@ -87,7 +87,7 @@ func TestOutliers(t *testing.T) {
 			if got := e.Health() == Ejected; got != c.ejected {
 				t.Fatalf("%v", e.Health())
 			}
-			if n := b.own.ejections[c.why].Load(); (n == 1) != c.ejected {
+			if n := b.totals().ejections[c.why].Load(); (n == 1) != c.ejected {
 				t.Errorf("%d ejections by %v", n, c.why)
 			}
 			if c.ejected && (e.fit() || picks(b, e)) {

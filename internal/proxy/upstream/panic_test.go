@@ -20,12 +20,12 @@ func TestPanicInDial(t *testing.T) {
 	e := b.Pick(&seed, new(Tried))
 	for range 3 {
 		w := &waiter{ready: make(chan struct{})}
-		e.sharing.mu.Lock()
-		e.sharing.waiting = append(e.sharing.waiting, w)
+		e.use().sharing.mu.Lock()
+		e.use().sharing.waiting = append(e.use().sharing.waiting, w)
 		transport := e.transport
 		e.transport = nil // a defect: it is never nil
 		e.dialMore()
-		e.sharing.mu.Unlock()
+		e.use().sharing.mu.Unlock()
 		select {
 		case <-w.ready:
 		case <-time.After(10 * time.Second):
@@ -35,11 +35,11 @@ func TestPanicInDial(t *testing.T) {
 		if w.err == nil || !w.err.Retryable || <-said != "connect" {
 			t.Errorf("%+v", w.err)
 		}
-		e.sharing.mu.Lock()
-		if e.sharing.dialling != 0 {
-			t.Errorf("%d dials under way", e.sharing.dialling)
+		e.use().sharing.mu.Lock()
+		if e.use().sharing.dialling != 0 {
+			t.Errorf("%d dials under way", e.use().sharing.dialling)
 		}
-		e.sharing.mu.Unlock()
+		e.use().sharing.mu.Unlock()
 	}
 	if _, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second), true); err != nil || place == nil {
 		t.Fatalf("%v %v", place, err)

@@ -61,7 +61,7 @@ func (e *Endpoint) At(f For) *Endpoint {
 	if !t.clientProtocol {
 		f.HTTP2 = false
 	}
-	w, clock := &e.within, e.backend.set.clock.Load()
+	w, clock := &e.use().within, e.backend.set.clock.Load()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.endpoints[f]
@@ -79,9 +79,8 @@ func (e *Endpoint) At(f For) *Endpoint {
 		}
 		t = w.speaking[version]
 	}
-	in = &Endpoint{backend: e.backend, address: e.address, transport: t, health: e.health, life: e.life, end: func() {}, inner: &inner{whole: e, who: f}}
+	in = &Endpoint{backend: e.backend, address: e.address, transport: t, health: e.health, inner: &inner{whole: e, who: f}}
 	in.inner.used.Store(clock)
-	in.dials.blocked.breaker, in.sharing.blocked.breaker = e.dials.blocked.breaker, e.dials.blocked.breaker
 	if len(w.endpoints) >= maxWithin && w.lookedAt != clock {
 		w.lookedAt = clock
 		w.dropUnused(clock)
@@ -89,7 +88,7 @@ func (e *Endpoint) At(f For) *Endpoint {
 			w.dropOldest(clock)
 		}
 	}
-	if len(w.endpoints) >= maxWithin || e.life.Err() != nil {
+	if len(w.endpoints) >= maxWithin || e.Gone() {
 		in.drop()
 		return in
 	}
@@ -161,7 +160,7 @@ func (s *Set) ClientGone(client netip.AddrPort) {
 		if in.isAwaited() { // by a request of another connection that a proxy says is the client's, or by a copy: see makeRoom
 			continue
 		}
-		w := &in.inner.whole.within
+		w := &in.inner.whole.use().within
 		w.mu.Lock()
 		if w.endpoints[in.inner.who] == in {
 			delete(w.endpoints, in.inner.who)
@@ -181,12 +180,13 @@ func (e *Endpoint) whole() *Endpoint {
 
 // innerList returns the Endpoints within e.
 func (e *Endpoint) innerList() (all []*Endpoint) {
-	if !e.DiffersByClient() || e.inner != nil {
+	u := e.used.Load()
+	if u == nil || !e.DiffersByClient() || e.inner != nil {
 		return nil
 	}
-	e.within.mu.Lock()
-	defer e.within.mu.Unlock()
-	for _, in := range e.within.endpoints {
+	u.within.mu.Lock()
+	defer u.within.mu.Unlock()
+	for _, in := range u.within.endpoints {
 		all = append(all, in)
 	}
 	return all
@@ -240,18 +240,19 @@ func (w *within) remove(in *Endpoint) {
 
 // unused reports whether there are neither connections nor requests that wait for one.
 func (e *Endpoint) unused() bool {
-	return e.idleCount() == 0 && len(e.sharing.list()) == 0 && !e.isAwaited()
+	return e.idleCount() == 0 && len(e.soFar().sharing.list()) == 0 && !e.isAwaited()
 }
 
 // isAwaited reports whether requests wait for a connection to the endpoint.
 func (e *Endpoint) isAwaited() bool {
-	return e.dials.numWaiting.Load() > 0 || e.sharing.numWaiting.Load() > 0
+	u := e.soFar()
+	return u.dials.numWaiting.Load() > 0 || u.sharing.numWaiting.Load() > 0
 }
 
 // drop closes the idle connections, and makes others be closed when they are released.
 func (e *Endpoint) drop() {
 	e.inner.dropped.Store(true)
-	for _, c := range e.own.retire() {
+	for _, c := range e.use().own.retire() {
 		c.Close()
 	}
 	e.retireShared()
@@ -263,9 +264,10 @@ func (e *Endpoint) sweepWithin(limits sweepLimits) {
 		in.sweep(limits)
 	}
 	if e.DiffersByClient() && e.inner == nil {
-		e.within.mu.Lock()
-		defer e.within.mu.Unlock()
-		e.within.dropUnused(limits.last)
+		w := &e.use().within
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dropUnused(limits.last)
 	}
 }
 

@@ -160,7 +160,7 @@ func TestAtMakesRoom(t *testing.T) {
 			s.clock.Add(1)
 		}
 		all = append(all, e.At(clientOf(i)))
-		all[i].own.count.Store(1) // as with an idle connection
+		all[i].use().own.count.Store(1) // as with an idle connection
 	}
 	s.clock.Add(1)
 	late := e.At(clientOf(maxWithin))

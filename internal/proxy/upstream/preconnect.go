@@ -21,7 +21,7 @@ func (e *Endpoint) preconnect() {
 	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time tries the endpoint then
 		return
 	}
-	if e.backend.root().breaker.starved.Load() > 0 { // requests that wait for the limit on all connections come first
+	if e.backend.root().use().breaker.starved.Load() > 0 { // requests that wait for the limit on all connections come first
 		return
 	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100
@@ -29,9 +29,10 @@ func (e *Endpoint) preconnect() {
 		e.preconnectShared(want)
 		return
 	}
-	for e.open.Load()+e.spares.Load() < want {
-		if e.spares.Add(1) > maxSpare || e.reserve() != notLimited {
-			e.spares.Add(-1)
+	u := e.use()
+	for u.open.Load()+u.spares.Load() < want {
+		if u.spares.Add(1) > maxSpare || e.reserve() != notLimited {
+			u.spares.Add(-1)
 			return
 		}
 		go e.dialSpare()
@@ -40,7 +41,7 @@ func (e *Endpoint) preconnect() {
 
 // dialSpare makes a connection, which becomes idle or is given to a waiting request.
 func (e *Endpoint) dialSpare() {
-	defer e.spares.Add(-1)
+	defer e.use().spares.Add(-1)
 	defer func() {
 		if v := recover(); v != nil {
 			e.backend.set.options.Panicked("connect", v)
@@ -53,9 +54,10 @@ func (e *Endpoint) dialSpare() {
 		return
 	}
 	if e.speaksHTTP2(c) { // the backend now chooses HTTP/2, after it chose HTTP/1.1 before
-		e.sharing.mu.Lock()
-		defer e.sharing.mu.Unlock()
-		e.sharing.exclusive.Store(false)
+		h := &e.use().sharing
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.exclusive.Store(false)
 		e.share(c)
 		return
 	}
@@ -64,7 +66,7 @@ func (e *Endpoint) dialSpare() {
 
 // preconnectShared makes one more connection if the existing ones cannot carry want streams.
 func (e *Endpoint) preconnectShared(want int64) {
-	h := &e.sharing
+	h := &e.use().sharing
 	var room int64
 	for _, s := range h.list() {
 		n := s.limit()

@@ -49,16 +49,17 @@ var (
 // askForReports requests load reports from the endpoint as a load balancer is configured, which may be nil, and ends
 // earlier requests for them. Set.mu must be held.
 func (e *Endpoint) askForReports(l *Balancing) {
-	if e.stopReports != nil {
-		e.stopReports()
-		e.stopReports = nil
+	if u := e.soFar(); u.stopReports != nil {
+		u.stopReports()
+		u.stopReports = nil
 	}
 	ask := l.outOfBand()
-	if ask == nil || e.transport.unknown || e.life.Err() != nil {
+	if ask == nil || e.transport.unknown || e.Gone() {
 		return
 	}
+	u := e.use()
 	var ctx context.Context
-	ctx, e.stopReports = context.WithCancel(e.life)
+	ctx, u.stopReports = context.WithCancel(u.life)
 	go e.followReports(ctx, ask)
 }
 

@@ -86,52 +86,61 @@ func (e *Endpoint) Begin() {
 	if e.suspect.Load() != notSuspect || e.health.marks.Load()&markEjected != 0 {
 		e.tries()
 	}
-	if e.spread.Load() {
-		s := &e.coreShards()[e.here()].shard
+	u := e.use()
+	if u.spread.Load() {
+		s := u.here()
 		s.begun.Add(1)
-		e.countNearby(s, 1)
+		u.countNearby(s, 1)
 		return
 	}
-	if old := e.inFlight.Load(); !e.inFlight.CompareAndSwap(old, old+1) {
-		e.inFlight.Add(1)
-		e.met.Add(1)
+	if old := u.inFlight.Load(); !u.inFlight.CompareAndSwap(old, old+1) {
+		u.inFlight.Add(1)
+		u.met.Add(1)
 	}
 }
 
 // End ends the request counted by Begin.
 func (e *Endpoint) End() {
-	if e.spread.Load() {
-		e.countNearby(&e.coreShards()[e.here()].shard, -1)
+	u := e.use()
+	if u.spread.Load() {
+		u.countNearby(u.here(), -1)
 		return
 	}
-	e.inFlight.Add(-1)
+	u.inFlight.Add(-1)
 }
 
 // countNearby counts in this core's shard. Requests begin and end at about the same rate, so the shard rarely has to
 // report to the shared count.
-func (e *Endpoint) countNearby(s *shard, n int64) {
+func (u *endpointUse) countNearby(s *shard, n int64) {
 	if b := s.busy.Add(n); (b >= unreported || b <= -unreported) && s.busy.CompareAndSwap(b, 0) {
-		e.inFlight.Add(b)
+		u.inFlight.Add(b)
 	}
 }
 
 // load returns how many requests are in flight, as far as this core knows: exactly if the endpoint is not spread,
 // otherwise with what other cores have reported.
 func (e *Endpoint) load() int64 {
-	n := e.inFlight.Load()
-	if e.spread.Load() {
-		n += e.coreShards()[e.here()].busy.Load()
+	u := e.soFar()
+	n := u.inFlight.Load()
+	if u.spread.Load() {
+		n += u.here().busy.Load()
 	}
 	return n
 }
 
-// here returns the index of this core's shard.
-func (e *Endpoint) here() uint32 { return cores.Here() & uint32(len(e.coreShards())-1) }
+// here returns this core's shard.
+func (u *endpointUse) here() *shard {
+	shards := u.coreShards()
+	return &shards[indexHere(shards)].shard
+}
+
+// indexHere returns the index of this core's shard.
+func indexHere(shards []coreShard) int { return int(cores.Here()) & (len(shards) - 1) }
 
 // coreShards returns the shards created when the endpoint was first spread; their number is a power of two. It is empty
 // if it never was.
-func (e *Endpoint) coreShards() []coreShard {
-	if p := e.shards.Load(); p != nil {
+func (u *endpointUse) coreShards() []coreShard {
+	if p := u.shards.Load(); p != nil {
 		return *p
 	}
 	return nil
@@ -152,13 +161,14 @@ func (e *Endpoint) IdleRecent() *Conn {
 }
 
 func (e *Endpoint) idleSince(since int64) *Conn {
+	u := e.soFar()
 	for {
-		c := e.own.take(since)
+		c := u.own.take(since)
 		if c == nil {
-			if !e.spread.Load() {
+			if !u.spread.Load() {
 				return nil
 			}
-			if c = e.idleNearby(since); c == nil {
+			if c = u.idleNearby(since); c == nil {
 				return nil
 			}
 		}
@@ -174,9 +184,9 @@ func (e *Endpoint) idleSince(since int64) *Conn {
 
 // idleNearby searches all shards, beginning with this core's. That one is rarely empty for long, because a connection
 // returns to the core on which a request ends.
-func (e *Endpoint) idleNearby(since int64) *Conn {
-	shards := e.coreShards()
-	for i, from := 0, int(e.here()); i < len(shards); i++ {
+func (u *endpointUse) idleNearby(since int64) *Conn {
+	shards := u.coreShards()
+	for i, from := 0, indexHere(shards); i < len(shards); i++ {
 		if c := shards[(from+i)&(len(shards)-1)].take(since); c != nil {
 			return c
 		}
@@ -186,12 +196,12 @@ func (e *Endpoint) idleNearby(since int64) *Conn {
 
 // keep makes c available to other requests. It returns false if c must be closed instead.
 func (e *Endpoint) keep(c *Conn) bool {
-	most := e.backend.set.options.MaxIdle
-	if !e.spread.Load() {
-		return e.own.keep(c, most)
+	u, most := e.use(), e.backend.set.options.MaxIdle
+	if !u.spread.Load() {
+		return u.own.keep(c, most)
 	}
-	shards := e.coreShards()
-	for i, from := 0, int(e.here()); i < len(shards); i++ {
+	shards := u.coreShards()
+	for i, from := 0, indexHere(shards); i < len(shards); i++ {
 		at := (from + i) & (len(shards) - 1)
 		if s, limit := &shards[at].shard, share(most, len(shards), at); int(s.count.Load()) < limit && s.keep(c, limit) {
 			return true
@@ -211,19 +221,20 @@ func share(most, n, i int) int {
 
 // balance spreads the endpoint if cores have met often, and gathers it if they no longer would. It is called by Sweep.
 func (e *Endpoint) balance() {
-	met := e.met.Load()
+	u := e.use()
+	met := u.met.Load()
 	if met > 0 {
-		e.met.Store(0)
+		u.met.Store(0)
 	}
-	if !e.spread.Load() {
+	if !u.spread.Load() {
 		if n := cores.Count(); met >= spreadAt && n >= spreadOver {
 			e.spreadTo(n)
-		} else if e.shards.Load() != nil {
+		} else if u.shards.Load() != nil {
 			e.gather() // connections and counts that were in transit when it was gathered
 		}
 		return
 	}
-	begun, shards := uint64(0), e.coreShards()
+	begun, shards := uint64(0), u.coreShards()
 	for i := range shards {
 		begun += shards[i].begun.Swap(0)
 	}
@@ -234,26 +245,28 @@ func (e *Endpoint) balance() {
 
 // spreadTo gives each of n cores, a power of two, a shard, and distributes the idle connections among them.
 func (e *Endpoint) spreadTo(n int) {
-	e.own.mu.Lock()
-	if e.own.retired { // new shards would not be retired
-		e.own.mu.Unlock()
+	u := e.use()
+	u.own.mu.Lock()
+	if u.own.retired { // new shards would not be retired
+		u.own.mu.Unlock()
 		return
 	}
-	if e.shards.Load() == nil {
+	if u.shards.Load() == nil {
 		shards := make([]coreShard, n)
-		e.shards.Store(&shards)
+		u.shards.Store(&shards)
 	}
-	e.spread.Store(true)
-	e.own.mu.Unlock()
+	u.spread.Store(true)
+	u.own.mu.Unlock()
 	e.deal()
 }
 
 // deal distributes the connections of the common shard among the cores' shards one by one, so that few requests find
 // none meanwhile.
 func (e *Endpoint) deal() {
-	shards, most := e.coreShards(), e.backend.set.options.MaxIdle
+	u, most := e.use(), e.backend.set.options.MaxIdle
+	shards := u.coreShards()
 	for i := 0; ; i++ {
-		c := e.own.take(math.MinInt64)
+		c := u.own.take(math.MinInt64)
 		if c == nil {
 			return
 		}
@@ -266,23 +279,24 @@ func (e *Endpoint) deal() {
 
 // gather undoes spreadTo. It may be called repeatedly.
 func (e *Endpoint) gather() {
-	e.spread.Store(false)
-	shards := e.coreShards()
+	u := e.use()
+	u.spread.Store(false)
+	shards := u.coreShards()
 	for i := range shards {
 		s := &shards[i].shard
 		for c := s.take(math.MinInt64); c != nil; c = s.take(math.MinInt64) {
-			if !e.own.keep(c, e.backend.set.options.MaxIdle) {
+			if !u.own.keep(c, e.backend.set.options.MaxIdle) {
 				c.Close()
 			}
 		}
-		e.inFlight.Add(s.busy.Swap(0))
+		u.inFlight.Add(s.busy.Swap(0))
 	}
 }
 
 // everyShard calls f for all shards, whether they are in use or not.
-func (e *Endpoint) everyShard(f func(*shard)) {
-	f(&e.own)
-	shards := e.coreShards()
+func (u *endpointUse) everyShard(f func(*shard)) {
+	f(&u.own)
+	shards := u.coreShards()
 	for i := range shards {
 		f(&shards[i].shard)
 	}
@@ -290,13 +304,14 @@ func (e *Endpoint) everyShard(f func(*shard)) {
 
 // idleCount returns how many connections are idle.
 func (e *Endpoint) idleCount() (n int64) {
-	e.everyShard(func(s *shard) { n += s.count.Load() })
+	e.soFar().everyShard(func(s *shard) { n += s.count.Load() })
 	return n
 }
 
 // inFlightNow returns how many requests are between Begin and End.
 func (e *Endpoint) inFlightNow() int64 {
-	n := e.inFlight.Load()
-	e.everyShard(func(s *shard) { n += s.busy.Load() })
+	u := e.soFar()
+	n := u.inFlight.Load()
+	u.everyShard(func(s *shard) { n += s.busy.Load() })
 	return n
 }

@@ -10,10 +10,10 @@ func TestTurnAllocatesNothing(t *testing.T) {
 		if spread {
 			for _, e := range b.Endpoints() {
 				e.spreadTo(4)
-				for range e.coreShards() { // let all stacks grow
-					for i := range e.coreShards() {
+				for range e.use().coreShards() { // let all stacks grow
+					for i := range e.use().coreShards() {
 						c := e.Idle()
-						e.coreShards()[i].keep(c, 1)
+						e.use().coreShards()[i].keep(c, 1)
 					}
 				}
 			}

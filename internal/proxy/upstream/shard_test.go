@@ -50,15 +50,15 @@ func TestSpreadLosesNothing(t *testing.T) {
 	check := func(what string, spread bool, idle, open, inFlight int64) {
 		t.Helper()
 		got := e.Stats()
-		if e.spread.Load() != spread || got.Idle != idle || got.Open != open || got.InFlight != inFlight {
-			t.Errorf("%s: spread %v, %+v, want %v, idle %d, open %d, in flight %d", what, e.spread.Load(), got, spread, idle, open, inFlight)
+		if e.use().spread.Load() != spread || got.Idle != idle || got.Open != open || got.InFlight != inFlight {
+			t.Errorf("%s: spread %v, %+v, want %v, idle %d, open %d, in flight %d", what, e.use().spread.Load(), got, spread, idle, open, inFlight)
 		}
 		if sum := b.Stats(); sum.Idle != idle || sum.InFlight != inFlight {
 			t.Errorf("%s: the backend says %+v", what, sum)
 		}
 	}
 	check("at first", false, 5, 10, 1)
-	e.met.Store(spreadAt)
+	e.use().met.Store(spreadAt)
 	s.Sweep(time.Now())
 	check("spread", true, 5, 10, 1)
 	e.Begin()
@@ -90,7 +90,7 @@ func TestSpreadLosesNothing(t *testing.T) {
 	}
 	e.gather()
 	e.spreadTo(4)
-	if c := e.Idle(); c != nil || e.spread.Load() {
+	if c := e.Idle(); c != nil || e.use().spread.Load() {
 		t.Errorf("an endpoint that left is spread, with %v", c)
 	}
 }
@@ -118,7 +118,7 @@ func TestPickSeesWhatIsSpread(t *testing.T) {
 		e.spreadTo(4)
 	}
 	for i := range 4 * unreported {
-		shards := busy.coreShards()
+		shards := busy.use().coreShards()
 		shards[i%len(shards)].busy.Add(1)
 	}
 	for range 4 * unreported { // and these by way of this core's shard

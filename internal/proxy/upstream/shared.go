@@ -96,7 +96,7 @@ func (s *Shared) take() bool {
 // many requests as it may, or is too old.
 func (s *Shared) begun() bool {
 	b := s.endpoint.backend.root()
-	l, c := b.breaker.limits.Load(), b.connections.Load()
+	l, c := b.limits.Load(), b.connections.Load()
 	if l == nil && c == nil {
 		return true
 	}
@@ -136,7 +136,7 @@ func (s *Shared) limit() int64 {
 // learn gets the limit from the connection, and stores it for the endpoint.
 func (s *Shared) learn() int64 {
 	n, settled := s.client.MaxStreams()
-	max, before := int64(n), &s.endpoint.sharing.limit
+	max, before := int64(n), &s.endpoint.use().sharing.limit
 	switch {
 	case settled:
 		s.max.Store(max)
@@ -207,7 +207,7 @@ func (e *Endpoint) Place() *Shared {
 
 // place is Place without preconnecting. It may be called with mu held.
 func (e *Endpoint) place() *Shared {
-	list := e.sharing.list()
+	list := e.soFar().sharing.list()
 	for tries := len(list); tries > 0; tries-- {
 		var best *Shared
 		var least int64
@@ -228,7 +228,7 @@ func (e *Endpoint) place() *Shared {
 
 // share makes c a shared connection. If the endpoint was removed, it closes c and returns nil. mu must be held.
 func (e *Endpoint) share(c *Conn) *Shared {
-	if e.life.Err() != nil {
+	if e.Gone() {
 		c.Close()
 		return nil
 	}
@@ -240,8 +240,9 @@ func (e *Endpoint) share(c *Conn) *Shared {
 		o.Raw = c.probe.rawConn()
 	}
 	s.client = http2.NewClient(c, o)
-	next := append(slices.Clone(e.sharing.list()), s)
-	e.sharing.conns.Store(&next)
+	h := &e.use().sharing
+	next := append(slices.Clone(h.list()), s)
+	h.conns.Store(&next)
 	go s.serve()
 	return s
 }
@@ -272,7 +273,7 @@ func (s *Shared) gone() {
 
 // forget removes s from the list.
 func (s *Shared) forget() {
-	h := &s.endpoint.sharing
+	h := &s.endpoint.use().sharing
 	h.mu.Lock()
 	if i := slices.Index(h.list(), s); i >= 0 {
 		next := slices.Delete(slices.Clone(h.list()), i, i+1)
@@ -296,7 +297,7 @@ func (h *sharing) streamless() (n int) {
 // dialForWaiting makes the connections that requests wait for, after a connection that allowed no streams has ended or
 // allows some. Those that wait for a limit of the Breaker are served when it allows more.
 func (e *Endpoint) dialForWaiting() {
-	h := &e.sharing
+	h := &e.use().sharing
 	if h.numWaiting.Load() == 0 {
 		return
 	}

@@ -166,14 +166,14 @@ func TestWaitersGetWhatIsLeft(t *testing.T) {
 	if e.Place() != nil {
 		t.Fatal("a second place where one stream is allowed")
 	}
-	e.sharing.mu.Lock()
+	e.use().sharing.mu.Lock()
 	w := &waiter{ready: make(chan struct{})}
-	e.sharing.waiting = append(e.sharing.waiting, w)
-	e.sharing.numWaiting.Store(1)
-	e.sharing.mu.Unlock()
+	e.use().sharing.waiting = append(e.use().sharing.waiting, w)
+	e.use().sharing.numWaiting.Store(1)
+	e.use().sharing.mu.Unlock()
 	p.Leave(false)
 	<-w.ready
-	if w.place != p || e.sharing.numWaiting.Load() != 0 {
+	if w.place != p || e.use().sharing.numWaiting.Load() != 0 {
 		t.Errorf("%+v", w)
 	}
 	p.Leave(false)
@@ -262,7 +262,7 @@ func BenchmarkPlace(b *testing.B) {
 	s := &Shared{endpoint: e}
 	s.max.Store(1 << 20)
 	list := []*Shared{s}
-	e.sharing.conns.Store(&list)
+	e.use().sharing.conns.Store(&list)
 	b.ReportAllocs()
 	for b.Loop() {
 		e.Place().Leave(true)
@@ -274,7 +274,7 @@ func BenchmarkPlace(b *testing.B) {
 func TestPlacesTakenByOthers(t *testing.T) {
 	server := newH2CServer(t, 100)
 	_, e := sharedEndpoint(t, Options{}, server.addr)
-	h := &e.sharing
+	h := &e.use().sharing
 	for taken, ended := range map[bool]bool{true: false, false: true} {
 		c := dial(t, e)
 		w := &waiter{ready: make(chan struct{})}
@@ -343,7 +343,7 @@ func TestStreamless(t *testing.T) {
 		go func() { places <- take(t, e) }()
 	}
 	first, second := <-server.conns, <-server.conns
-	testkit.Eventually(t, "the requests wait", func() bool { return e.sharing.numWaiting.Load() == 2 })
+	testkit.Eventually(t, "the requests wait", func() bool { return e.use().sharing.numWaiting.Load() == 2 })
 	_, _, err := e.connectBy(t.Context(), dialLimit{at: time.Now(), reason: ReasonTimeout}, true)
 	if wantDialError(t, err, ReasonTimeout, true); !errors.Is(err, errStreamless) {
 		t.Error(err)
@@ -353,7 +353,7 @@ func TestStreamless(t *testing.T) {
 	testkit.Eventually(t, "the second connection is made", func() bool { return e.Stats().Dialled == maxStreamless })
 	first.Close()
 	third := <-server.conns
-	if n := e.sharing.numWaiting.Load(); n != 2 {
+	if n := e.use().sharing.numWaiting.Load(); n != 2 {
 		t.Errorf("%d requests wait", n)
 	}
 	allowStreams(third, 1)
@@ -370,7 +370,7 @@ func learnStreamless(t *testing.T, e *Endpoint) {
 	t.Helper()
 	// It gets a place only if that is given out before the SETTINGS arrive.
 	_, p, _ := e.Connect(t.Context(), time.Now().Add(50*time.Millisecond), true)
-	testkit.Eventually(t, "the limit is known", func() bool { return e.sharing.limit.Load() == noneAllowed || p != nil && p.learn() == 0 })
+	testkit.Eventually(t, "the limit is known", func() bool { return e.use().sharing.limit.Load() == noneAllowed || p != nil && p.learn() == 0 })
 	if p != nil {
 		p.Leave(false)
 	}

@@ -103,7 +103,7 @@ func TestWaitingIsGivenUp(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	_, _, err = e.Connect(ctx, time.Time{}, true)
 	wantDialError(t, err, ReasonCanceled, false)
-	if n := e.sharing.numWaiting.Load(); n != 0 || len(e.sharing.waiting) != 0 {
+	if n := e.use().sharing.numWaiting.Load(); n != 0 || len(e.use().sharing.waiting) != 0 {
 		t.Errorf("%d wait", n)
 	}
 	time.AfterFunc(20*time.Millisecond, func() { apply(t, s, endpointsResource(key)) })
@@ -125,7 +125,7 @@ func descriptors(t testing.TB) int {
 func TestWaitForStreamEndsByConnectTimeout(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	_, e := sharedEndpoint(t, Options{ConnectTimeout: timeout, MaxDials: 4}, full(t))
-	e.sharing.limit.Store(1) // a stream on each connection, so that each request wants a dial of its own
+	e.use().sharing.limit.Store(1) // a stream on each connection, so that each request wants a dial of its own
 	ended := make(chan error, 1)
 	go func() {
 		_, _, err := e.Connect(context.Background(), time.Time{}, true)
@@ -155,7 +155,7 @@ func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
 	const timeout = 2 * time.Second
 	_, b := newSet(t, Options{ConnectTimeout: timeout, MaxDials: 1}, endpoint(full(t)))
 	e := b.Endpoints()[0]
-	e.dials.dialing = 1
+	e.use().dials.dialing = 1
 	time.AfterFunc(timeout*3/4, func() { e.dialDone(forRequest) })
 	begun := time.Now()
 	_, _, err := e.Connect(context.Background(), time.Time{}, true)
@@ -208,9 +208,9 @@ func TestTunnelsLeaveRoomForRequests(t *testing.T) {
 		})
 	}
 	testkit.Eventually(t, "a request dials, and two wait", func() bool {
-		e.dials.mu.Lock()
-		defer e.dials.mu.Unlock()
-		return e.dials.dialing == 4 && len(e.dials.waiting) == 8
+		e.use().dials.mu.Lock()
+		defer e.use().dials.mu.Unlock()
+		return e.use().dials.dialing == 4 && len(e.use().dials.waiting) == 8
 	})
 	go func() {
 		for {
@@ -226,8 +226,8 @@ func TestTunnelsLeaveRoomForRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if e.dials.mu.Lock(); e.dials.dialing != 0 || len(e.dials.waiting) != 0 {
-		t.Errorf("%d dials, %d wait", e.dials.dialing, len(e.dials.waiting))
+	if e.use().dials.mu.Lock(); e.use().dials.dialing != 0 || len(e.use().dials.waiting) != 0 {
+		t.Errorf("%d dials, %d wait", e.use().dials.dialing, len(e.use().dials.waiting))
 	}
-	e.dials.mu.Unlock()
+	e.use().dials.mu.Unlock()
 }

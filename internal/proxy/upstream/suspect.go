@@ -112,7 +112,7 @@ func (e *Endpoint) unanswered(took time.Duration) {
 func (e *Endpoint) tookLong() {
 	whole := e.whole()
 	whole.mistrust()
-	whole.failures.Add(1)
+	whole.use().failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	whole.connectFailed(true)
 }
@@ -191,7 +191,7 @@ func (e *Endpoint) Suspect() {
 	for c := e.Idle(); c != nil; c = e.Idle() {
 		c.Close()
 	}
-	for _, s := range e.sharing.list() {
+	for _, s := range e.soFar().sharing.list() {
 		if s.Lost() {
 			s.forget()
 			s.retire()
@@ -201,7 +201,7 @@ func (e *Endpoint) Suspect() {
 
 // sweepLost checks whether the endpoint acknowledges what it was sent on shared connections.
 func (e *Endpoint) sweepLost() {
-	for _, s := range e.sharing.list() {
+	for _, s := range e.soFar().sharing.list() {
 		if s.places.Load() > 0 && e.HasAlternative() && s.Lost() {
 			e.Suspect()
 			return
@@ -214,7 +214,7 @@ func (e *Endpoint) HasAlternative() bool { return e.hasAlternative((*Endpoint).f
 
 // hasAlternativeWithStreams is like HasAlternative, for endpoints all of whose connections allow streams.
 func (e *Endpoint) hasAlternativeWithStreams() bool {
-	return e.hasAlternative(func(o *Endpoint) bool { return o.fit() && o.sharing.streamless() == 0 })
+	return e.hasAlternative(func(o *Endpoint) bool { return o.fit() && o.soFar().sharing.streamless() == 0 })
 }
 
 func (e *Endpoint) hasAlternative(accepts func(*Endpoint) bool) bool {

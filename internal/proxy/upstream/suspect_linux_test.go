@@ -86,9 +86,9 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 
 // sharedDials is how many shared connections are being made, and how many of them for long.
 func sharedDials(e *Endpoint) (dialling, slow int) {
-	e.sharing.mu.Lock()
-	defer e.sharing.mu.Unlock()
-	return e.sharing.dialling, e.sharing.slow
+	e.use().sharing.mu.Lock()
+	defer e.use().sharing.mu.Unlock()
+	return e.use().sharing.dialling, e.use().sharing.slow
 }
 
 // TestPatienceWithSharedConnections: a request that waits patiently for a place gets one also where the connect takes long. Others do not wait with it where there is another
@@ -122,7 +122,7 @@ func TestPatienceWithSharedConnections(t *testing.T) {
 			if dialling, slow := sharedDials(slow); dialling != 1 || slow != 1 {
 				t.Errorf("%d connections are made, %d of them for long", dialling, slow)
 			}
-			if n := slow.failures.Load(); n != 1 {
+			if n := slow.use().failures.Load(); n != 1 {
 				t.Errorf("%d failures", n)
 			}
 			protocols := new(http.Protocols)
@@ -156,7 +156,7 @@ func TestPatienceEnds(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	testkit.Eventually(t, "the connect ends", func() bool { n, _ := sharedDials(slow); return n == 0 })
-	if n := slow.failures.Load(); n != 1 || slow.fitForSession() {
+	if n := slow.use().failures.Load(); n != 1 || slow.fitForSession() {
 		t.Errorf("%d failures; sessions stay: %v", n, slow.fitForSession())
 	}
 }
@@ -172,7 +172,7 @@ func TestSpareFailsAlone(t *testing.T) {
 	apply(t, b.set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
 	e := b.Endpoints()[0]
 	w := &waiter{ready: make(chan struct{})}
-	e.sharing.waiting, e.sharing.dialling = []*waiter{w}, 1
+	e.use().sharing.waiting, e.use().sharing.dialling = []*waiter{w}, 1
 	e.reserveAnyway()
 	limit := e.connectLimit(time.Time{})
 	limit.spare = true
@@ -202,12 +202,12 @@ func TestShortDeadlines(t *testing.T) {
 		for slowest, failures := range map[time.Duration]int64{0: 0, time.Hour: 0, 1: 1} {
 			silent.reached()
 			b.health.slowest.Store(int64(slowest))
-			before := silent.failures.Load()
+			before := silent.use().failures.Load()
 			var dialError *DialError
 			if err := connect(); !errors.As(err, &dialError) || dialError.Reason != ReasonDeadline {
 				t.Fatalf("%v", err)
 			}
-			if got := silent.failures.Load() - before; got != failures || silent.fit() != (failures == 0) {
+			if got := silent.use().failures.Load() - before; got != failures || silent.fit() != (failures == 0) {
 				t.Errorf("where connects take %v: %d failures, fit %v", slowest, got, silent.fit())
 			}
 		}

@@ -15,7 +15,7 @@ func (e *Endpoint) BeginTunnel() bool {
 	if e.transport.unknown || e.transport.settings(forTunnel) != nil || e.address.Addr().Zone() != "" || e.Gone() {
 		return false
 	}
-	q := &e.dials
+	q := &e.use().dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.mayDial(forTunnel, e.backend.set.options.MaxDials) || !e.acquireSocket(false) { // evicting a connection could take long
@@ -41,11 +41,12 @@ func (e *Endpoint) TunnelMade(took time.Duration) {
 	e.dialDone(forTunnel)
 	e.reached()
 	e.health.backend.connected(took)
-	e.dialled.Add(1)
-	e.backend.totals().dialled.Add(1)
-	e.open.Add(1)
+	u, t := e.use(), e.backend.totals()
+	u.dialled.Add(1)
+	t.dialled.Add(1)
+	u.open.Add(1)
 	e.health.open.Add(1)
-	e.backend.totals().open.Add(1)
+	t.open.Add(1)
 }
 
 // TunnelClosed must be called when a connection counted by TunnelMade is closed.

@@ -119,7 +119,7 @@ const (
 func reported(of []float64, list []*Endpoint, u *config.BackendUtilization, now int64) {
 	sum, n := 0.0, 0
 	for i, e := range list {
-		of[i] = e.report.weight(u, now)
+		of[i] = e.soFar().report.weight(u, now)
 		if of[i] > 0 {
 			sum += of[i]
 			n++
@@ -156,10 +156,11 @@ func (e *Endpoint) Report(r *orca.Report) {
 		return
 	}
 	now := e.backend.set.tick.Load()
-	l.expire(&e.report, now)
-	e.report.bits.Store(math.Float64bits(w))
-	e.report.since.CompareAndSwap(0, now)
-	e.report.at.Store(now)
+	report := &e.use().report
+	l.expire(report, now)
+	report.bits.Store(math.Float64bits(w))
+	report.since.CompareAndSwap(0, now)
+	report.at.Store(now)
 }
 
 // weightOf returns the requests per second divided by the utilization, to which errors are added. It returns 0 if it
@@ -197,7 +198,7 @@ func (r *loadReport) weight(u *config.BackendUtilization, now int64) float64 {
 
 // Weight returns the weight from the endpoint's last load report, in requests per second at full capacity; 0 if there
 // is none.
-func (e *Endpoint) Weight() float64 { return math.Float64frombits(e.report.bits.Load()) }
+func (e *Endpoint) Weight() float64 { return math.Float64frombits(e.soFar().report.bits.Load()) }
 
 // follow takes over the reports of an earlier endpoint at the same address.
 func (r *loadReport) follow(o *loadReport) {
