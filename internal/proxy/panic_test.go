@@ -41,12 +41,13 @@ func panicFilter(x *filter.Exchange) {
 
 // panicsIn has the filters of requests, or those of responses, panic for such requests.
 func (g *gateway) panicsIn(place string) {
-	f := &g.rule().Filters
+	f := *g.rule().Filters // which rules may share
 	if place == "request" {
 		f.Request = append(f.Request, func(x *filter.Exchange) *filter.Reply { panicFilter(x); return nil })
 	} else {
 		f.Response = append(f.Response, panicFilter)
 	}
+	g.rule().Filters = &f
 	g.publish()
 }
 
@@ -208,8 +209,7 @@ func TestPanicInMirror(t *testing.T) {
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	g := startGatewayWith(t, Options{Metrics: metrics})
 	g.serve(echo(t), func(r *config.Rule) {})
-	f := &g.rule().Filters
-	f.Mirrors = append(f.Mirrors, &filter.Mirror{Backend: &upstream.Backend{}, Numerator: 1, Denominator: 1}) // no list of endpoints: a defect
+	g.rule().Filters = &snapshot.Filters{Mirrors: []*filter.Mirror{{Backend: &upstream.Backend{}, Numerator: 1, Denominator: 1}}} // no list of endpoints: a defect
 	g.publish()
 	for i := range 4 {
 		c := g.dial()

@@ -330,7 +330,7 @@ func TestCursorKeepsItsPlace(t *testing.T) {
 		f.parts = append(f.parts, strings.Repeat("a", 20000))
 	}
 	x := withBody(f)
-	x.rule = &snapshot.Rule{BufferLimit: 1 << 20}
+	x.rule = &snapshot.Rule{Traffic: &snapshot.Traffic{BufferLimit: 1 << 20}}
 	b := &x.body
 	read := func() {
 		t.Helper()
@@ -398,7 +398,7 @@ func TestMemoryIsShortBeforeTheRuleIsKnown(t *testing.T) {
 		x.body.letGo()
 		close(done)
 	}()
-	x.rule = &snapshot.Rule{BufferLimit: 1}
+	x.rule = &snapshot.Rule{Traffic: &snapshot.Traffic{BufferLimit: 1}}
 	<-done
 	if _, err := x.body.rewind(); err != nil {
 		t.Errorf("the body cannot be sent any more: %v", err)

@@ -53,7 +53,7 @@ func TestWaitHoldsNoBuffer(t *testing.T) {
 			client := &slowClient{started: make(chan struct{})}
 			x := New()
 			x.Client = &Client{Engine: &Engine{}, Response: client, Watch: &Watch{}}
-			x.Method, x.rule = []byte("GET"), &snapshot.Rule{}
+			x.Method, x.rule = []byte("GET"), &snapshot.Rule{Filters: &snapshot.Filters{}, Traffic: &snapshot.Traffic{}}
 			a := &x.attempt
 			a.engine, a.watch = x.Client.Engine, x.Client.Watch
 			ep.Begin()

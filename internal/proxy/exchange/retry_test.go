@@ -35,7 +35,7 @@ func failingWith(t *testing.T, endpoints int, policy *snapshot.Retry, health *co
 	x := New()
 	x.Client = &Client{Engine: &Engine{}, Watch: &Watch{}}
 	x.Method = []byte("GET")
-	x.rule = &snapshot.Rule{Retry: policy}
+	x.rule = &snapshot.Rule{Retry: policy, Filters: &snapshot.Filters{}, Traffic: &snapshot.Traffic{}}
 	x.backend = set.Get("b")
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	return x
@@ -322,7 +322,9 @@ func TestClientHasLeft(t *testing.T) {
 	x.Client.Watch.Leave()
 	for name, phase := range map[string]func() (answered, read bool){
 		"the rule": func() (answered, read bool) { return x.applyRule(&match.Rule[*snapshot.Rule]{Value: x.rule}) },
-		"attempts": func() (answered, read bool) { return true, x.forward(&snapshot.BackendRef{Backend: x.backend}) },
+		"attempts": func() (answered, read bool) {
+			return true, x.forward(&snapshot.BackendRef{Backend: x.backend, Filters: &snapshot.Filters{}})
+		},
 	} {
 		x.rec.Reason = observe.ReasonOK
 		if answered, read := phase(); !answered || read || x.rec.Reason != observe.ReasonClientClosed || x.rec.Attempts != 0 {

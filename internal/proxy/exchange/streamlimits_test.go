@@ -14,17 +14,17 @@ func TestStreamLimitsLeft(t *testing.T) {
 	x := failing(t, 1, nil)
 	x.start = time.Now()
 	for name, c := range map[string]struct {
-		rule        snapshot.Rule
+		rule        snapshot.Traffic
 		began       time.Duration // so long ago
 		moved       time.Duration // so long ago
 		least, most time.Duration // is left
 	}{
-		"idle":                  {snapshot.Rule{StreamIdleTimeout: time.Hour}, 2 * time.Hour, 30 * time.Minute, 29 * time.Minute, 30 * time.Minute},
-		"idle for long":         {snapshot.Rule{StreamIdleTimeout: time.Hour}, 2 * time.Hour, 90 * time.Minute, -time.Hour, 0},
-		"duration":              {snapshot.Rule{MaxStreamDuration: 3 * time.Hour}, 2 * time.Hour, 2 * time.Hour, 59 * time.Minute, time.Hour},
-		"duration, and it runs": {snapshot.Rule{MaxStreamDuration: time.Hour}, 2 * time.Hour, 0, -2 * time.Hour, -59 * time.Minute},
-		"both, idle first":      {snapshot.Rule{StreamIdleTimeout: time.Hour, MaxStreamDuration: 5 * time.Hour}, 2 * time.Hour, 30 * time.Minute, 29 * time.Minute, 30 * time.Minute},
-		"both, duration first":  {snapshot.Rule{StreamIdleTimeout: 10 * time.Hour, MaxStreamDuration: 3 * time.Hour}, 2 * time.Hour, 30 * time.Minute, 59 * time.Minute, time.Hour},
+		"idle":                  {snapshot.Traffic{StreamIdleTimeout: time.Hour}, 2 * time.Hour, 30 * time.Minute, 29 * time.Minute, 30 * time.Minute},
+		"idle for long":         {snapshot.Traffic{StreamIdleTimeout: time.Hour}, 2 * time.Hour, 90 * time.Minute, -time.Hour, 0},
+		"duration":              {snapshot.Traffic{MaxStreamDuration: 3 * time.Hour}, 2 * time.Hour, 2 * time.Hour, 59 * time.Minute, time.Hour},
+		"duration, and it runs": {snapshot.Traffic{MaxStreamDuration: time.Hour}, 2 * time.Hour, 0, -2 * time.Hour, -59 * time.Minute},
+		"both, idle first":      {snapshot.Traffic{StreamIdleTimeout: time.Hour, MaxStreamDuration: 5 * time.Hour}, 2 * time.Hour, 30 * time.Minute, 29 * time.Minute, 30 * time.Minute},
+		"both, duration first":  {snapshot.Traffic{StreamIdleTimeout: 10 * time.Hour, MaxStreamDuration: 3 * time.Hour}, 2 * time.Hour, 30 * time.Minute, 59 * time.Minute, time.Hour},
 	} {
 		l := &streamLimits{idle: c.rule.StreamIdleTimeout, began: time.Now().Add(-c.began)}
 		l.moved.Store(int64(c.began - c.moved))

@@ -26,13 +26,25 @@ import (
 type Rule struct {
 	Namespace string   // of its route
 	Failure   *Failure // the answer to every request; nil if the rule can be carried out
-	Filters   Filters
+	Filters   *Filters // never nil
 	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 means none.
 	RequestTimeout, BackendTimeout time.Duration
 	// PerTryTimeout ends an attempt whose response has not begun by then; 0 means never. It is 0 if the rule has a
 	// timeouts.backendRequest, including 0s.
 	PerTryTimeout time.Duration
+	Retry         *Retry            // nil if the rule does not configure retries
+	Sessions      *session.Settings // nil if the rule does not configure sessions and its backends do
+	*Traffic                        // never nil
+
+	weights uint64 // sum of the weights of Backends
+	stats   []ruleStats
+	release []func() // called by Route.Release: they release what the rule shares with the one that replaces it, see package refcount
+}
+
+// Traffic is what a policy configures for a rule, see config.RuleTraffic. Rules without a policy, as most of thousands may
+// be, share one that is empty.
+type Traffic struct {
 	// StreamIdleTimeout is how long nothing may move between client and backend, and MaxStreamDuration how long request
 	// and response may take, including tunnels; 0 means no limit.
 	StreamIdleTimeout, MaxStreamDuration time.Duration
@@ -42,8 +54,6 @@ type Rule struct {
 	// RequestBuffer is the largest size of request bodies, which are read completely before a backend is chosen. If it
 	// is 0, they are passed on as they arrive.
 	RequestBuffer int64
-	Retry         *Retry            // nil if the rule does not configure retries
-	Sessions      *session.Settings // nil if the rule does not configure sessions and its backends do
 	// Fault is nil if no faults are injected.
 	Fault *FaultInjection
 	// Admission is nil if no request is rejected because earlier ones have failed.
@@ -60,10 +70,6 @@ type Rule struct {
 	Tracing *tracing.Rule
 	// Upgrades is nil if backends decide what requests may switch to, and CONNECT is refused.
 	Upgrades *Upgrades
-
-	weights uint64 // sum of the weights of Backends
-	stats   []ruleStats
-	release []func() // called by Route.Release: they release what the rule shares with the one that replaces it, see package refcount
 }
 
 // Retry configures when and how many times a request is sent again.
@@ -88,6 +94,12 @@ type Failure struct {
 	Reason observe.Reason
 }
 
+// What rules without filters and without a policy have.
+var (
+	noFilters Filters
+	noTraffic Traffic
+)
+
 // Filters are the functions of a list of filters, in order.
 type Filters struct {
 	Request  []func(*filter.Exchange) *filter.Reply
@@ -104,7 +116,7 @@ type BackendRef struct {
 	below   uint64 // a random number below it, and not below that of the previous entry, chooses this one
 	Backend *upstream.Backend
 	Failure *Failure // set if and only if Backend is nil
-	Filters Filters
+	Filters *Filters // never nil
 }
 
 // ruleStats are the counters of a rule on one listener.
@@ -189,7 +201,7 @@ const maxBufferLimit = 16 << 20
 
 // LimitsStreams reports whether requests and responses may be ended because nothing moves, or because they take too
 // long.
-func (r *Rule) LimitsStreams() bool { return r.StreamIdleTimeout > 0 || r.MaxStreamDuration > 0 }
+func (t *Traffic) LimitsStreams() bool { return t.StreamIdleTimeout > 0 || t.MaxStreamDuration > 0 }
 
 // rule compiles a rule of the route with that key.
 func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
@@ -198,11 +210,7 @@ func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 		RequestTimeout: time.Duration(max(c.RequestTimeoutNanos, 0)),
 		BackendTimeout: time.Duration(max(c.BackendRequestTimeoutNanos, 0)),
 		Retry:          compileRetry(c.Retry),
-
-		StreamIdleTimeout: time.Duration(c.GetTraffic().GetStreamIdleTimeoutNanos()),
-		MaxStreamDuration: time.Duration(c.GetTraffic().GetMaxStreamDurationNanos()),
-		BufferLimit:       min(int64(c.GetTraffic().GetBufferLimitBytes()), maxBufferLimit),
-		RequestBuffer:     int64(c.GetTraffic().GetRequestBufferBytes()),
+		Traffic:        &noTraffic,
 	}
 	if c.BackendRequestTimeoutNanos == 0 {
 		r.PerTryTimeout = time.Duration(c.GetRetry().GetPerTryTimeoutNanos())
@@ -214,33 +222,11 @@ func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 	if r.Filters, err = p.filters(c.Filters); err != nil {
 		return r, err
 	}
-	if r.Fault, err = compileFaultInjection(c.GetTraffic().GetFaultInjection()); err != nil {
-		return r, err
-	}
-	if err = p.responseOverrides(r, c.GetTraffic().GetResponseOverrides()); err != nil {
-		return r, err
-	}
-	r.Tracing = tracing.NewRule(c.GetTraffic().GetTracing())
-	if r.Upgrades, err = compileUpgrades(c.GetTraffic()); err != nil {
-		return r, err
-	}
-	if r.Compression, err = compileCompression(c.GetTraffic().GetCompression()); err != nil {
-		return r, err
-	}
-	if limits := c.GetTraffic().GetRateLimits(); limits != nil {
-		if r.RateLimits, err = r.share(p.RateLimits.Compile(limits, config.WholeRouteKey(route))); err != nil {
+	if c.Traffic != nil {
+		if err = p.traffic(r, c, route); err != nil {
 			return r, err
 		}
 	}
-	control, release, err := p.admission(route, c.Traffic)
-	if err != nil {
-		return r, err
-	}
-	if r.Admission = control; release != nil {
-		r.release = append(r.release, release)
-	}
-	limit, releases := p.bandwidth(route, c)
-	r.Bandwidth, r.release = limit, append(r.release, releases...)
 	for i, b := range c.BackendRefs {
 		ref := BackendRef{Failure: compileFailure(b.Failure)}
 		if ref.Filters, err = p.filters(b.Filters); err != nil {
@@ -256,6 +242,45 @@ func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 		r.Backends = append(r.Backends, ref)
 	}
 	return r, nil
+}
+
+// traffic compiles what a policy configures for a rule.
+func (p *Compiler) traffic(r *Rule, c *config.Rule, route string) (err error) {
+	t := c.Traffic
+	r.Traffic = &Traffic{
+		StreamIdleTimeout: time.Duration(t.StreamIdleTimeoutNanos),
+		MaxStreamDuration: time.Duration(t.MaxStreamDurationNanos),
+		BufferLimit:       min(int64(t.BufferLimitBytes), maxBufferLimit),
+		RequestBuffer:     int64(t.RequestBufferBytes),
+		Tracing:           tracing.NewRule(t.Tracing),
+	}
+	if r.Fault, err = compileFaultInjection(t.FaultInjection); err != nil {
+		return err
+	}
+	if err = p.responseOverrides(r, t.ResponseOverrides); err != nil {
+		return err
+	}
+	if r.Upgrades, err = compileUpgrades(t); err != nil {
+		return err
+	}
+	if r.Compression, err = compileCompression(t.Compression); err != nil {
+		return err
+	}
+	if t.RateLimits != nil {
+		if r.RateLimits, err = r.share(p.RateLimits.Compile(t.RateLimits, config.WholeRouteKey(route))); err != nil {
+			return err
+		}
+	}
+	control, release, err := p.admission(route, t)
+	if err != nil {
+		return err
+	}
+	if r.Admission = control; release != nil {
+		r.release = append(r.release, release)
+	}
+	limit, releases := p.bandwidth(route, c)
+	r.Bandwidth, r.release = limit, append(r.release, releases...)
+	return nil
 }
 
 // share records what is released when the rule is replaced.
@@ -283,12 +308,15 @@ func (p *Compiler) Listener(l *Listener, c *config.Listener) error {
 		l.Failure = &Failure{Status: observe.ReasonListenerInvalid.Status(), Reason: observe.ReasonListenerInvalid}
 		return fmt.Errorf("listener %s: %w", c.Key, err)
 	}
-	l.Filters = filters
+	l.Filters = *filters
 	return nil
 }
 
-func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
-	var out Filters
+func (p *Compiler) filters(list []*anypb.Any) (*Filters, error) {
+	if len(list) == 0 {
+		return &noFilters, nil
+	}
+	out := &Filters{}
 	env := filter.Env{Backend: p.Backend}
 	for i, m := range list {
 		f, err := table.Compile(m, env)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -219,5 +220,21 @@ func TestTimeoutsOf0s(t *testing.T) {
 	}
 	if r := r.rules[1]; r.RequestTimeout != 0 || r.BackendTimeout != 0 || r.PerTryTimeout != 0 {
 		t.Errorf("with 0s there is a timeout: %v %v %v", r.RequestTimeout, r.BackendTimeout, r.PerTryTimeout)
+	}
+}
+
+// TestPlainRuleSize: a rule without filters and without a policy has no room for them, because there may be thousands.
+func TestPlainRuleSize(t *testing.T) {
+	r, err := newCompiler(t).Route(routeOf(&config.Rule{BackendRefs: []*config.BackendRef{{Backend: known, Weight: 1}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	rule := r.rules[0]
+	if rule.Filters != &noFilters || rule.Backends[0].Filters != &noFilters || rule.Traffic != &noTraffic {
+		t.Error("the rule has empty parts of its own")
+	}
+	if own, ref := unsafe.Sizeof(*rule), unsafe.Sizeof(rule.Backends[0]); own > 160 || ref > 32 {
+		t.Errorf("a rule has %d bytes and %d for each backend, want at most 160 and 32", own, ref)
 	}
 }
