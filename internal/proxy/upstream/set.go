@@ -5,8 +5,9 @@
 //
 // A request picks an endpoint (Backend.Pick), counts itself there (Begin, End), takes an idle connection
 // (Endpoint.Idle) or a place on a shared one (Endpoint.Place), or makes a connection (Endpoint.Connect), and releases
-// it (Conn.Release, Shared.Leave) or closes it (Conn.Close). None of these except Connect allocates or waits for
-// another request's I/O. There are no timers per connection: the engine calls Set.Sweep about once a second.
+// it (Conn.Release, Shared.Leave) or closes it (Conn.Close). None of these except Connect allocates, after the first
+// request to an endpoint, or waits for another request's I/O. There are no timers per connection: the engine calls
+// Set.Sweep about once a second.
 //
 // Whether a connection is shared is configured, or chosen by the endpoint by ALPN. Both kinds are in the same pool.
 //
