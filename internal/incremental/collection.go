@@ -3,6 +3,8 @@ package incremental
 import (
 	"iter"
 	"slices"
+
+	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
 )
 
 // Collection is a keyed set of values: that of an Input, or the result of Map, FlatMap or another function of this package.
@@ -12,7 +14,7 @@ type Collection[K Key[K], V any] struct {
 	comparison string // name of equal if it panics
 	level      int
 	equal      func(a, b V) bool
-	slots      table[K, *slot[K, V]]
+	slots      hashtable.Table[K, *slot[K, V]]
 	size       int
 	changes    []Change[K, V]
 	joined     []func(K) // wake the functions that read a value under their own key
@@ -37,7 +39,7 @@ type slot[K Key[K], V any] struct {
 	jobs    *job[K, V] // those that compute from the value, as a linked list
 }
 
-func (s *slot[K, V]) id() K { return s.key }
+func (s *slot[K, V]) ID() K { return s.key }
 
 func (s *slot[K, V]) wake() {
 	s.watch.wake()
@@ -53,7 +55,7 @@ func (s *slot[K, V]) forget() {
 
 func (s *slot[K, V]) dropIfUnused() {
 	if !s.present && len(s.watch.readers) == 0 && s.jobs == nil {
-		s.in.slots.remove(s.key)
+		s.in.slots.Remove(s.key)
 	}
 }
 
@@ -82,7 +84,7 @@ func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) b
 
 // Get returns a value outside of a function; inside, use Fetch.
 func (c *Collection[K, V]) Get(k K) (V, bool) {
-	if s := c.slots.get(k); s != nil && s.present {
+	if s := c.slots.Get(k); s != nil && s.present {
 		return s.value, true
 	}
 	var zero V
@@ -95,7 +97,7 @@ func (c *Collection[K, V]) Len() int { return c.size }
 // All yields the entries in order of their keys.
 func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 	keys := make([]K, 0, c.size)
-	for s := range c.slots.all() {
+	for s := range c.slots.All() {
 		if s.present {
 			keys = append(keys, s.key)
 		}
@@ -103,7 +105,7 @@ func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 	slices.SortFunc(keys, func(a, b K) int { return a.Compare(b) })
 	return func(yield func(K, V) bool) {
 		for _, k := range keys {
-			if !yield(k, c.slots.get(k).value) {
+			if !yield(k, c.slots.Get(k).value) {
 				return
 			}
 		}
@@ -129,10 +131,10 @@ func emptied[T any](list []T) []T {
 }
 
 func (c *Collection[K, V]) slot(k K) *slot[K, V] {
-	s := c.slots.get(k)
+	s := c.slots.Get(k)
 	if s == nil {
 		s = &slot[K, V]{in: c, key: k}
-		c.slots.add(s)
+		c.slots.Set(s)
 	}
 	return s
 }
@@ -161,7 +163,7 @@ func (c *Collection[K, V]) put(k K, v V) {
 }
 
 func (c *Collection[K, V]) remove(k K) {
-	s := c.slots.get(k)
+	s := c.slots.Get(k)
 	if s == nil || !s.present {
 		return
 	}

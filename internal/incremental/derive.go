@@ -240,7 +240,7 @@ func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collect
 	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}}
 	w.view.check(source.engine, source.level, source.name)
 	w.view.wake = func(k K) {
-		if s := source.slots.get(k); s != nil {
+		if s := source.slots.Get(k); s != nil {
 			if j := s.job(w); j != nil {
 				j.wake()
 			}
@@ -252,7 +252,7 @@ func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collect
 // do calls run for every key that must be computed again and gone for every key that has left the source.
 func (w *work[K, A]) do(run func(*View, K, A), gone func(K)) {
 	for _, ch := range w.source.changes {
-		s := w.source.slots.get(ch.Key)
+		s := w.source.slots.Get(ch.Key)
 		if s == nil {
 			continue // it was added and removed, and nothing was computed from it
 		}

@@ -9,7 +9,7 @@
 // Functions must be pure: the result depends on the key, the source's value and
 // what is read through the View. Values are shared and must not be modified.
 //
-// An Engine is not safe for concurrent use. The package does not depend on gateways and imports the standard library only.
+// An Engine is not safe for concurrent use. The package does not depend on gateways and imports only the standard library and hashtable.
 package incremental
 
 import (

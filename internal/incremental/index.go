@@ -3,6 +3,8 @@ package incremental
 import (
 	"iter"
 	"slices"
+
+	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
 )
 
 // Index groups the keys of a collection by the index keys that keysOf derives from each entry. A change of membership under one
@@ -13,7 +15,7 @@ type Index[IK comparable, K Key[K], V any] struct {
 	level   int
 	source  *Collection[K, V]
 	keysOf  func(K, V) []IK
-	buckets table[IK, *bucket[IK, K, V]]
+	buckets hashtable.Table[IK, *bucket[IK, K, V]]
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
 	pending [][]membership[K]   // their changes, during an update; as long as touched
 	// followers are called with each membership that changes, see Members.
@@ -74,7 +76,7 @@ func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) 
 // Get returns the sorted keys under ik, as of the last Commit, outside of a function; inside, use Lookup. The slice is
 // valid until the next Commit.
 func (ix *Index[IK, K, V]) Get(ik IK) []K {
-	if b := ix.buckets.get(ik); b != nil {
+	if b := ix.buckets.Get(ik); b != nil {
 		return b.members
 	}
 	return nil
@@ -95,15 +97,15 @@ func (ix *Index[IK, K, V]) changed() iter.Seq[IK] {
 }
 
 func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
-	b := ix.buckets.get(ik)
+	b := ix.buckets.Get(ik)
 	if b == nil {
 		b = &bucket[IK, K, V]{in: ix, key: ik}
-		ix.buckets.add(b)
+		ix.buckets.Set(b)
 	}
 	return b
 }
 
-func (b *bucket[IK, K, V]) id() IK { return b.key }
+func (b *bucket[IK, K, V]) ID() IK { return b.key }
 
 func (b *bucket[IK, K, V]) forget() {
 	b.watch.forget()
@@ -119,7 +121,7 @@ func (c *counted[IK, K, V]) forget() {
 
 func (b *bucket[IK, K, V]) dropIfUnused() {
 	if len(b.members) == 0 && len(b.watch.readers) == 0 && b.counted == nil {
-		b.in.buckets.remove(b.key)
+		b.in.buckets.Remove(b.key)
 	}
 }
 
