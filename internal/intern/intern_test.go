@@ -37,3 +37,11 @@ func TestLeastRecentGoes(t *testing.T) {
 		t.Errorf("%d are kept, want %d", len(vs.last), kept)
 	}
 }
+
+func TestEqual(t *testing.T) {
+	vs := Values[*[2]int]{Equal: func(a, b *[2]int) bool { return a[0] == b[0] }}
+	first := vs.Of(&[2]int{1, 2})
+	if vs.Of(&[2]int{1, 3}) != first || vs.Of(&[2]int{2, 2}) == first {
+		t.Error("values are not compared by Equal")
+	}
+}

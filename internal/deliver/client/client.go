@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +99,11 @@ func (c *Client) Ready() bool {
 // Config returns what the proxy serves, without private keys.
 func (c *Client) Config() (dump.Dump, error) {
 	c.mu.Lock()
-	generation, resources := c.held.generation, slices.Collect(maps.Values(c.held.resources))
+	generation := c.held.generation
+	resources := make([]*config.Resource, 0, c.held.resources.len())
+	for _, r := range c.held.resources.all() {
+		resources = append(resources, r)
+	}
 	c.mu.Unlock() // Resources are immutable
 	return dump.Of(generation, resources)
 }
@@ -113,6 +116,7 @@ func (c *Client) apply(g *generation) {
 		c.o.Zone(g.zone)
 	}
 	u := c.held.difference(g)
+	c.held.share(g, u.Upserts)
 	result := c.o.Apply(u)
 	if rejected := result.Rejected; u.OfListeners() && result.Unbound() {
 		// A port may have been blocked by a listener that this generation removed: by now it is free.

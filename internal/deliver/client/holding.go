@@ -24,13 +24,14 @@ type holding struct {
 	whole      bool // a full generation was applied
 	// zone is the last one that a controller has sent: a pod does not leave its node.
 	zone      string
-	resources map[config.ID]*config.Resource
+	resources resources
 	// rejected are versions that the proxy could not apply. resources contains the previous versions.
 	rejected map[config.ID]rejection
 	unknown  bool              // there are Resources of unknown kinds, since the last full generation
 	faults   map[string]string // listeners that are not served, and why, by key
 	// unavailable is what the proxy cannot reach, with a sentence each.
 	unavailable map[config.ID]string
+	sharing     sharing
 }
 
 type rejection struct {
@@ -39,7 +40,7 @@ type rejection struct {
 }
 
 func newHolding() holding {
-	return holding{resources: map[config.ID]*config.Resource{}, rejected: map[config.ID]rejection{}}
+	return holding{rejected: map[config.ID]rejection{}, sharing: newSharing()}
 }
 
 // follows returns an error if a generation cannot be applied to the present state.
@@ -57,21 +58,21 @@ func (h *holding) difference(g *generation) *config.Update {
 		if r = h.completed(r); r == nil {
 			continue
 		}
-		before, now := h.rejected[id].resource, h.resources[id]
+		before, now := h.rejected[id].resource, h.resources.get(id)
 		if before != nil && proto.Equal(before, r) || before == nil && now != nil && proto.Equal(now, r) {
 			continue
 		}
 		u.Upserts = append(u.Upserts, r)
 	}
 	if g.full {
-		for id := range h.resources {
+		for id := range h.resources.toSave() {
 			if g.removes(id) {
 				u.Removals = append(u.Removals, id)
 			}
 		}
 	} else { // its cost depends on what changes, not on what is held
 		for id := range g.removals {
-			if h.resources[id] != nil {
+			if h.resources.get(id) != nil {
 				u.Removals = append(u.Removals, id)
 			}
 		}
@@ -91,7 +92,7 @@ func (h *holding) completed(r *config.Resource) *config.Resource {
 	if r.GetCertificate() != nil {
 		return nil
 	}
-	now := h.resources[r.ID()]
+	now := h.resources.get(r.ID())
 	if now == nil || now.Unread() {
 		return r
 	}
@@ -118,10 +119,10 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 			continue
 		}
 		delete(h.rejected, id)
-		h.resources[id] = r
+		h.resources.set(r)
 	}
 	for _, id := range u.Removals {
-		delete(h.resources, id)
+		h.resources.remove(id)
 	}
 	h.unknown = h.unknown && !g.full || g.unknown
 	h.zone = cmp.Or(g.zone, h.zone)
@@ -133,7 +134,7 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 func (h *holding) setFaults(listeners map[string]*proxy.ListenerError) bool {
 	now := make(map[string]string, len(listeners))
 	for key, err := range listeners {
-		l := h.resources[config.ID{Kind: config.KindListener, Key: key}].GetListener()
+		l := h.resources.get(config.ID{Kind: config.KindListener, Key: key}).GetListener()
 		now[key] = faultMessage(l.GetPort(), err)
 	}
 	news := !maps.Equal(now, h.faults)
@@ -178,7 +179,7 @@ func (h *holding) ack() *wire.Ack {
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.faults)) {
 		id := config.ID{Kind: config.KindListener, Key: key}
-		if l := h.resources[id]; l != nil && config.CheckKnown(l) != nil { // regardless of its port
+		if l := h.resources.get(id); l != nil && config.CheckKnown(l) != nil { // regardless of its port
 			add(&a.Rejected, id, h.faults[key])
 			continue
 		}

@@ -129,11 +129,11 @@ func (h *holding) stricter(id config.ID) bool {
 }
 
 func (h *holding) state() *state {
-	s := &state{h.epoch, h.generation, h.zone, make([]*config.Resource, 0, len(h.resources))}
+	s := &state{h.epoch, h.generation, h.zone, make([]*config.Resource, 0, h.resources.len())}
 	if len(h.rejected) > 0 || h.unknown {
 		s.epoch = "" // the file is incomplete, so the controller must send everything
 	}
-	for id, r := range h.resources {
+	for id, r := range h.resources.toSave() {
 		if !h.stricter(id) {
 			s.resources = append(s.resources, r)
 		}

@@ -39,7 +39,7 @@ func someState(t testing.TB) []byte {
 	h.epoch, h.generation = "e", 5
 	for _, r := range []*config.Resource{listener("a", 1), listener("b", 2), {Kind: &config.Resource_Certificate{
 		Certificate: &config.Certificate{Key: "secret", KeyPem: []byte("private")}}}} {
-		h.resources[r.ID()] = r
+		h.resources.set(r)
 	}
 	data, err := encoded(time.Now(), &h)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestBadState(t *testing.T) {
 func TestIncompleteState(t *testing.T) {
 	h := newHolding()
 	h.epoch, h.generation = "e", 5
-	h.resources[listener("a", 1).ID()] = listener("a", 1)
+	h.resources.set(listener("a", 1))
 	h.rejected[listener("a", 1).ID()] = rejection{listener("a", 2), "no"}
 	data, err := encoded(time.Now(), &h)
 	if err != nil {
@@ -227,7 +227,7 @@ func manyResources() *holding {
 	h.epoch, h.generation = "e", 1
 	for i := range 15000 {
 		r := listener(fmt.Sprintf("load-%d/app-%d", i/100, i%100), uint32(i%60000))
-		h.resources[r.ID()] = r
+		h.resources.set(r)
 	}
 	return &h
 }
@@ -299,7 +299,7 @@ func FuzzState(f *testing.F) {
 		if len(u.Upserts) != len(g.upserts) || len(u.Removals) > 0 {
 			t.Fatalf("%d resources become %d upserts and %d removals", len(g.upserts), len(u.Upserts), len(u.Removals))
 		}
-		h.epoch, h.generation, h.resources = g.epoch, g.number, g.upserts
+		h.applied(g, u, &proxy.Result{})
 		again, err := encoded(time.Unix(0, 0), &h)
 		if err != nil {
 			return // text that is not UTF-8 can be read but not written
@@ -347,8 +347,8 @@ func FuzzAssembler(f *testing.F) {
 			u := h.difference(g)
 			result := (&engine{resources: map[config.ID]*config.Resource{}}).apply(&config.Update{Upserts: u.Upserts})
 			h.applied(g, u, &result)
-			if g.full && len(h.resources) != len(g.upserts) {
-				t.Fatalf("%d resources after a full generation of %d", len(h.resources), len(g.upserts))
+			if g.full && h.resources.len() != len(g.upserts) {
+				t.Fatalf("%d resources after a full generation of %d", h.resources.len(), len(g.upserts))
 			}
 			if _, err := proto.Marshal(h.ack()); err != nil && !bytes.ContainsFunc(data, func(r rune) bool { return r == '\uFFFD' }) {
 				t.Fatal(err)
@@ -402,7 +402,7 @@ func TestUnreadInParts(t *testing.T) {
 		testkit.Eventually(t, what, func() bool {
 			b.Client.mu.Lock()
 			defer b.Client.mu.Unlock()
-			return b.held.epoch == epoch && string(b.held.resources[certificate("c", "").ID()].GetCertificate().GetChainPem()) == "one"
+			return b.held.epoch == epoch && string(b.held.resources.get(certificate("c", "").ID()).GetCertificate().GetChainPem()) == "one"
 		})
 	}
 	held("it is kept in the next epoch", b, "f")
@@ -431,12 +431,12 @@ func TestUnread(t *testing.T) {
 	held := func(what string, want ...*config.Resource) {
 		t.Helper()
 		for _, r := range want {
-			if !proto.Equal(h.resources[r.ID()], r) {
-				t.Errorf("%s: %v is held, want %v", what, h.resources[r.ID()], r)
+			if !proto.Equal(h.resources.get(r.ID()), r) {
+				t.Errorf("%s: %v is held, want %v", what, h.resources.get(r.ID()), r)
 			}
 		}
-		if s := h.state(); len(h.resources) != len(want) || len(s.resources) != len(want) || s.epoch == "" {
-			t.Errorf("%s: %d resources are held, and %d stored of epoch %q", what, len(h.resources), len(s.resources), s.epoch)
+		if s := h.state(); h.resources.len() != len(want) || len(s.resources) != len(want) || s.epoch == "" {
+			t.Errorf("%s: %d resources are held, and %d stored of epoch %q", what, h.resources.len(), len(s.resources), s.epoch)
 		}
 	}
 	apply("e", true, nil, listener("a", 1), certificate("a", "one"), certificate("b", "two"), redis("192.0.2.1:6379"))
@@ -512,8 +512,8 @@ func TestRemovalOfUnknownKind(t *testing.T) {
 			h.applied(g, u, &proxy.Result{})
 		}
 	}
-	if len(h.resources) != 1 || h.generation != 2 {
-		t.Errorf("generation %d with %d resources, want the listener in generation 2", h.generation, len(h.resources))
+	if h.resources.len() != 1 || h.generation != 2 {
+		t.Errorf("generation %d with %d resources, want the listener in generation 2", h.generation, h.resources.len())
 	}
 }
 

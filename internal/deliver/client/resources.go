@@ -1,0 +1,150 @@
+package client
+
+import (
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
+)
+
+// resources holds Resources by ID, those of which there are thousands in less memory than a map of messages: a Route and a Backend,
+// which the proxy keeps too, without the Resource around them, and Endpoints, which it does not keep, encoded. The zero value is
+// empty.
+type resources struct {
+	routes    hashtable.Table[string, *route]
+	backends  hashtable.Table[string, *backend]
+	endpoints hashtable.Table[string, *endpoints]
+	others    hashtable.Table[config.ID, *config.Resource]
+}
+
+type (
+	route     config.Route
+	backend   config.Backend
+	endpoints struct {
+		key     string
+		encoded []byte // the Resource
+	}
+)
+
+func (r *route) ID() string     { return r.Key }
+func (b *backend) ID() string   { return b.Key }
+func (e *endpoints) ID() string { return e.key }
+
+func (r *route) resource() *config.Resource {
+	return &config.Resource{Kind: &config.Resource_Route{Route: (*config.Route)(r)}}
+}
+
+func (b *backend) resource() *config.Resource {
+	return &config.Resource{Kind: &config.Resource_Backend{Backend: (*config.Backend)(b)}}
+}
+
+func (e *endpoints) resource() *config.Resource {
+	r := &config.Resource{}
+	if err := proto.Unmarshal(e.encoded, r); err != nil {
+		panic("client: Endpoints cannot be decoded: " + err.Error()) // set has encoded them
+	}
+	return r
+}
+
+// undecoded returns a Resource without a kind that is encoded to the same bytes.
+func (e *endpoints) undecoded() *config.Resource {
+	r := &config.Resource{}
+	r.ProtoReflect().SetUnknown(e.encoded)
+	return r
+}
+
+func (rs *resources) len() int {
+	return rs.routes.Len() + rs.backends.Len() + rs.endpoints.Len() + rs.others.Len()
+}
+
+// get returns nil if there is no Resource with the ID.
+func (rs *resources) get(id config.ID) *config.Resource {
+	switch id.Kind {
+	case config.KindRoute:
+		if r := rs.routes.Get(id.Key); r != nil {
+			return r.resource()
+		}
+	case config.KindBackend:
+		if b := rs.backends.Get(id.Key); b != nil {
+			return b.resource()
+		}
+	case config.KindEndpoints:
+		if e := rs.endpoints.Get(id.Key); e != nil {
+			return e.resource()
+		}
+	}
+	return rs.others.Get(id)
+}
+
+// set adds a Resource, or replaces the one with its ID.
+func (rs *resources) set(r *config.Resource) {
+	rs.remove(r.ID())
+	bare := len(r.ProtoReflect().GetUnknown()) == 0 // nothing is lost without the Resource around it
+	switch k := r.Kind.(type) {
+	case *config.Resource_Route:
+		if bare {
+			rs.routes.Set((*route)(k.Route))
+			return
+		}
+	case *config.Resource_Backend:
+		if bare {
+			rs.backends.Set((*backend)(k.Backend))
+			return
+		}
+	case *config.Resource_Endpoints:
+		if encoded, err := proto.Marshal(r); err == nil {
+			rs.endpoints.Set(&endpoints{k.Endpoints.Key, encoded})
+			return
+		}
+	}
+	rs.others.Set(r)
+}
+
+func (rs *resources) remove(id config.ID) {
+	switch id.Kind {
+	case config.KindRoute:
+		rs.routes.Remove(id.Key)
+	case config.KindBackend:
+		rs.backends.Remove(id.Key)
+	case config.KindEndpoints:
+		rs.endpoints.Remove(id.Key)
+	}
+	rs.others.Remove(id)
+}
+
+// all yields the Resources in no particular order.
+func (rs *resources) all() iter.Seq2[config.ID, *config.Resource] {
+	return rs.each((*endpoints).resource)
+}
+
+// toSave is all, with Resources that need not be decoded to be encoded again.
+func (rs *resources) toSave() iter.Seq2[config.ID, *config.Resource] {
+	return rs.each((*endpoints).undecoded)
+}
+
+func (rs *resources) each(of func(*endpoints) *config.Resource) iter.Seq2[config.ID, *config.Resource] {
+	return func(yield func(config.ID, *config.Resource) bool) {
+		for r := range rs.routes.All() {
+			if !yield(config.ID{Kind: config.KindRoute, Key: r.Key}, r.resource()) {
+				return
+			}
+		}
+		for b := range rs.backends.All() {
+			if !yield(config.ID{Kind: config.KindBackend, Key: b.Key}, b.resource()) {
+				return
+			}
+		}
+		for e := range rs.endpoints.All() {
+			if !yield(config.ID{Kind: config.KindEndpoints, Key: e.key}, of(e)) {
+				return
+			}
+		}
+		for r := range rs.others.All() {
+			if !yield(r.ID(), r) {
+				return
+			}
+		}
+	}
+}
