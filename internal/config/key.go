@@ -227,8 +227,16 @@ func RoutePartKey(key string, part int) string { return key + "/" + strconv.Itoa
 
 // WholeRouteKey returns the RouteKey of the route that a Resource, or its part, belongs to.
 func WholeRouteKey(key string) string {
-	parts := strings.SplitN(key, "/", 4)
-	return strings.Join(parts[:min(len(parts), 3)], "/")
+	slashes := 0
+	for i := range len(key) {
+		if key[i] != '/' {
+			continue
+		}
+		if slashes++; slashes == 3 {
+			return key[:i]
+		}
+	}
+	return key
 }
 
 // XBackendKey returns the Backend.key of an XBackend. What applies to the ports of Services applies to it too.
