@@ -56,8 +56,7 @@ type state struct {
 	listeners map[string]*listenerState
 	routes    map[string]*snapshot.Route
 	l4Routes  map[string]*snapshot.L4Route
-	failed    map[string]*ListenerError           // by key
-	kinds     map[config.Kind]map[string]struct{} // keys in use, for the metrics
+	failed    map[string]*ListenerError // by key
 }
 
 // listenerState is the state of a listener across generations. Routes may refer to a listener that does not exist yet:
@@ -239,7 +238,6 @@ func (a *applying) upsert(r *config.Resource) {
 			return
 		}
 	}
-	s.count(r.ID(), true)
 }
 
 // removeRoute removes a route from the tables. Requests in flight may still use it.
@@ -280,7 +278,6 @@ func (a *applying) remove(id config.ID) {
 		s.listener(id.Key).config = nil
 		a.relisten = true
 	}
-	s.count(id, false)
 }
 
 func (a *applying) edit(listener string) *match.Edit[*snapshot.Rule] {
@@ -299,19 +296,6 @@ func (s *state) listener(key string) *listenerState {
 		s.listeners[key] = l
 	}
 	return l
-}
-
-func (s *state) count(id config.ID, there bool) {
-	keys := s.kinds[id.Kind]
-	if keys == nil {
-		keys = map[string]struct{}{}
-		s.kinds[id.Kind] = keys
-	}
-	if there {
-		keys[id.Key] = struct{}{}
-	} else {
-		delete(keys, id.Key)
-	}
 }
 
 // publish creates the next snapshot. If only routes changed, it replaces the listeners that have them; otherwise it
@@ -677,8 +661,30 @@ func (a *applying) report(u *config.Update, took time.Duration) {
 		err = e
 	}
 	p.metrics.ConfigApplied(observe.ConfigApply{Generation: u.Generation, Duration: took, At: time.Now(), Err: err})
-	for kind, keys := range p.state.kinds {
-		p.metrics.SetConfigResources(kind.String(), len(keys))
+	p.countResources()
+}
+
+// countResources updates the metrics of how many resources of each kind are in force.
+func (p *Proxy) countResources() {
+	s, listeners := &p.state, 0
+	for _, l := range s.listeners {
+		if l.config != nil {
+			listeners++
+		}
+	}
+	backends, endpoints := p.upstreams.Len()
+	for kind, n := range map[config.Kind]int{
+		config.KindCertificate:      len(s.certificates),
+		config.KindBackend:          backends,
+		config.KindEndpoints:        endpoints,
+		config.KindListener:         listeners,
+		config.KindRoute:            len(s.routes),
+		config.KindTicketKeys:       len(s.ticketKeys),
+		config.KindL4Route:          len(s.l4Routes),
+		config.KindAuthorities:      len(s.authorities),
+		config.KindRateLimitService: len(s.redises),
+	} {
+		p.metrics.SetConfigResources(kind.String(), n)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -567,4 +568,48 @@ func TestApplyReleasesHandles(t *testing.T) {
 	if n := len(g.sockets); n != 0 {
 		t.Errorf("%d sockets are open", n)
 	}
+}
+
+// TestCountedResources: the metric counts what is in force of each kind, however often it was changed, and nothing that was refused.
+func TestCountedResources(t *testing.T) {
+	t.Parallel()
+	metrics := observe.NewMetrics(observe.MetricsOptions{})
+	g := startGatewayWith(t, Options{Metrics: metrics})
+	const key = "Service/default/b/80"
+	counted := func(when string, want map[string]float64) {
+		t.Helper()
+		families, err := metrics.Gatherer().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			if f.GetName() != "moongate_config_resources" {
+				continue
+			}
+			for _, m := range f.Metric {
+				if n := m.GetGauge().GetValue(); n > 0 {
+					got[m.Label[0].GetValue()] = n
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	resources := append(backend(key, "127.0.0.1:1"), g.httpListener("http", ""), routeOf("r", "default/gw/http", "", anyRule()))
+	for range 2 {
+		g.apply(resources)
+		counted("applied", map[string]float64{"Backend": 1, "Endpoints": 1, "Listener": 1, "Route": 1})
+	}
+	invalid := routeOf("invalid", "default/gw/http", "", &config.Rule{BackendRefs: []*config.BackendRef{{Backend: "nothing", Weight: 1}}})
+	if r := g.Apply(&config.Update{Upserts: []*config.Resource{invalid}}); len(r.Rejected) != 1 {
+		t.Fatalf("rejected: %v", r.Rejected)
+	}
+	for range 2 {
+		g.apply(nil, config.ID{Kind: config.KindEndpoints, Key: key})
+		counted("without endpoints", map[string]float64{"Backend": 1, "Listener": 1, "Route": 1})
+	}
+	g.apply(nil, config.ID{Kind: config.KindBackend, Key: key}, listenerID("http"), routeID("r"))
+	counted("removed", map[string]float64{})
 }

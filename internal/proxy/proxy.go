@@ -110,7 +110,6 @@ func New(o Options) *Proxy {
 			listeners:    map[string]*listenerState{},
 			routes:       map[string]*snapshot.Route{},
 			l4Routes:     map[string]*snapshot.L4Route{},
-			kinds:        map[config.Kind]map[string]struct{}{},
 		},
 	}
 	if p.metrics == nil {

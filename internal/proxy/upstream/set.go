@@ -141,12 +141,14 @@ type Set struct {
 
 	watching sync.Mutex // held while watches of hosts begin or end; locked before the Resolver's own lock and never together with mu
 
-	mu         sync.Mutex // guards backends, closed, and every Backend's changes of unread, hasEndpoints, host and list
+	mu         sync.Mutex // guards backends, closed, configured, listed, and every Backend's changes of unread, hasEndpoints, host and list
 	backends   map[string]*Backend
 	removed    []removedBackend
 	identities map[identityKey]*Identity
 	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
+	// configured and listed count the Backend and the Endpoints resources.
+	configured, listed int
 
 	// tick is the time of the last UpdateWeights in Unix nanoseconds.
 	tick     atomic.Int64
@@ -289,7 +291,10 @@ func (s *Set) applyLocked(upserts []*config.Resource, parsed []parsedResource, r
 			if b.host != nil { // the endpoints of an external hostname come from DNS
 				continue
 			}
-			b.hasEndpoints = true
+			if !b.hasEndpoints {
+				b.hasEndpoints = true
+				s.listed++
+			}
 			gone = append(gone, b.replace(parsed[i].endpoints)...)
 		}
 	}
@@ -315,7 +320,9 @@ func (s *Set) applyLocked(upserts []*config.Resource, parsed []parsedResource, r
 // applyBackend changes the settings of a backend. It returns the endpoints that are gone. mu must be held.
 func (s *Set) applyBackend(c *config.Backend, p *parsedBackend, watches *watchChanges) (gone []*Endpoint) {
 	b := s.backend(c.Key)
-	b.config.Store(c)
+	if b.config.Swap(c) == nil {
+		s.configured++
+	}
 	b.unread = p.unread
 	s.setBudget(b, serviceOf(c), p.budget)
 	b.sessions.Store(p.sessions)
@@ -457,6 +464,7 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, removed []*Endp
 	switch id.Kind {
 	case config.KindBackend:
 		if old := b.config.Swap(nil); old != nil {
+			s.configured--
 			s.setBudget(b, serviceOf(old), nil)
 			b.setBreaker(nil)
 			b.connections.Store(nil)
@@ -464,7 +472,10 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, removed []*Endp
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:
-		b.hasEndpoints = false
+		if b.hasEndpoints {
+			b.hasEndpoints = false
+			s.listed--
+		}
 		if b.config.Load() != nil && b.host == nil {
 			gone = b.replace(nil)
 		}
@@ -489,6 +500,13 @@ func (s *Set) Get(key string) *Backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.backends[key]
+}
+
+// Len returns the number of Backend and of Endpoints resources.
+func (s *Set) Len() (backends, endpoints int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.configured, s.listed
 }
 
 // Backends returns all backends, sorted by key.
