@@ -130,3 +130,39 @@ func BenchmarkMemory5000Routes(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEdit receives and applies an edit of one of 5,000 routes.
+func BenchmarkEdit(b *testing.B) {
+	p := proxy.New(proxy.Options{Bind: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+	defer p.Shutdown(b.Context()) //nolint:errcheck // nothing is open
+	sent := manyRoutes(b, 5000)
+	c := received(b, sent, Options{Apply: p.Apply, Rebind: p.Rebind})
+	edited := &wire.ToProxy{}
+	if err := proto.Unmarshal(sent[len(sent)-2], edited); err != nil { // the last Chunk
+		b.Fatal(err)
+	}
+	r := edited.GetChunk().GetUpserts()[0]
+	edited.GetChunk().Upserts = []*config.Resource{r}
+	for n := uint64(2); b.Loop(); n++ {
+		r.GetRoute().Rules[0].RequestTimeoutNanos = int64(n)
+		data, err := proto.Marshal(edited)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m := &wire.ToProxy{}
+		if err := proto.Unmarshal(data, m); err != nil {
+			b.Fatal(err)
+		}
+		var parts assembler
+		for _, m := range []*wire.ToProxy{begin("e", n, false), m, commit(n)} {
+			g, err := parts.take(m)
+			if err == nil && g != nil {
+				err = c.accept(g)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportAllocs()
+}

@@ -21,13 +21,25 @@ type sharing struct {
 
 func newSharing() sharing {
 	return sharing{
-		attachments: intern.Values[[]*config.Attachment]{Equal: equalMessages[*config.Attachment]},
-		matches:     intern.Values[[]*config.Match]{Equal: equalMessages[*config.Match]},
+		attachments: intern.Values[[]*config.Attachment]{Equal: equalAttachments},
+		matches:     intern.Values[[]*config.Match]{Equal: equalMatches},
 	}
 }
 
-func equalMessages[M proto.Message](a, b []M) bool {
-	return slices.EqualFunc(a, b, func(a, b M) bool { return proto.Equal(a, b) })
+// equalAttachments and equalMatches first compare what differs in most that are not equal: proto.Equal takes much longer.
+
+func equalAttachments(a, b []*config.Attachment) bool {
+	return slices.EqualFunc(a, b, func(a, b *config.Attachment) bool {
+		return slices.EqualFunc(a.Hostnames, b.Hostnames, sameEffective) && proto.Equal(a, b)
+	})
+}
+
+func sameEffective(a, b *config.Hostname) bool { return a.Effective == b.Effective }
+
+func equalMatches(a, b []*config.Match) bool {
+	return slices.EqualFunc(a, b, func(a, b *config.Match) bool {
+		return a.GetPath().GetValue() == b.GetPath().GetValue() && proto.Equal(a, b)
+	})
 }
 
 // share replaces texts and messages of the generation's Resources by equal ones. It must be called before they are applied: later
