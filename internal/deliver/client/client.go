@@ -57,7 +57,7 @@ type Client struct {
 	applying sync.Mutex
 
 	mu sync.Mutex
-	// held is changed with both applying and mu held, except for its epoch, so either suffices to read the rest.
+	// held is changed with both applying and mu held, except for its epoch and sharing, so either suffices to read the rest.
 	held holding
 	// link is the stream on which a generation was applied, nil if there is none.
 	link  *link

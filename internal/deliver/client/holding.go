@@ -31,7 +31,8 @@ type holding struct {
 	faults   map[string]string // listeners that are not served, and why, by key
 	// unavailable is what the proxy cannot reach, with a sentence each.
 	unavailable map[config.ID]string
-	sharing     sharing
+	// sharing is for new Resources; only Client.applying is held when it is used.
+	sharing sharing
 }
 
 type rejection struct {
