@@ -31,38 +31,19 @@ type Change[K, V any] struct {
 
 // slot is the value of one key, or its absence if a function has read it.
 type slot[K Key[K], V any] struct {
-	in      *Collection[K, V]
 	key     K
 	value   V
 	present bool
-	watch   watch
+	watch   *watch     // nil without readers
 	jobs    *job[K, V] // those that compute from the value, as a linked list
 }
 
 func (s *slot[K, V]) ID() K { return s.key }
 
-func (s *slot[K, V]) wake() {
-	s.watch.wake()
-	for _, wake := range s.in.joined {
-		wake(s.key)
-	}
-}
-
-func (s *slot[K, V]) forget() {
-	s.watch.forget()
-	s.dropIfUnused()
-}
-
-func (s *slot[K, V]) dropIfUnused() {
-	if !s.present && len(s.watch.readers) == 0 && s.jobs == nil {
-		s.in.slots.Remove(s.key)
-	}
-}
-
-// job returns the job of w, nil if there is none.
-func (s *slot[K, V]) job(w *work[K, V]) *job[K, V] {
+// job returns the job of the collection at that level, nil if there is none.
+func (s *slot[K, V]) job(level int) *job[K, V] {
 	j := s.jobs
-	for j != nil && j.work != w {
+	for j != nil && int(j.level) != level {
 		j = j.next
 	}
 	return j
@@ -75,7 +56,6 @@ func (s *slot[K, V]) unlink(j *job[K, V]) {
 		at = &(*at).next
 	}
 	*at = j.next
-	s.dropIfUnused()
 }
 
 func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Collection[K, V] {
@@ -133,10 +113,33 @@ func emptied[T any](list []T) []T {
 func (c *Collection[K, V]) slot(k K) *slot[K, V] {
 	s := c.slots.Get(k)
 	if s == nil {
-		s = &slot[K, V]{in: c, key: k}
+		s = &slot[K, V]{key: k}
 		c.slots.Set(s)
 	}
 	return s
+}
+
+func (c *Collection[K, V]) watch(s *slot[K, V]) *watch {
+	if s.watch == nil {
+		s.watch = &watch{unused: func() {
+			s.watch = nil
+			c.dropIfUnused(s)
+		}}
+	}
+	return s.watch
+}
+
+func (c *Collection[K, V]) wake(s *slot[K, V]) {
+	s.watch.wake(c.engine)
+	for _, wake := range c.joined {
+		wake(s.key)
+	}
+}
+
+func (c *Collection[K, V]) dropIfUnused(s *slot[K, V]) {
+	if !s.present && s.watch == nil && s.jobs == nil {
+		c.slots.Remove(s.key)
+	}
 }
 
 // same reports whether a and b are equal; it returns false if equal panics.
@@ -159,7 +162,7 @@ func (c *Collection[K, V]) put(k K, v V) {
 		c.size++
 	}
 	s.value = v
-	s.wake()
+	c.wake(s)
 }
 
 func (c *Collection[K, V]) remove(k K) {
@@ -172,8 +175,8 @@ func (c *Collection[K, V]) remove(k K) {
 	var zero V
 	s.value, s.present = zero, false
 	c.size--
-	s.wake()
-	s.dropIfUnused()
+	c.wake(s)
+	c.dropIfUnused(s)
 }
 
 func (c *Collection[K, V]) sortChanges() {
@@ -184,7 +187,7 @@ func (c *Collection[K, V]) sortChanges() {
 func Fetch[K Key[K], V any](v *View, c *Collection[K, V], k K) (V, bool) {
 	v.check(c.engine, c.level, c.name)
 	s := c.slot(k)
-	v.read(s, &s.watch)
+	v.read(c.watch(s))
 	return s.value, s.present
 }
 

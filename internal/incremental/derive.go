@@ -214,13 +214,11 @@ func distinct[K Key[K], V any](entries []Entry[K, V]) []Entry[K, V] {
 type work[K Key[K], A any] struct {
 	source *Collection[K, A]
 	view   View
-	queue  []*job[K, A]
 }
 
 // job is the function of one key. The slot of the key refers to it.
 type job[K Key[K], A any] struct {
 	task
-	work *work[K, A]
 	slot *slot[K, A]
 	next *job[K, A] // of the same slot
 }
@@ -229,20 +227,13 @@ func (j *job[K, A]) name() any { return j.slot.key }
 
 func (j *job[K, A]) key() K { return j.slot.key }
 
-func (j *job[K, A]) wake() {
-	if !j.queued {
-		j.queued = true
-		j.work.queue = append(j.work.queue, j)
-	}
-}
-
 func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collection[K, A]) *work[K, A] {
 	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}}
 	w.view.check(source.engine, source.level, source.name)
 	w.view.wake = func(k K) {
 		if s := source.slots.Get(k); s != nil {
-			if j := s.job(w); j != nil {
-				j.wake()
+			if j := s.job(level); j != nil {
+				e.wake(&j.task)
 			}
 		}
 	}
@@ -251,36 +242,39 @@ func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collect
 
 // do calls run for every key that must be computed again and gone for every key that has left the source.
 func (w *work[K, A]) do(run func(*View, K, A), gone func(K)) {
+	e, level := w.view.engine, w.view.level
 	for _, ch := range w.source.changes {
 		s := w.source.slots.Get(ch.Key)
 		if s == nil {
 			continue // it was added and removed, and nothing was computed from it
 		}
-		j := s.job(w)
+		j := s.job(level)
 		if j == nil && !ch.Deleted {
-			j = &job[K, A]{work: w, slot: s, next: s.jobs}
+			j = &job[K, A]{task: task{level: uint16(level)}, slot: s, next: s.jobs} //nolint:gosec // there are fewer collections
 			j.task.job = j
 			s.jobs = j
 		}
 		if j != nil {
-			j.wake()
+			e.wake(&j.task)
 		}
 	}
-	for _, j := range w.queue {
+	for _, t := range e.queues[level] {
+		j := t.job.(*job[K, A])
 		j.queued = false
 		old := j.begin()
 		if s := j.slot; s.present {
 			w.view.task = &j.task
-			w.view.engine.attempt(w.view.name, j.name, func() { run(&w.view, s.key, s.value) })
+			e.attempt(w.view.name, j.name, func() { run(&w.view, s.key, s.value) })
 			w.view.task = nil
 			j.end()
-			w.view.engine.ran(w.view.name, len(j.deps))
+			e.ran(w.view.name, len(j.deps))
 		} else {
-			w.view.engine.forget(w.view.name, j.name)
+			e.forget(w.view.name, j.name)
 			gone(s.key)
 			s.unlink(j)
+			w.source.dropIfUnused(s)
 		}
 		finish(old)
 	}
-	w.queue = emptied(w.queue)
+	e.queues[level] = emptied(e.queues[level])
 }

@@ -32,6 +32,7 @@ type Engine struct {
 	Panicked func(p Panic, v any)
 
 	nodes  []node
+	queues [][]*task // of each node, the tasks that must run
 	stats  Stats
 	failed map[Panic]struct{}
 }
@@ -116,8 +117,16 @@ func (e *Engine) Release() {
 }
 
 func (e *Engine) declare(n node) (level int) {
-	e.nodes = append(e.nodes, n)
+	e.nodes, e.queues = append(e.nodes, n), append(e.queues, nil)
 	return len(e.nodes) - 1
+}
+
+// wake queues a task unless it is queued already.
+func (e *Engine) wake(t *task) {
+	if !t.queued {
+		t.queued = true
+		e.queues[t.level] = append(e.queues[t.level], t)
+	}
 }
 
 func (e *Engine) ran(name string, reads int) {
@@ -148,32 +157,27 @@ func (v *View) check(e *Engine, level int, name string) {
 	}
 }
 
-// read registers the running function with w, whose owner is d.
-func (v *View) read(d dependency, w *watch) {
+// read registers the running function with w.
+func (v *View) read(w *watch) {
 	if w.add(v.task) {
-		v.task.deps = append(v.task.deps, d)
+		v.task.deps = append(v.task.deps, w)
 	}
 }
 
 // task is one function for one key: what the engine remembers of its last run. There are many tasks, and many more dependencies, so
 // both are as small as possible.
 type task struct {
-	job    interface{ wake() } // that the task is part of
-	deps   []dependency
-	run    uint32 // incremented by each run; a reader registered with an older one is stale
+	job    any      // the *job that the task is part of, whose type depends on the collection
+	deps   []*watch // of what the function has read
+	run    uint32   // incremented by each run; a reader registered with an older one is stale
+	level  uint16   // of the function's collection
 	queued bool
 }
 
-// dependency is something that functions read.
-type dependency interface {
-	// forget records that one registered reader has become stale.
-	forget()
-}
-
 // begin starts a new run and returns what the last one has read, which must be passed to finish.
-func (t *task) begin() (old []dependency) {
+func (t *task) begin() (old []*watch) {
 	old = t.deps
-	t.deps = make([]dependency, 0, len(old))
+	t.deps = make([]*watch, 0, len(old))
 	t.run++
 	return old
 }
@@ -181,19 +185,20 @@ func (t *task) begin() (old []dependency) {
 // end drops unused capacity of the list of what a run has read: most functions run once.
 func (t *task) end() {
 	if len(t.deps) < cap(t.deps) {
-		t.deps = append(make([]dependency, 0, len(t.deps)), t.deps...)
+		t.deps = append(make([]*watch, 0, len(t.deps)), t.deps...)
 	}
 }
 
-func finish(old []dependency) {
-	for _, d := range old {
-		d.forget()
+func finish(old []*watch) {
+	for _, w := range old {
+		w.forget()
 	}
 }
 
 // watch is a list of readers from which stale ones are removed once they are the majority, so that adding and forgetting cost O(1)
-// amortized.
+// amortized. Most of what could be read never is, so what can be read has a watch only while it has readers.
 type watch struct {
+	unused  func() // called when no reader is left
 	readers []reader
 	stale   int
 }
@@ -215,17 +220,20 @@ func (w *watch) add(t *task) bool {
 	return true
 }
 
-// wake queues every reader that is not stale.
-func (w *watch) wake() {
+// wake queues every reader that is not stale. The watch may be nil.
+func (w *watch) wake(e *Engine) {
+	if w == nil {
+		return
+	}
 	for _, r := range w.readers {
 		if r.live() {
-			r.task.job.wake()
+			e.wake(r.task)
 		}
 	}
 }
 
-// forget counts one stale reader and reports whether none is left.
-func (w *watch) forget() (empty bool) {
+// forget records that one registered reader has become stale.
+func (w *watch) forget() {
 	w.stale++
 	if w.stale*2 > len(w.readers) {
 		live := w.readers[:0]
@@ -238,5 +246,7 @@ func (w *watch) forget() (empty bool) {
 		w.readers = live
 		w.stale = 0
 	}
-	return len(w.readers) == 0
+	if len(w.readers) == 0 {
+		w.unused()
+	}
 }

@@ -16,8 +16,8 @@ type Index[IK comparable, K Key[K], V any] struct {
 	source  *Collection[K, V]
 	keysOf  func(K, V) []IK
 	buckets hashtable.Table[IK, *bucket[IK, K, V]]
+	counted map[IK]*watch       // of functions that only depend on the number of members of an index key
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
-	pending [][]membership[K]   // their changes, during an update; as long as touched
 	// followers are called with each membership that changes, see Members.
 	followers []func(IK, K)
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
@@ -26,18 +26,9 @@ type Index[IK comparable, K Key[K], V any] struct {
 
 // bucket contains the members of one index key; it exists without members if a function has read them.
 type bucket[IK comparable, K Key[K], V any] struct {
-	in      *Index[IK, K, V]
 	key     IK
-	members []K // sorted
-	watch   watch
-	counted *counted[IK, K, V] // nil if no function counts them
-	place   int                // during an update its index in touched plus one, else 0
-}
-
-// counted contains the readers of a bucket that only depend on the number of members.
-type counted[IK comparable, K Key[K], V any] struct {
-	of    *bucket[IK, K, V]
-	watch watch
+	members []K    // sorted
+	watch   *watch // nil without readers
 }
 
 type membership[K any] struct {
@@ -58,19 +49,29 @@ func NewIndex[IK comparable, K Key[K], V any](source *Collection[K, V], name str
 func Lookup[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) []K {
 	v.check(ix.engine, ix.level, ix.name)
 	b := ix.bucket(ik)
-	v.read(b, &b.watch)
+	if b.watch == nil {
+		b.watch = &watch{unused: func() {
+			b.watch = nil
+			ix.dropIfUnused(b)
+		}}
+	}
+	v.read(b.watch)
 	return b.members
 }
 
 // Count returns how many keys are under ik; the caller depends only on that number.
 func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) int {
 	v.check(ix.engine, ix.level, ix.name)
-	b := ix.bucket(ik)
-	if b.counted == nil {
-		b.counted = &counted[IK, K, V]{of: b}
+	w := ix.counted[ik]
+	if w == nil {
+		if ix.counted == nil {
+			ix.counted = map[IK]*watch{}
+		}
+		w = &watch{unused: func() { delete(ix.counted, ik) }}
+		ix.counted[ik] = w
 	}
-	v.read(b.counted, &b.counted.watch)
-	return len(b.members)
+	v.read(w)
+	return len(ix.Get(ik))
 }
 
 // Get returns the sorted keys under ik, as of the last Commit, outside of a function; inside, use Lookup. The slice is
@@ -99,7 +100,7 @@ func (ix *Index[IK, K, V]) changed() iter.Seq[IK] {
 func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
 	b := ix.buckets.Get(ik)
 	if b == nil {
-		b = &bucket[IK, K, V]{in: ix, key: ik}
+		b = &bucket[IK, K, V]{key: ik}
 		ix.buckets.Set(b)
 	}
 	return b
@@ -107,34 +108,22 @@ func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
 
 func (b *bucket[IK, K, V]) ID() IK { return b.key }
 
-func (b *bucket[IK, K, V]) forget() {
-	b.watch.forget()
-	b.dropIfUnused()
-}
-
-func (c *counted[IK, K, V]) forget() {
-	if c.watch.forget() {
-		c.of.counted = nil
-		c.of.dropIfUnused()
-	}
-}
-
-func (b *bucket[IK, K, V]) dropIfUnused() {
-	if len(b.members) == 0 && len(b.watch.readers) == 0 && b.counted == nil {
-		b.in.buckets.Remove(b.key)
+func (ix *Index[IK, K, V]) dropIfUnused(b *bucket[IK, K, V]) {
+	if len(b.members) == 0 && b.watch == nil {
+		ix.buckets.Remove(b.key)
 	}
 }
 
 func (ix *Index[IK, K, V]) reset() { ix.touched = nil }
 
 func (ix *Index[IK, K, V]) update() {
+	pending := map[*bucket[IK, K, V]][]membership[K]{}
 	note := func(ik IK, m membership[K]) {
 		b := ix.bucket(ik)
-		if b.place == 0 {
-			ix.touched, ix.pending = append(ix.touched, b), append(ix.pending, nil)
-			b.place = len(ix.touched)
+		if pending[b] == nil {
+			ix.touched = append(ix.touched, b)
 		}
-		ix.pending[b.place-1] = append(ix.pending[b.place-1], m)
+		pending[b] = append(pending[b], m)
 		for _, follow := range ix.followers {
 			follow(ik, m.key)
 		}
@@ -156,11 +145,9 @@ func (ix *Index[IK, K, V]) update() {
 		eachWithout(before, after, func(ik IK) { note(ik, membership[K]{ch.Key, false}) })
 		eachWithout(after, before, func(ik IK) { note(ik, membership[K]{ch.Key, true}) })
 	}
-	for i, b := range ix.touched {
-		b.place = 0
-		b.apply(ix.pending[i])
+	for _, b := range ix.touched {
+		ix.apply(b, pending[b])
 	}
-	ix.pending = nil
 }
 
 // maxScanned is the maximum number of index keys that are compared one by one. Most entries have one or two; some have as many as
@@ -198,8 +185,8 @@ func (ix *Index[IK, K, V]) before(k K, old V) []IK {
 	return ix.keysOf(k, old)
 }
 
-// apply merges the pending changes, which are sorted and distinct because the source's changes are.
-func (b *bucket[IK, K, V]) apply(pending []membership[K]) {
+// apply merges the pending changes of a bucket, which are sorted and distinct because the source's changes are.
+func (ix *Index[IK, K, V]) apply(b *bucket[IK, K, V], pending []membership[K]) {
 	before := len(b.members)
 	if len(pending) == 1 {
 		m := pending[0]
@@ -212,11 +199,11 @@ func (b *bucket[IK, K, V]) apply(pending []membership[K]) {
 	} else {
 		b.members = merged(b.members, pending)
 	}
-	b.watch.wake()
-	if len(b.members) != before && b.counted != nil {
-		b.counted.watch.wake()
+	b.watch.wake(ix.engine)
+	if len(b.members) != before {
+		ix.counted[b.key].wake(ix.engine)
 	}
-	b.dropIfUnused()
+	ix.dropIfUnused(b)
 }
 
 func merged[K Key[K]](members []K, pending []membership[K]) []K {
