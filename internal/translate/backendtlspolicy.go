@@ -320,7 +320,10 @@ func (bp *backendTLSPolicies) checkBackendTLS(v *incremental.View, rk *routeKind
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "attach a BackendTLSPolicy to the Service",
 			"port %d of Service %s has appProtocol %s, and nothing says how its certificate is verified", port.Port, svc, port.AppProtocol)
 	}
-	if why, refused := incremental.Fetch(v, bp.refused, n); ok && refused {
+	if !ok {
+		return nil
+	}
+	if why, refused := incremental.Fetch(v, bp.refused, n); refused {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "", "BackendTLSPolicy %s is for Service %s and cannot be carried out: %s", n, svc, why)
 	}
 	return nil

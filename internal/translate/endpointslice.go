@@ -19,7 +19,7 @@ import (
 func (bs *backends) declareEndpoints(e *incremental.Engine) {
 	bs.slices = incremental.NewIndex(bs.endpointSlices, "EndpointSlices by Service",
 		func(n name, s *discoveryv1.EndpointSlice) []name {
-			return []name{{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
+			return []name{serviceOf(n, s)}
 		})
 	bs.labelled = incremental.NewIndex(bs.endpointSlices, "EndpointSlices by XBackend",
 		func(n name, s *discoveryv1.EndpointSlice) []name {
@@ -93,10 +93,7 @@ func (bs *backends) gather(v *incremental.View, slices []name, ports func(*disco
 	found := map[netip.AddrPort]behind{}
 	for _, n := range slices {
 		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
-		var refused []string
-		if r, any := incremental.Fetch(v, bs.refusals.all, n); any {
-			refused = r.Addresses
-		}
+		refused := bs.refusals.ofSlice(v, n, slice)
 		for _, number := range ports(slice) {
 			for i := range slice.Endpoints {
 				addEndpoints(found, &slice.Endpoints[i], number, refused)

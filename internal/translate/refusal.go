@@ -43,9 +43,10 @@ type refusals struct {
 
 	denyingClasses  *incremental.Index[bool, name, class]
 	allowingClasses *incremental.Index[bool, name, class]
-	all             *incremental.Collection[name, *refusal]  // by EndpointSlice
-	byService       *incremental.Index[name, name, *refusal] // by Service
-	byXBackend      *incremental.Index[name, name, *refusal] // by the label for an XBackend
+	all             *incremental.Collection[name, *refusal]         // by EndpointSlice
+	buckets         *incremental.Collection[targetBucket, struct{}] // of Services with refused addresses, as targetBuckets has them
+	byService       *incremental.Index[name, name, *refusal]        // by Service
+	byXBackend      *incremental.Index[name, name, *refusal]        // by the label for an XBackend
 }
 
 func newRefusals(e *incremental.Engine, o *Options,
@@ -71,6 +72,8 @@ func newRefusals(e *incremental.Engine, o *Options,
 			r := rf.refuse(v, n, s)
 			return r, len(r.Addresses) > 0
 		}, sameDeeply[*refusal])
+	rf.buckets = incremental.Keys(incremental.NewIndex(rf.all, "refused addresses by bucket of their Service",
+		func(_ name, r *refusal) []targetBucket { return []targetBucket{bucketOf(targetOf(r.Service, ""))} }), "buckets with refused addresses")
 	rf.byService = incremental.NewIndex(rf.all, "refused addresses by Service",
 		func(_ name, r *refusal) []name { return []name{r.Service} })
 	rf.byXBackend = incremental.NewIndex(rf.all, "refused addresses by XBackend",
@@ -133,7 +136,7 @@ func (rf *refusals) hostname(v *incremental.View, host string, denied []string) 
 }
 
 func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
-	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]},
+	r := &refusal{Service: serviceOf(n, s),
 		XBackend: name{n.Namespace, s.Labels[v1alpha1.LabelXBackend]}, XBackendUID: s.Labels[v1alpha1.LabelXBackendUID]}
 	all := rf.denied(v)
 	for i := range s.Endpoints {
@@ -163,9 +166,34 @@ func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointS
 	return r
 }
 
+// serviceOf returns the Service of an EndpointSlice.
+func serviceOf(n name, s *discoveryv1.EndpointSlice) name {
+	return name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}
+}
+
+// ofService reports whether a Service may have refused addresses. It is read before anything is read that concerns this Service alone.
+func (rf *refusals) ofService(v *incremental.View, svc name) (some bool) {
+	_, some = incremental.Fetch(v, rf.buckets, bucketOf(targetOf(svc, "")))
+	return some
+}
+
+// ofSlice returns the refused addresses of an EndpointSlice.
+func (rf *refusals) ofSlice(v *incremental.View, n name, s *discoveryv1.EndpointSlice) []string {
+	if !rf.ofService(v, serviceOf(n, s)) {
+		return nil
+	}
+	if r, some := incremental.Fetch(v, rf.all, n); some {
+		return r.Addresses
+	}
+	return nil
+}
+
 // refusedOf returns the refused addresses of the Services and XBackends that a route may mention.
 func (rf *refusals) refusedOf(v *incremental.View, c *compiled) (out []*condition.Problem) {
 	for _, svc := range c.Services {
+		if !rf.ofService(v, svc) {
+			continue
+		}
 		for _, slice := range incremental.Lookup(v, rf.byService, svc) {
 			r, _ := incremental.Fetch(v, rf.all, slice)
 			out = append(out, r.Problems...)
