@@ -53,15 +53,15 @@ func (w *Writer) countFailure(key kind.ObjectKey, err error) {
 }
 
 // noteFailure logs why one object cannot be written, once for each reason.
-func (w *Writer) noteFailure(a *attempt, key kind.ObjectKey, err error) {
+func (w *Writer) noteFailure(t *trouble, key kind.ObjectKey, err error) {
 	reason := string(apierrors.ReasonForError(err))
 	if isUndecoded(err) {
 		reason = reasonOther
 	}
-	if a.failure == reason {
+	if t.failure == reason {
 		return
 	}
-	a.failure = reason
+	t.failure = reason
 	w.options.Logger.Error("a status cannot be written", "object", key.String(), "reason", reason, "error", err, "remedy", remedy(key, err))
 }
 

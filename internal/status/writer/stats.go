@@ -75,9 +75,9 @@ const kindListener = "Listener"
 func (w *Writer) Conditions() map[Condition]int {
 	w.mu.Lock()
 	changes := make([]Change, 0, len(w.entries))
-	for _, e := range w.entries {
-		if e.change.Desired != nil {
-			changes = append(changes, e.change)
+	for key, e := range w.entries {
+		if e.latest.desired != nil {
+			changes = append(changes, e.latest.of(key))
 		}
 	}
 	w.mu.Unlock()

@@ -22,19 +22,24 @@ type attempt struct {
 	pace pace
 	// seen is the API server's last response; nil once Objects has it, or a newer one.
 	seen metav1.Object
+	// unknown is when parents were last unknown; kept is set if a part of the status is kept for that reason.
+	unknown map[parent]time.Time
+	kept    bool
+	fight   bool // was logged
+	// stored is the digest of the status that resulted from writing storedOf; nil if there is none.
+	stored   *digest
+	storedOf uint64
+	storedAt int64    // the object's generation
+	omitted  string   // was reported
+	trouble  *trouble // nil once there is nothing to write, as for most objects
+}
+
+// trouble is what is remembered of writes that failed.
+type trouble struct {
 	// conflict is the version for which a write was too late; "" if none. At readAt the object is read, if no newer version was seen
 	// until then.
 	conflict string
 	readAt   time.Time
-	// unknown is when parents were last unknown; kept is set if a part of the status is kept for that reason.
-	unknown map[parent]time.Time
-	kept    bool
-	// stored is the digest of the status that resulted from writing storedOf; nil if there is none.
-	stored   *digest
-	storedOf uint64
-	storedAt int64  // the object's generation
-	fight    bool   // was logged
-	omitted  string // was reported
 	// The number of consecutive failed writes of the status in revision failedOf.
 	failures int
 	failedOf uint64
@@ -58,15 +63,15 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bo
 		if body != nil {
 			subresource = []string{"status"}
 		} else if body = w.finalizerPatch(a, object); body == nil {
-			a.failures, a.failure = 0, ""
+			a.trouble = nil
 			if a.kept {
 				return unknownPoll
 			}
 			return 0
 		}
 		now := w.options.Now()
-		if a.failures > 0 && a.failedOf == revision && now.Before(a.retryAt) {
-			return a.retryAt.Sub(now)
+		if t := a.trouble; t != nil && t.failures > 0 && t.failedOf == revision && now.Before(t.retryAt) {
+			return t.retryAt.Sub(now)
 		}
 		if wait := a.pace.take(now); wait > 0 {
 			w.noteFight(a, change.Key, corrects)
@@ -103,19 +108,23 @@ func (w *Writer) newest(ctx context.Context, a *attempt, key kind.ObjectKey) (me
 			object = a.seen
 		}
 	}
-	if a.conflict == "" || a.conflict != object.GetResourceVersion() {
-		a.conflict = ""
+	t := a.trouble
+	if t == nil {
 		return object, 0
 	}
-	if wait := a.readAt.Sub(w.options.Now()); wait > 0 {
+	if t.conflict == "" || t.conflict != object.GetResourceVersion() {
+		t.conflict = ""
+		return object, 0
+	}
+	if wait := t.readAt.Sub(w.options.Now()); wait > 0 {
 		return nil, wait
 	}
 	read, err := w.client.get(ctx, key, object)
-	if wait, ok := w.outcome(ctx, a, key, a.failedOf, object, err); !ok {
-		a.readAt = w.options.Now().Add(wait)
+	if wait, ok := w.outcome(ctx, a, key, t.failedOf, object, err); !ok {
+		t.readAt = w.options.Now().Add(wait)
 		return nil, wait
 	}
-	a.seen, a.conflict = read, ""
+	a.seen, t.conflict = read, ""
 	return read, 0
 }
 
@@ -161,31 +170,36 @@ func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, re
 	case apierrors.IsNotFound(err):
 		w.noteAnswer()
 		return 0, false // if there is another object with the name, it will be observed
-	case apierrors.IsConflict(err):
+	}
+	if a.trouble == nil {
+		a.trouble = &trouble{}
+	}
+	t := a.trouble
+	if apierrors.IsConflict(err) {
 		w.noteAnswer()
-		a.conflict, a.readAt = object.GetResourceVersion(), w.options.Now().Add(newerWait)
+		t.conflict, t.readAt = object.GetResourceVersion(), w.options.Now().Add(newerWait)
 		return newerWait, false
 	}
-	if a.failedOf != revision {
-		a.failures = 0
+	if t.failedOf != revision {
+		t.failures = 0
 	}
-	a.failures++
-	a.failedOf = revision
+	t.failures++
+	t.failedOf = revision
 	w.countFailure(key, err)
 	if isAway(err) {
 		w.noteAway(err)
-		wait = backoff(a.failures, backoffAway)
+		wait = backoff(t.failures, backoffAway)
 	} else {
 		w.noteAnswer()
-		w.noteFailure(a, key, err)
+		w.noteFailure(t, key, err)
 		if wait = backoffMax; !isUndecoded(err) { // which stays the same until the object changes
-			wait = backoff(a.failures, backoffMax)
+			wait = backoff(t.failures, backoffMax)
 		}
 	}
 	if seconds, says := apierrors.SuggestsClientDelay(err); says {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, backoffMax))
 	}
-	a.retryAt = w.options.Now().Add(wait)
+	t.retryAt = w.options.Now().Add(wait)
 	return wait, false
 }
 

@@ -105,14 +105,25 @@ type Writer struct {
 // entry is the state of one object.
 type entry struct {
 	// Guarded by Writer.mu:
-	change   Change
-	swept    bool   // change comes from Sweep
-	revision uint64 // of change
+	latest   latest
+	revision uint64 // of latest
 	asked    uint64 // incremented for each reason to check the object
+	swept    bool   // latest comes from Sweep
 	settled  bool   // nothing more must be done
 
 	// Used only by the worker that handles the object; there is one at a time.
 	attempt
+}
+
+// latest is the last Change of an object, without its key.
+type latest struct {
+	desired    any
+	generation int64
+	uid        types.UID
+}
+
+func (l *latest) of(key kind.ObjectKey) Change {
+	return Change{Key: key, Desired: l.desired, Generation: l.generation, UID: l.uid}
 }
 
 // New returns a Writer, which does nothing until Run is called. It fails if Config is invalid.
@@ -160,7 +171,7 @@ func (w *Writer) want(c Change) {
 		e = &entry{settled: true}
 		w.entries[c.Key] = e
 	}
-	e.change, e.swept = c, false
+	e.latest, e.swept = latest{c.Desired, c.Generation, c.UID}, false
 	e.revision++
 	w.ask(c.Key, e)
 }
@@ -241,7 +252,7 @@ func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	w.swept = true
 	for _, key := range unwanted {
 		if w.entries[key] == nil {
-			e := &entry{change: Change{Key: key}, swept: true, settled: true}
+			e := &entry{swept: true, settled: true}
 			w.entries[key] = e
 			w.ask(key, e)
 		}
@@ -313,7 +324,7 @@ func (w *Writer) look(ctx context.Context, key kind.ObjectKey) time.Duration {
 		w.mu.Unlock()
 		return 0
 	}
-	change, swept, revision, asked := e.change, e.swept, e.revision, e.asked
+	change, swept, revision, asked := e.latest.of(key), e.swept, e.revision, e.asked
 	w.mu.Unlock()
 	wait := w.update(ctx, &e.attempt, change, swept, revision)
 	w.mu.Lock()
