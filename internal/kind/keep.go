@@ -2,6 +2,7 @@ package kind
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/moongate-dev/moongate/internal/intern"
 )
 
 // keepNamespace keeps the metadata of a Namespace.
@@ -23,14 +26,14 @@ func keepService(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Service)
 	kept := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
-		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, IPFamilies: o.Spec.IPFamilies, SessionAffinity: o.Spec.SessionAffinity},
+		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, SessionAffinity: o.Spec.SessionAffinity},
 	}
-	if len(o.Spec.Ports) > 0 {
-		kept.Spec.Ports = make([]corev1.ServicePort, len(o.Spec.Ports))
+	kept.Spec.IPFamilies = families.shared(o.Spec.IPFamilies)
+	var ports []corev1.ServicePort
+	for _, p := range o.Spec.Ports {
+		ports = append(ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
 	}
-	for i, p := range o.Spec.Ports {
-		kept.Spec.Ports[i] = corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
-	}
+	kept.Spec.Ports = servicePorts.shared(ports)
 	return kept
 }
 
@@ -58,20 +61,42 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	}
 	for i := range o.Endpoints {
 		e := &o.Endpoints[i]
-		kept.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: discoveryv1.EndpointConditions{
+		kept.Endpoints[i] = discoveryv1.Endpoint{Addresses: slices.Clone(e.Addresses), Conditions: discoveryv1.EndpointConditions{
 			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
 		}, Zone: sharedZone(e.Zone)}
 		if e.TargetRef != nil && e.TargetRef.UID != "" {
 			kept.Endpoints[i].TargetRef = &corev1.ObjectReference{UID: e.TargetRef.UID}
 		}
 	}
-	if len(o.Ports) > 0 {
-		kept.Ports = make([]discoveryv1.EndpointPort, len(o.Ports))
+	var ports []discoveryv1.EndpointPort
+	for _, p := range o.Ports {
+		ports = append(ports, discoveryv1.EndpointPort{Name: p.Name, Protocol: sharedProtocol(p.Protocol), Port: p.Port})
 	}
-	for i, p := range o.Ports {
-		kept.Ports[i] = discoveryv1.EndpointPort{Name: p.Name, Protocol: sharedProtocol(p.Protocol), Port: p.Port}
-	}
+	kept.Ports = slicePorts.shared(ports)
 	return kept
+}
+
+// Most Services and EndpointSlices have the same ports and address families as thousands of others.
+var (
+	servicePorts lists[corev1.ServicePort]
+	slicePorts   lists[discoveryv1.EndpointPort]
+	families     lists[corev1.IPFamily]
+)
+
+// lists contains lists that are shared by objects and must not be modified.
+type lists[E any] struct {
+	mu     sync.Mutex
+	values intern.Values[[]E]
+}
+
+// shared returns a list that is equal to list and has no unused capacity.
+func (l *lists[E]) shared(list []E) []E {
+	if len(list) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.values.Of(append(make([]E, 0, len(list)), list...))
 }
 
 // zones contains the names of zones that are shared: there are few, and as many uses as endpoints. The API server accepts any text as

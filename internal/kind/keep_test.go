@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,6 +21,30 @@ func TestEndpointSliceLabels(t *testing.T) {
 	kept := keepEndpointSlice(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: all}})
 	if got := kept.GetLabels(); !maps.Equal(got, read) {
 		t.Errorf("kept are %v", got)
+	}
+}
+
+// TestListsAreShared: equal lists of objects are one in memory.
+func TestListsAreShared(t *testing.T) {
+	service := func(port int32) *corev1.Service {
+		return keepService(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports: []corev1.ServicePort{{Name: "http", Port: port, AppProtocol: new("http")}}}}).(*corev1.Service)
+	}
+	a, b, other := service(80), service(80), service(81)
+	if &a.Spec.Ports[0] != &b.Spec.Ports[0] || &a.Spec.IPFamilies[0] != &b.Spec.IPFamilies[0] {
+		t.Error("equal lists are not shared")
+	}
+	if a.Spec.Ports[0].Port != 80 || other.Spec.Ports[0].Port != 81 {
+		t.Errorf("ports %v and %v", a.Spec.Ports, other.Spec.Ports)
+	}
+	slice := func() *discoveryv1.EndpointSlice {
+		return keepEndpointSlice(&discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80))}}}).(*discoveryv1.EndpointSlice)
+	}
+	if a, b := slice(), slice(); &a.Ports[0] != &b.Ports[0] || *a.Ports[0].Port != 80 {
+		t.Errorf("ports %v and %v are not shared", a.Ports, b.Ports)
+	}
+	if none := keepService(&corev1.Service{}).(*corev1.Service); none.Spec.Ports != nil || none.Spec.IPFamilies != nil {
+		t.Errorf("kept are %+v", none.Spec)
 	}
 }
 
