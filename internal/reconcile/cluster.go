@@ -175,9 +175,6 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 	for _, name := range effect.Changed {
 		c.gate.restart(name, now) // the proxies could not have it until now
 	}
-	for _, s := range result.Statuses {
-		c.gate.record(s)
-	}
 	if c.leading {
 		if len(result.ProxySpecs) > 0 {
 			c.o.Provision(result.ProxySpecs)
@@ -257,7 +254,9 @@ func (c *Cluster) Lead(epoch string) {
 	// Streams are served after Provision, because only the ProxySpecs tell for which Gateway a proxy may ask.
 	withheld := c.withheld()
 	c.o.Delivery.Lead(epoch, &withheld)
-	c.gate.addAll(now, c.o.Translator.Serving)
+	for _, s := range c.o.Translator.Statuses() {
+		c.gate.add(s, now)
+	}
 	c.publish()
 	ctx, stop := context.WithCancel(c.ctx)
 	c.stopTick = stop

@@ -24,8 +24,6 @@ type statusGate struct {
 	unlisted func(c *translate.StatusChange) bool
 	limit    time.Duration // see ClusterOptions.HoldLimit
 
-	// desired are the latest statuses, published or not, of the objects that are managed by this controller.
-	desired   map[kind.ObjectKey]translate.StatusChange
 	held      map[kind.ObjectKey]*heldStatus
 	byGateway map[string]map[kind.ObjectKey]struct{} // of held
 	free      []translate.StatusChange               // those that no longer wait
@@ -49,26 +47,8 @@ type heldStatus struct {
 
 func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, unlisted func(*translate.StatusChange) bool, limit time.Duration) statusGate {
 	return statusGate{proxies: p, open: open, unlisted: unlisted, limit: limit,
-		desired:   map[kind.ObjectKey]translate.StatusChange{},
 		held:      map[kind.ObjectKey]*heldStatus{},
 		byGateway: map[string]map[kind.ObjectKey]struct{}{},
-	}
-}
-
-// record records the latest status of an object, for addAll.
-func (s *statusGate) record(c translate.StatusChange) {
-	if c.Status == nil {
-		delete(s.desired, c.Object)
-	} else {
-		s.desired[c.Object] = c
-	}
-}
-
-// addAll adds the latest status of each object; serving returns the Gateways that serve it now.
-func (s *statusGate) addAll(now time.Time, serving func(*translate.StatusChange) []string) {
-	for _, c := range s.desired {
-		c.Gateways = serving(&c)
-		s.add(c, now)
 	}
 }
 
@@ -181,7 +161,7 @@ func (s *statusGate) take() []translate.StatusChange {
 	return slices.SortedFunc(maps.Values(latest), func(a, b translate.StatusChange) int { return a.Object.Compare(b.Object) })
 }
 
-// clear drops all statuses that are held; desired is kept.
+// clear drops all statuses that are held.
 func (s *statusGate) clear() {
 	clear(s.held)
 	clear(s.byGateway)

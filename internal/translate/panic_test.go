@@ -142,6 +142,10 @@ func TestPanic(t *testing.T) {
 	for _, id := range r.Config.Removals {
 		t.Errorf("%v is removed", id)
 	}
+	all := Result{Statuses: tr.Statuses()}
+	expect(all, "fresh", metav1.ConditionFalse, ReasonInternalError)
+	expect(all, "edited", metav1.ConditionTrue, ReasonInternalError)
+	expect(all, "good", metav1.ConditionTrue, "Accepted")
 	if again := tr.Commit(); len(again.Statuses) != 0 || !again.Config.Empty() {
 		t.Errorf("without a change: %v", again.Statuses)
 	}

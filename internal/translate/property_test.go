@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,7 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.Selectors)+len(again.SecretRequests) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
+			w.checkStatuses(t)
 			var inputs []input
 			for _, i := range current {
 				inputs = append(inputs, i)
@@ -59,6 +61,21 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 			if want, got := scratch(t, o, inputs), w.print(t); got != want {
 				t.Fatalf("seed %d step %d: incremental differs from scratch:\n%s", seed, step, firstDifference(want, got))
 			}
+		}
+	}
+}
+
+// checkStatuses compares all present statuses with those that were reported as changes. The Gateways of a status are as of the commit
+// that reported it.
+func (w *world) checkStatuses(t *testing.T) {
+	t.Helper()
+	all := w.Statuses()
+	if len(all) != len(w.statuses) {
+		t.Errorf("%d statuses, want %d", len(all), len(w.statuses))
+	}
+	for _, got := range all {
+		if want := w.statuses[got.Object]; got.Generation != want.Generation || got.UID != want.UID || !reflect.DeepEqual(got.Status, want.Status) {
+			t.Errorf("the status is %+v, want %+v", got, want)
 		}
 	}
 }

@@ -42,6 +42,8 @@ type status[S any] struct {
 type reports struct {
 	// changes append what the last Commit changed.
 	changes []func([]StatusChange) []StatusChange
+	// all append the statuses of all objects, disregarding panics.
+	all []func([]StatusChange) []StatusChange
 	// current returns, by kind, the status of an object and the generation for which it was computed; nil if the object is not
 	// managed.
 	current map[Kind]func(kindName) (any, int64)
@@ -64,6 +66,12 @@ func reportAll[K incremental.Key[K], S any](t *Translator, kinds []*kind.Kind, c
 		}
 		return out
 	})
+	t.reports.all = append(t.reports.all, func(out []StatusChange) []StatusChange {
+		for k, s := range c.All() {
+			out = append(out, StatusChange{Object: statusKey(object(k)), Status: &s.Status, Generation: s.Generation})
+		}
+		return out
+	})
 	for _, k := range kinds {
 		t.reports.current[Kind(k.Name)] = func(k kindName) (any, int64) {
 			if s, ok := c.Get(key(k)); ok {
@@ -81,12 +89,32 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 	for _, changes := range t.reports.changes {
 		out = changes(out)
 	}
-	out = t.addReplaced(t.addFailing(out))
+	return t.completed(t.addReplaced(t.addFailing(out)))
+}
+
+// Statuses returns the statuses of all objects that are managed, as of the last Commit, sorted by object.
+func (t *Translator) Statuses() (out []StatusChange) {
+	for _, all := range t.reports.all {
+		out = all(out)
+	}
+	out = slices.DeleteFunc(out, func(c StatusChange) bool {
+		return t.failed[kindName{Kind(c.Object.Kind), name{c.Object.Namespace, c.Object.Name}}]
+	})
+	for k := range t.failed {
+		if s, generation := t.failingStatus(k); s != nil {
+			out = append(out, StatusChange{Object: statusKey(k), Status: s, Generation: generation})
+		}
+	}
+	return t.completed(out)
+}
+
+// completed sets the UIDs and the Gateways, and sorts. The proxies that serve a Gateway may change while a status does not.
+func (t *Translator) completed(out []StatusChange) []StatusChange {
 	for i := range out {
 		if out[i].Status != nil {
 			out[i].UID = t.in.uid(out[i].Object)
 		}
-		out[i].Gateways = t.Serving(&out[i])
+		out[i].Gateways = t.proxiesOf(t.gatewaysThatServe(&out[i]))
 	}
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
@@ -117,10 +145,6 @@ func (t *Translator) addReplaced(out []StatusChange) []StatusChange {
 	}
 	return out
 }
-
-// Serving returns StatusChange.Gateways for a status as of the last Commit: the proxies that serve a Gateway may change while the
-// status does not.
-func (t *Translator) Serving(c *StatusChange) []string { return t.proxiesOf(t.gatewaysThatServe(c)) }
 
 // proxiesOf returns the proxies of Gateways, both as "<namespace>/<name>"; sorted, distinct.
 func (t *Translator) proxiesOf(gateways []string) []string {
