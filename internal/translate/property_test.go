@@ -350,6 +350,18 @@ func TestFirstPolicyAmongMany(t *testing.T) {
 	}
 }
 
+// TestFirstRefusedAddressAmongMany: the first refused address of a Service, and its end, wake few of the routes and backends of others.
+func TestFirstRefusedAddressAmongMany(t *testing.T) {
+	w := crowd(t)
+	const most = many / 20
+	for _, address := range []string{"169.254.169.254", "10.0.0.1"} {
+		w.Upsert(crowdSlice(7, address))
+		if r := w.Commit(); len(r.Config.Upserts) != 1 || len(r.Statuses) == 0 || r.Stats.Runs > most {
+			t.Errorf("%s: %d upserts, %d statuses, %d runs %v, want 1, some and at most %d", address, len(r.Config.Upserts), len(r.Statuses), r.Stats.Runs, r.Stats.RunsByName, most)
+		}
+	}
+}
+
 // TestOneChangeAmongMany counts what one change costs beside 5,000 routes.
 func TestOneChangeAmongMany(t *testing.T) {
 	w := crowd(t)
