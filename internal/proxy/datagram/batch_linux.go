@@ -122,6 +122,14 @@ func (b *batch) tookAll() bool { return b.err == nil && b.n < batchSize }
 // size returns the length of a datagram.
 func (b *batch) size(i int) int { return int(b.in[i].size) }
 
+// sizes returns the sum of the lengths of datagrams.
+func (b *batch) sizes(begin, end int) (sum int64) {
+	for i := begin; i < end; i++ {
+		sum += int64(b.size(i))
+	}
+	return sum
+}
+
 // key returns the sender and destination of a datagram. It returns false if it cannot be answered.
 func (b *batch) key(i int) (k key, ok bool) {
 	name := &b.names[i]

@@ -26,6 +26,8 @@ func (b *batch) tookAll() bool { return true }
 
 func (b *batch) size(int) int { return 0 }
 
+func (b *batch) sizes(int, int) int64 { return 0 }
+
 func (b *batch) key(int) (key, bool) { return key{}, false }
 
 func (b *batch) send(syscall.RawConn, int, int) (int, int64, error) { return 0, 0, b.err }

@@ -181,8 +181,12 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 		if known || end-begin > 1 {
 			ses.again.Store(true)
 		}
+		all := in.sizes(begin, end)
+		ses.received.Add(all) // before they are sent, because the session may be ended and logged as soon as the answer arrives
 		next, bytes, err := in.send(ses.raw, begin, end)
-		ses.received.Add(bytes)
+		if bytes < all {
+			ses.received.Add(bytes - all)
+		}
 		begin = next
 		if !unreachable(err) {
 			return // a datagram that was not taken is lost
