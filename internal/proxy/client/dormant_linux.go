@@ -22,13 +22,12 @@ type dormants struct {
 	watch *epoll.Set // nil before the first dormant connection
 	byFD  []*dormant
 	// ordered is sorted by when the connections became dormant, which is approximately when their idle times end.
-	// others holds the disordered connections and those with timeouts of their own.
-	ordered, others dormantList
-	large           int           // number of connections in both for which isLarge is true
-	newest          int64         // the latest end of an idle time that ordered has held, by the coarse clock
-	closed          bool          // no connection becomes dormant any more
-	notBefore       atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
-	released        atomic.Uint64 // number of bytes that connections have released by becoming dormant
+	// others holds the disordered connections and those with timeouts of their own, large those for which isLarge is true.
+	ordered, others, large dormantList
+	newest                 int64         // the latest end of an idle time that ordered has held, by the coarse clock
+	closed                 bool          // no connection becomes dormant any more
+	notBefore              atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
+	released               atomic.Uint64 // number of bytes that connections have released by becoming dormant
 }
 
 type dormantList = list[dormant, *dormant]
@@ -38,11 +37,16 @@ const orderedWithin = 250
 
 // listOf returns the list to which the connection belongs.
 func (l *dormants) listOf(s *Set, d *dormant) *dormantList {
-	if d.timeouts != &s.timeouts || d.disordered {
+	switch {
+	case d.isLarge():
+		return &l.large
+	case d.timeouts != &s.timeouts || d.disordered:
 		return &l.others
 	}
 	return &l.ordered
 }
+
+func (l *dormants) lists() []*dormantList { return []*dormantList{&l.large, &l.ordered, &l.others} }
 
 // goDormant makes the connection, which must be parked and claimed, dormant. It returns false if the system lacks
 // resources, so that it would fail for other connections too.
@@ -109,9 +113,6 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 	}
 	l.byFD[d.fd] = d
 	l.listOf(s, d).add(d)
-	if d.isLarge() {
-		l.large++
-	}
 	if l.arm(s, d, unix.EPOLL_CTL_ADD) != nil {
 		d.claimed = true
 		go l.goOn(s, d, l.wake)
@@ -242,9 +243,6 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 func (l *dormants) remove(s *Set, d *dormant) {
 	l.byFD[d.fd] = nil
 	l.listOf(s, d).remove(d)
-	if d.isLarge() {
-		l.large--
-	}
 }
 
 // end ends a claimed connection.
@@ -291,9 +289,12 @@ func (l *dormants) due(s *Set, t sweepTimes) []*dormant {
 		more = d.until <= t.idleEnd
 		return more && mayEnd(d), more
 	})
-	return l.claim(ended, &l.others, math.MaxInt, func(d *dormant) (end, more bool) {
-		return s.idleEnded(d.until, d.timeouts, t.now) && mayEnd(d), true
-	})
+	for _, of := range [...]*dormantList{&l.others, &l.large} {
+		ended = l.claim(ended, of, math.MaxInt, func(d *dormant) (end, more bool) {
+			return s.idleEnded(d.until, d.timeouts, t.now) && mayEnd(d), true
+		})
+	}
+	return ended
 }
 
 // each calls goOn for many connections, one after the other, on one new goroutine.
@@ -336,13 +337,32 @@ func (l *dormants) endUnlessAsked(s *Set, due []*dormant) {
 	})
 }
 
-// endSome ends up to most connections that want accepts, the longest idle first, stops counting them, and returns their
-// number. want must not block.
+// endsNow reports whether the connection ends if it is to make room. One whose client is still receiving the end of a response
+// does not, see Conn.leastIdle.
+func (d *dormant) endsNow(now int64) bool {
+	if d.http2 == nil || now-d.until+d.timeouts.Idle.Milliseconds() >= d.timeouts.WriteIdle.Milliseconds() {
+		return true
+	}
+	unsent, err := unix.IoctlGetInt(int(d.fd), unix.SIOCOUTQ)
+	return unsent == 0 || err != nil
+}
+
+// endSome ends up to most connections that want accepts, which should call endsNow, the longest idle first, stops counting them,
+// and returns their number. want must not block.
 func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
+	return l.endSomeOf(s, most, want, l.lists()...)
+}
+
+// endLarge is like endSome, for connections for which isLarge is true.
+func (l *dormants) endLarge(s *Set, most int, want func(*dormant) bool) int {
+	return l.endSomeOf(s, most, want, &l.large)
+}
+
+func (l *dormants) endSomeOf(s *Set, most int, want func(*dormant) bool, lists ...*dormantList) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due []*dormant
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} {
+	for _, of := range lists {
 		due = l.claim(due, of, most, func(d *dormant) (bool, bool) { return want(d), true })
 	}
 	for _, d := range due {
@@ -350,17 +370,6 @@ func (l *dormants) endSome(s *Set, most int, want func(*dormant) bool) int {
 	}
 	l.endUnlessAsked(s, due)
 	return len(due)
-}
-
-// endLarge is endSome for connections for which isLarge is true.
-func (l *dormants) endLarge(s *Set, most int) int {
-	l.mu.Lock()
-	large := l.large
-	l.mu.Unlock()
-	if large == 0 { // usual, and then there is no need to look at all of them
-		return 0
-	}
-	return l.endSome(s, most, (*dormant).isLarge)
 }
 
 // cut ends all connections, including any that are about to become dormant.
@@ -374,7 +383,7 @@ func (l *dormants) shut() []*dormant {
 	defer l.mu.Unlock()
 	l.closed = true
 	var all []*dormant
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} { // the goroutine that has already claimed a connection will end it
+	for _, of := range l.lists() { // the goroutine that has already claimed a connection will end it
 		all = l.claim(all, of, math.MaxInt, func(*dormant) (bool, bool) { return true, true })
 	}
 	return all
@@ -385,7 +394,12 @@ func (l *dormants) shut() []*dormant {
 func (l *dormants) emptyWith(others func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ordered.first == nil && l.others.first == nil && others()
+	for _, of := range l.lists() {
+		if of.first != nil {
+			return false
+		}
+	}
+	return others()
 }
 
 // close ends the goroutine that watches. There must be no connections, and the lock of the Set must not be held.

@@ -20,6 +20,8 @@ func (*dormants) close() {}
 
 func (*dormants) endSome(*Set, int, func(*dormant) bool) int { return 0 }
 
-func (*dormants) endLarge(*Set, int) int { return 0 }
+func (*dormants) endLarge(*Set, int, func(*dormant) bool) int { return 0 }
+
+func (*dormant) endsNow(int64) bool { return true }
 
 func (*dormants) emptyWith(others func() bool) bool { return others() }

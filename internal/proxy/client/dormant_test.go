@@ -26,7 +26,7 @@ func dormantCount(set *Set) (n int) {
 	l := &set.dormants
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, of := range [...]*dormantList{&l.ordered, &l.others} {
+	for _, of := range l.lists() {
 		for d := of.first; d != nil; d = d.after {
 			n++
 		}

@@ -18,12 +18,14 @@ const closeEach = 16
 // CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. It ends most
 // dormant connections only if there are no others, since they hold almost no memory.
 func (s *Set) CloseIdle() {
-	ended := s.dormants.endLarge(s, closeEach*shards)
+	now := s.engine.Now()
+	endsNow := func(d *dormant) bool { return d.endsNow(now) }
+	ended := s.dormants.endLarge(s, closeEach*shards, endsNow)
 	for i := range s.shards {
 		ended += s.shards[i].end(closeEach, (*Conn).endIdle)
 	}
 	if ended == 0 {
-		s.dormants.endSome(s, closeEach*shards, func(*dormant) bool { return true })
+		s.dormants.endSome(s, closeEach*shards, endsNow)
 	}
 }
 

@@ -76,7 +76,7 @@ func (s *Set) makeRoom() bool {
 // their number. It subtracts them from counts.
 func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
 	ended = s.dormants.endSome(s, most, func(d *dormant) bool {
-		if counts[d.key] <= level {
+		if counts[d.key] <= level || !d.endsNow(now) {
 			return false
 		}
 		counts[d.key]--
