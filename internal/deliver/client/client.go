@@ -105,6 +105,9 @@ func (c *Client) Config() (dump.Dump, error) {
 		resources = append(resources, r)
 	}
 	c.mu.Unlock() // Resources are immutable
+	for i := range resources {
+		resources[i] = decode(resources[i])
+	}
 	return dump.Of(generation, resources)
 }
 

@@ -66,14 +66,14 @@ func (h *holding) difference(g *generation) *config.Update {
 		u.Upserts = append(u.Upserts, r)
 	}
 	if g.full {
-		for id := range h.resources.toSave() {
+		for id := range h.resources.all() {
 			if g.removes(id) {
 				u.Removals = append(u.Removals, id)
 			}
 		}
 	} else { // its cost depends on what changes, not on what is held
 		for id := range g.removals {
-			if h.resources.get(id) != nil {
+			if h.resources.has(id) {
 				u.Removals = append(u.Removals, id)
 			}
 		}

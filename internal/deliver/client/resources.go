@@ -40,19 +40,26 @@ func (b *backend) resource() *config.Resource {
 	return &config.Resource{Kind: &config.Resource_Backend{Backend: (*config.Backend)(b)}}
 }
 
-func (e *endpoints) resource() *config.Resource {
-	r := &config.Resource{}
-	if err := proto.Unmarshal(e.encoded, r); err != nil {
-		panic("client: Endpoints cannot be decoded: " + err.Error()) // set has encoded them
-	}
-	return r
-}
+func (e *endpoints) resource() *config.Resource { return decode(e.undecoded()) }
 
 // undecoded returns a Resource without a kind that is encoded to the same bytes.
 func (e *endpoints) undecoded() *config.Resource {
 	r := &config.Resource{}
 	r.ProtoReflect().SetUnknown(e.encoded)
 	return r
+}
+
+// decode returns the Resource that undecoded stands for, or r if it is decoded already.
+func decode(r *config.Resource) *config.Resource {
+	encoded := r.ProtoReflect().GetUnknown()
+	if r.Kind != nil || len(encoded) == 0 {
+		return r
+	}
+	whole := &config.Resource{}
+	if err := proto.Unmarshal(encoded, whole); err != nil {
+		panic("client: a Resource cannot be decoded: " + err.Error()) // set has encoded it
+	}
+	return whole
 }
 
 func (rs *resources) len() int {
@@ -76,6 +83,25 @@ func (rs *resources) get(id config.ID) *config.Resource {
 		}
 	}
 	return rs.others.Get(id)
+}
+
+// has reports whether there is a Resource with the ID.
+func (rs *resources) has(id config.ID) bool {
+	switch id.Kind {
+	case config.KindRoute:
+		if rs.routes.Get(id.Key) != nil {
+			return true
+		}
+	case config.KindBackend:
+		if rs.backends.Get(id.Key) != nil {
+			return true
+		}
+	case config.KindEndpoints:
+		if rs.endpoints.Get(id.Key) != nil {
+			return true
+		}
+	}
+	return rs.others.Get(id) != nil
 }
 
 // set adds a Resource, or replaces the one with its ID.
@@ -114,17 +140,8 @@ func (rs *resources) remove(id config.ID) {
 	rs.others.Remove(id)
 }
 
-// all yields the Resources in no particular order.
+// all yields the Resources in no particular order, see decode.
 func (rs *resources) all() iter.Seq2[config.ID, *config.Resource] {
-	return rs.each((*endpoints).resource)
-}
-
-// toSave is all, with Resources that need not be decoded to be encoded again.
-func (rs *resources) toSave() iter.Seq2[config.ID, *config.Resource] {
-	return rs.each((*endpoints).undecoded)
-}
-
-func (rs *resources) each(of func(*endpoints) *config.Resource) iter.Seq2[config.ID, *config.Resource] {
 	return func(yield func(config.ID, *config.Resource) bool) {
 		for r := range rs.routes.All() {
 			if !yield(config.ID{Kind: config.KindRoute, Key: r.Key}, r.resource()) {
@@ -137,7 +154,7 @@ func (rs *resources) each(of func(*endpoints) *config.Resource) iter.Seq2[config
 			}
 		}
 		for e := range rs.endpoints.All() {
-			if !yield(config.ID{Kind: config.KindEndpoints, Key: e.key}, of(e)) {
+			if !yield(config.ID{Kind: config.KindEndpoints, Key: e.key}, e.undecoded()) {
 				return
 			}
 		}

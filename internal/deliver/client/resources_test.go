@@ -46,7 +46,7 @@ func TestResources(t *testing.T) {
 		}
 		listed := map[config.ID]*config.Resource{}
 		for id, r := range h.resources.all() {
-			listed[id] = r
+			listed[id] = decode(r)
 		}
 		for _, of := range versions {
 			want := of[i]

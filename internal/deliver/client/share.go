@@ -23,6 +23,7 @@ func newSharing() sharing {
 	return sharing{
 		attachments: intern.Values[[]*config.Attachment]{Equal: equalAttachments},
 		matches:     intern.Values[[]*config.Match]{Equal: equalMatches},
+		zones:       intern.Values[string]{Equal: func(a, b string) bool { return a == b }},
 	}
 }
 

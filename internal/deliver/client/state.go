@@ -133,7 +133,7 @@ func (h *holding) state() *state {
 	if len(h.rejected) > 0 || h.unknown {
 		s.epoch = "" // the file is incomplete, so the controller must send everything
 	}
-	for id, r := range h.resources.toSave() {
+	for id, r := range h.resources.all() {
 		if !h.stricter(id) {
 			s.resources = append(s.resources, r)
 		}

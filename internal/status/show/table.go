@@ -145,6 +145,12 @@ func (o *Object) refusedDefault() string {
 	return first
 }
 
+// hasTargets reports whether the object is a policy with targets.
+func (o *Object) hasTargets() bool {
+	spec := &o.fields.Spec
+	return spec.TargetRef != (ref{}) || len(spec.TargetRefs)+len(spec.TargetSelectors) > 0
+}
+
 // summary returns the summary of an object without problems.
 func (o *Object) summary() string {
 	if o.foreign() {
@@ -170,7 +176,7 @@ func (o *Object) summary() string {
 			return o.refusedDefault() + ", which may be a default Gateway, is not valid"
 		case strings.HasSuffix(o.Kind, "Route"):
 			return "none of its parents is a Gateway of controller " + o.ours
-		case len(o.fields.Spec.TargetRefs) > 0:
+		case o.hasTargets():
 			return "no Gateway of controller " + o.ours + " uses its targets, or they do not exist"
 		}
 	}
