@@ -234,6 +234,7 @@ func (c *Cluster) Lead(epoch string) {
 	c.translating.Lock()
 	defer c.translating.Unlock()
 	c.settle() // statuses must report the present state, not that of proxies of another epoch
+	statuses := c.o.Translator.Statuses()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil { // closed
@@ -254,7 +255,7 @@ func (c *Cluster) Lead(epoch string) {
 	// Streams are served after Provision, because only the ProxySpecs tell for which Gateway a proxy may ask.
 	withheld := c.withheld()
 	c.o.Delivery.Lead(epoch, &withheld)
-	for _, s := range c.o.Translator.Statuses() {
+	for _, s := range statuses {
 		c.gate.add(s, now)
 	}
 	c.publish()

@@ -60,9 +60,9 @@ type fields struct {
 		GatewayClassName   string    `json:"gatewayClassName"`
 		ParentRef          ref       `json:"parentRef"`
 		ParentRefs         []ref     `json:"parentRefs"`
-		TargetRef          ref       `json:"targetRef"`
-		TargetRefs         []ref     `json:"targetRefs"`
-		TargetSelectors    []any     `json:"targetSelectors"`
+		TargetRef          any       `json:"targetRef"`
+		TargetRefs         any       `json:"targetRefs"`
+		TargetSelectors    any       `json:"targetSelectors"`
 		DefaultScope       string    `json:"defaultScope"`
 		UseDefaultGateways string    `json:"useDefaultGateways"`
 		Listeners          listeners `json:"listeners"`

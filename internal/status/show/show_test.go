@@ -71,9 +71,11 @@ func TestTable(t *testing.T) {
 			{"ancestorRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[{"type":"ResolvedRefs","status":"False","reason":"InvalidCACertificateRef","message":"gone"}]}]}}`,
 			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
 		{"a policy that nothing uses", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"spec":{"targetRefs":[{"kind":"Service","name":"none"}]}}`,
-			"BackendTLSPolicy a/tls | - | no Gateway of controller " + ours + " uses its targets, or they do not exist"},
+			"BackendTLSPolicy a/tls | - | no Gateway of controller " + ours + " uses its targets, they are not in this namespace, or no status was written yet"},
+		{"a policy with one target, which is no object", `{"kind":"BackendTrafficPolicy","metadata":{"namespace":"a","name":"p"},"spec":{"targetRef":"web"}}`,
+			"BackendTrafficPolicy a/p | - | no Gateway of controller " + ours + " uses its targets, they are not in this namespace, or no status was written yet"},
 		{"a policy for what has a label", `{"kind":"BackendTrafficPolicy","metadata":{"namespace":"a","name":"p"},"spec":{"targetSelectors":[{"kind":"HTTPRoute"}]}}`,
-			"BackendTrafficPolicy a/p | - | no Gateway of controller " + ours + " uses its targets, or they do not exist"},
+			"BackendTrafficPolicy a/p | - | no Gateway of controller " + ours + " uses its targets, they are not in this namespace, or no status was written yet"},
 		{"a policy with a full status", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[` +
 			strings.Repeat(`{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"},`, 15) + `{"ancestorRef":{"name":"gw"},"controllerName":"example.com/other"}]}}`,
 			"BackendTLSPolicy a/tls | - | the status has no room for an entry of controller " + ours + ": if there would be one, the controller's log and an Event with reason StatusFull have what it would report"},

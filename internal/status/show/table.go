@@ -148,7 +148,7 @@ func (o *Object) refusedDefault() string {
 // hasTargets reports whether the object is a policy with targets.
 func (o *Object) hasTargets() bool {
 	spec := &o.fields.Spec
-	return spec.TargetRef != (ref{}) || len(spec.TargetRefs)+len(spec.TargetSelectors) > 0
+	return spec.TargetRef != nil || spec.TargetRefs != nil || spec.TargetSelectors != nil
 }
 
 // summary returns the summary of an object without problems.
@@ -177,7 +177,7 @@ func (o *Object) summary() string {
 		case strings.HasSuffix(o.Kind, "Route"):
 			return "none of its parents is a Gateway of controller " + o.ours
 		case o.hasTargets():
-			return "no Gateway of controller " + o.ours + " uses its targets, or they do not exist"
+			return "no Gateway of controller " + o.ours + " uses its targets, they are not in this namespace, or no status was written yet"
 		}
 	}
 	var parts []string
