@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
+	"github.com/moongate-dev/moongate/internal/hashtable"
 )
 
 // Collection is a keyed set of values: that of an Input, or the result of Map, FlatMap or another function of this package.

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
+	"github.com/moongate-dev/moongate/internal/hashtable"
 )
 
 // Index groups the keys of a collection by the index keys that keysOf derives from each entry. A change of membership under one

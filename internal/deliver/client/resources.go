@@ -6,12 +6,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/incremental/hashtable"
+	"github.com/moongate-dev/moongate/internal/hashtable"
 )
 
-// resources holds Resources by ID, those of which there are thousands in less memory than a map of messages: a Route and a Backend,
-// which the proxy keeps too, without the Resource around them, and Endpoints, which it does not keep, encoded. The zero value is
-// empty.
+// resources holds Resources by ID. The kinds of which there are thousands take less memory than in a map of messages: a Route or a
+// Backend, to which the proxy refers too, is held without the Resource around it, and Endpoints, to which it does not, are held
+// encoded. The zero value is empty.
 type resources struct {
 	routes    hashtable.Table[string, *route]
 	backends  hashtable.Table[string, *backend]
@@ -42,7 +42,7 @@ func (b *backend) resource() *config.Resource {
 
 func (e *endpoints) resource() *config.Resource { return decode(e.undecoded()) }
 
-// undecoded returns a Resource without a kind that is encoded to the same bytes.
+// undecoded returns a Resource without a kind that is encoded to the same bytes: enough to save it, and cheap.
 func (e *endpoints) undecoded() *config.Resource {
 	r := &config.Resource{}
 	r.ProtoReflect().SetUnknown(e.encoded)
@@ -87,21 +87,16 @@ func (rs *resources) get(id config.ID) *config.Resource {
 
 // has reports whether there is a Resource with the ID.
 func (rs *resources) has(id config.ID) bool {
+	there := rs.others.Get(id) != nil
 	switch id.Kind {
 	case config.KindRoute:
-		if rs.routes.Get(id.Key) != nil {
-			return true
-		}
+		there = there || rs.routes.Get(id.Key) != nil
 	case config.KindBackend:
-		if rs.backends.Get(id.Key) != nil {
-			return true
-		}
+		there = there || rs.backends.Get(id.Key) != nil
 	case config.KindEndpoints:
-		if rs.endpoints.Get(id.Key) != nil {
-			return true
-		}
+		there = there || rs.endpoints.Get(id.Key) != nil
 	}
-	return rs.others.Get(id) != nil
+	return there
 }
 
 // set adds a Resource, or replaces the one with its ID.
@@ -140,7 +135,7 @@ func (rs *resources) remove(id config.ID) {
 	rs.others.Remove(id)
 }
 
-// all yields the Resources in no particular order, see decode.
+// all yields the Resources in no particular order. Endpoints are not decoded, see decode.
 func (rs *resources) all() iter.Seq2[config.ID, *config.Resource] {
 	return func(yield func(config.ID, *config.Resource) bool) {
 		for r := range rs.routes.All() {
