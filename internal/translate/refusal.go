@@ -171,15 +171,16 @@ func serviceOf(n name, s *discoveryv1.EndpointSlice) name {
 	return name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}
 }
 
-// ofService reports whether a Service may have refused addresses. It is read before anything is read that concerns this Service alone.
-func (rf *refusals) ofService(v *incremental.View, svc name) (some bool) {
+// mayConcern reports whether a Service may have refused addresses. Functions read this first, because what it reads is shared by many Services, and most
+// then need nothing of their own Service.
+func (rf *refusals) mayConcern(v *incremental.View, svc name) (some bool) {
 	_, some = incremental.Fetch(v, rf.buckets, bucketOf(targetOf(svc, "")))
 	return some
 }
 
 // ofSlice returns the refused addresses of an EndpointSlice.
 func (rf *refusals) ofSlice(v *incremental.View, n name, s *discoveryv1.EndpointSlice) []string {
-	if !rf.ofService(v, serviceOf(n, s)) {
+	if !rf.mayConcern(v, serviceOf(n, s)) {
 		return nil
 	}
 	if r, some := incremental.Fetch(v, rf.all, n); some {
@@ -191,7 +192,7 @@ func (rf *refusals) ofSlice(v *incremental.View, n name, s *discoveryv1.Endpoint
 // refusedOf returns the refused addresses of the Services and XBackends that a route may mention.
 func (rf *refusals) refusedOf(v *incremental.View, c *compiled) (out []*condition.Problem) {
 	for _, svc := range c.Services {
-		if !rf.ofService(v, svc) {
+		if !rf.mayConcern(v, svc) {
 			continue
 		}
 		for _, slice := range incremental.Lookup(v, rf.byService, svc) {

@@ -39,8 +39,12 @@ func manyRoutes(tb testing.TB, n int) [][]byte {
 	for some := range slices.Chunk(resources, resourcesInChunk) {
 		messages = append(messages, chunk(some...))
 	}
-	var sent [][]byte
-	for _, m := range append(messages, commit(1)) {
+	return marshalled(tb, append(messages, commit(1))...)
+}
+
+func marshalled(tb testing.TB, messages ...*wire.ToProxy) (sent [][]byte) {
+	tb.Helper()
+	for _, m := range messages {
 		data, err := proto.Marshal(m)
 		if err != nil {
 			tb.Fatal(err)
@@ -50,10 +54,9 @@ func manyRoutes(tb testing.TB, n int) [][]byte {
 	return sent
 }
 
-// received returns a Client that has applied the messages.
-func received(tb testing.TB, sent [][]byte, o Options) *Client {
+// decoded returns the generation of the messages.
+func decoded(tb testing.TB, sent [][]byte) *generation {
 	tb.Helper()
-	c := New(o)
 	var parts assembler
 	for _, data := range sent {
 		m := &wire.ToProxy{}
@@ -61,13 +64,30 @@ func received(tb testing.TB, sent [][]byte, o Options) *Client {
 			tb.Fatal(err)
 		}
 		g, err := parts.take(m)
-		if err == nil && g != nil {
-			err = c.accept(g)
-		}
 		if err != nil {
 			tb.Fatal(err)
 		}
+		if g != nil {
+			return g
+		}
 	}
+	tb.Fatal("there is no Commit")
+	return nil
+}
+
+// accept has the Client apply the messages.
+func accept(tb testing.TB, c *Client, sent [][]byte) {
+	tb.Helper()
+	if err := c.accept(decoded(tb, sent)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// received returns a Client that has applied the messages.
+func received(tb testing.TB, sent [][]byte, o Options) *Client {
+	tb.Helper()
+	c := New(o)
+	accept(tb, c, sent)
 	return c
 }
 
@@ -145,24 +165,7 @@ func BenchmarkEdit(b *testing.B) {
 	edited.GetChunk().Upserts = []*config.Resource{r}
 	for n := uint64(2); b.Loop(); n++ {
 		r.GetRoute().Rules[0].RequestTimeoutNanos = int64(n)
-		data, err := proto.Marshal(edited)
-		if err != nil {
-			b.Fatal(err)
-		}
-		m := &wire.ToProxy{}
-		if err := proto.Unmarshal(data, m); err != nil {
-			b.Fatal(err)
-		}
-		var parts assembler
-		for _, m := range []*wire.ToProxy{begin("e", n, false), m, commit(n)} {
-			g, err := parts.take(m)
-			if err == nil && g != nil {
-				err = c.accept(g)
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
+		accept(b, c, marshalled(b, begin("e", n, false), edited, commit(n)))
 	}
 	b.ReportAllocs()
 }

@@ -7,30 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/proxy"
 )
-
-// decoded returns the generation of the messages.
-func decoded(t *testing.T, sent [][]byte) *generation {
-	t.Helper()
-	var parts assembler
-	for _, data := range sent {
-		m := &wire.ToProxy{}
-		if err := proto.Unmarshal(data, m); err != nil {
-			t.Fatal(err)
-		}
-		g, err := parts.take(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g != nil {
-			return g
-		}
-	}
-	t.Fatal("there is no Commit")
-	return nil
-}
 
 // TestShare: Resources share equal texts and messages, also with those of later generations, and say the same as before.
 func TestShare(t *testing.T) {

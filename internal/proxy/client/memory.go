@@ -15,8 +15,8 @@ import (
 // closeEach is the largest number of connections of one shard that CloseIdle ends in a call.
 const closeEach = 16
 
-// CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. It ends most
-// dormant connections only if there are no others, since they hold almost no memory.
+// CloseIdle ends some of the connections that have been idle the longest. It is called when memory is scarce. Most
+// dormant connections hold almost no memory, so it ends them only if it finds no others; those that hold more it ends too.
 func (s *Set) CloseIdle() {
 	now := s.engine.Now()
 	endsNow := func(d *dormant) bool { return d.endsNow(now) }

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Most of thousands of backends may have no requests for hours. What a backend and its endpoints need for requests only is
-// made at their first use, so that it takes no memory until then.
+// Of thousands of backends, most may have no requests for hours. What a backend and its endpoints need only for requests is
+// made at their first use, and takes no memory until then.
 
 // endpointUse is the part of an Endpoint that exists since its first use.
 type endpointUse struct {
@@ -93,7 +93,7 @@ func (b *Backend) soFar() *backendUse {
 	return &unusedBackend
 }
 
-// These are what soFar returns before the first use: zero, and never written to.
+// soFar returns these before the first use. They are zero, and nothing writes to them.
 var (
 	unusedEndpoint endpointUse
 	unusedBackend  backendUse

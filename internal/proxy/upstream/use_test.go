@@ -9,8 +9,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 )
 
-// What is done for every endpoint all the time, whether it is used or not, is no use of it, and changes nothing that the unused ones share.
-func TestLookingIsNoUse(t *testing.T) {
+// TestUnusedStaysUnused: choosing an endpoint, sweeps, metrics and updates neither make the parts that only requests need, nor change the zero values that stand
+// for them.
+func TestUnusedStaysUnused(t *testing.T) {
 	s, b := newSet(t, Options{}, endpoint(address(1)), endpoint(address(2)))
 	seed := uint64(1)
 	for range 2 {
@@ -46,7 +47,7 @@ func TestLookingIsNoUse(t *testing.T) {
 	}
 }
 
-// Requests that are the first at the same moment are all counted.
+// TestFirstUsesAtOnce: requests that are the first at the same moment are all counted.
 func TestFirstUsesAtOnce(t *testing.T) {
 	const requests = 8
 	for range 100 {
@@ -70,7 +71,7 @@ func TestFirstUsesAtOnce(t *testing.T) {
 	}
 }
 
-// An endpoint that is removed at the moment of its first use is gone for whoever uses it.
+// TestFirstUseOfRemoved: an endpoint that is removed at the moment of its first use is gone for whoever uses it.
 func TestFirstUseOfRemoved(t *testing.T) {
 	for range 100 {
 		s, b := newSet(t, Options{}, endpoint(address(1)))
