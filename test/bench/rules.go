@@ -3,7 +3,9 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moongate-dev/moongate/test/bench/origin"
@@ -107,13 +109,22 @@ func (b *bench) runRules(title, column string, rules []rule) error {
 	return c.stop()
 }
 
-// writeRules adds a route with the rules to a folder of manifests.
+// maxRules is how many rules an HTTPRoute may have.
+const maxRules = 16
+
+// writeRules adds routes with the rules to a folder of manifests.
 func writeRules(folder string, rules []rule) error {
-	if len(rules) == 0 {
-		return nil
+	n := 0
+	for part := range slices.Chunk(rules, maxRules) {
+		n++
+		name := fmt.Sprintf("rules-%d", n)
+		err := render(filepath.Join(folder, name+".yaml"), "rules.yaml.tmpl", struct {
+			Name, Host string
+			Rules      []rule
+		}{name, filtersHost, part})
+		if err != nil {
+			return err
+		}
 	}
-	return render(filepath.Join(folder, "rules.yaml"), "rules.yaml.tmpl", struct {
-		Host  string
-		Rules []rule
-	}{filtersHost, rules})
+	return nil
 }
