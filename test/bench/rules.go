@@ -57,7 +57,7 @@ var policyRules = []rule{
 	{"admissionControl", "/admission/", ``, `admissionControl: {}`},
 	{"requestBuffer, no body", "/buffer/", ``, `requestBuffer: {limit: 1Mi}`},
 	{"bandwidthLimit", "/bandwidth/", ``, `bandwidthLimit: {response: {limit: {value: 100Gi, unit: Second}}}`},
-	{"compressor, not accepted", "/compressor/", ``, `compressor: [{type: Gzip, gzip: {}}]`},
+	{"compressor, not accepted", "/compressor/", ``, `compressor: [{type: Zstd, zstd: {}}]`},
 	{"responseOverride, another status", "/response-override/", ``, `responseOverride: [{match: {statusCodes: [{value: 500}]}, response: {body: {inline: sorry}}}]`},
 	{"httpUpgrade, not asked for", "/upgrade/", ``, `httpUpgrade: [{type: websocket}]`},
 }
