@@ -28,7 +28,8 @@ type bench struct {
 	originID int // process
 	cert     *certificate
 	summary  []summaryRow
-	failures int // requests and edits that went wrong
+	failures int      // requests and edits that went wrong
+	profiles []string // files with a profile of a window each
 }
 
 // newBench prepares what all workloads share: the programs, a certificate, the origin.
@@ -103,7 +104,8 @@ func build(ctx context.Context, dir, module, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binaries+"/", pkg)
+	// Each program is compiled with the profile of its own folder, if there is one.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=auto", "-o", binaries+"/", pkg)
 	cmd.Dir = filepath.Join(root, module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s in %s: %w\n%s", pkg, cmd.Dir, err, out)

@@ -49,6 +49,7 @@ type contender struct {
 	grpc       netip.AddrPort // HTTP/2 without TLS, which not everyone serves beside HTTP/1.1
 	// With variant.Layer4.
 	tcp, passthrough, udp netip.AddrPort
+	admin                 netip.AddrPort // of Moongate
 }
 
 // configuration is what the templates see.
@@ -63,6 +64,7 @@ type configuration struct {
 	Certificate, Key string // base64 of PEM
 	Authority        string // the certificate as PEM
 	Root             bool
+	admin            netip.AddrPort // of Moongate, which takes it as a flag
 }
 
 // starters make the command of a contender from a configuration that they write into its folder.
@@ -114,8 +116,8 @@ func startMoongate(binary string, c *configuration) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(binary, "run", "-f", folder, "--access-log", accessLog,
-		"--admin-address", netip.AddrPortFrom(loopback, admin[0]).String(), "--drain-timeout", "1s")
+	c.admin = netip.AddrPortFrom(loopback, admin[0])
+	cmd := exec.Command(binary, "run", "-f", folder, "--access-log", accessLog, "--admin-address", c.admin.String(), "--drain-timeout", "1s")
 	return cmd, render(filepath.Join(folder, "gateway.yaml"), "moongate.yaml.tmpl", c)
 }
 
@@ -136,10 +138,11 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 		return nil, err
 	}
 	encode := base64.StdEncoding.EncodeToString
-	cmd, err := starters[name](b, &configuration{
+	config := &configuration{
 		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], TCP: ports[3], Passthrough: ports[4], UDP: ports[3], Origin: b.origin,
 		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Authority: string(b.cert.chain), Root: os.Geteuid() == 0,
-	})
+	}
+	cmd, err := starters[name](b, config)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +154,8 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 		child: process, dir: dir,
 		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]), grpc: netip.AddrPortFrom(loopback, ports[2]),
 		tcp: netip.AddrPortFrom(loopback, ports[3]), passthrough: netip.AddrPortFrom(loopback, ports[4]),
-		udp: netip.AddrPortFrom(loopback, ports[3]),
+		udp:   netip.AddrPortFrom(loopback, ports[3]),
+		admin: config.admin,
 	}
 	if err := b.waitReady(c); err != nil {
 		return nil, err

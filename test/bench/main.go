@@ -40,6 +40,7 @@ type settings struct {
 	baseline       string // binary of another version; none when empty
 	keep           bool
 	chart          string // file; none when empty
+	profile        string // file; none when empty
 }
 
 func main() {
@@ -84,6 +85,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.StringVar(&s.baseline, "baseline", "", "another moongate binary to compare with in the same run")
 	f.BoolVar(&s.keep, "keep", false, "keep the folder with configurations and logs")
 	f.StringVar(&s.chart, "chart", "", "file for a chart (SVG) of the summary, relative to nginx")
+	f.StringVar(&s.profile, "profile", "", "file for a CPU profile of Moongate in all windows, as go build -pgo takes it; what is measured includes the profiler")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -125,6 +127,9 @@ func (s *settings) check() error {
 	if s.window <= 0 || s.warmup <= 0 {
 		return errors.New("-window and -warmup must be more than 0")
 	}
+	if s.profile != "" && s.window < minProfile {
+		return fmt.Errorf("-profile needs a -window of at least %s", minProfile)
+	}
 	if s.proxyCPU == s.loadCPU {
 		return errors.New("-proxy-cpu and -load-cpu must differ, or the load generator is measured with the proxy")
 	}
@@ -149,9 +154,9 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	if runtime.NumCPU() < 2 {
 		return errors.New("needs two CPUs: one for the proxy, one for the load")
 	}
-	if s.chart != "" { // before the minutes that it takes to measure what is drawn
-		if _, err := os.Stat(filepath.Dir(s.chart)); err != nil {
-			return fmt.Errorf("-chart: %w; the path is relative to the folder test", err)
+	for name, file := range map[string]string{"-chart": s.chart, "-profile": s.profile} { // before the minutes that it takes to measure what goes there
+		if _, err := os.Stat(filepath.Dir(file)); err != nil {
+			return fmt.Errorf("%s: %w; the path is relative to the folder test", name, err)
 		}
 	}
 	b, err := newBench(ctx, s, out)
@@ -164,6 +169,9 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	b.printSummary() // also of what came before an error, which may have taken most of an hour; so is the chart
 	if s.chart != "" {
 		err = errors.Join(err, b.writeChart(s.chart))
+	}
+	if s.profile != "" && err == nil {
+		err = b.writeProfile(s.profile)
 	}
 	if err != nil {
 		return err
