@@ -42,6 +42,8 @@ func (x *Exchange) takeAdmission() (c *admission.Control) {
 
 // recordHead records the response by the head in x.resp. The status of a gRPC call may follow after the body, see
 // recordTrailer.
+//
+//go:noinline
 func (x *Exchange) recordHead() {
 	if x.rare == nil || x.rare.admission == nil {
 		return

@@ -27,6 +27,8 @@ const hashCookieSize = 22
 
 // beginBalancing collects what the load balancer of the backend uses of the request. It must be called after the
 // backend is chosen and the filters have run.
+//
+//go:noinline
 func (x *Exchange) beginBalancing() {
 	settings := x.backend.Balancing()
 	if settings == nil || settings.Hash == nil && len(settings.OverrideHeaders) == 0 {
@@ -150,6 +152,8 @@ func cookieValue(h *message.Fields, opening []byte) (value []byte, ok bool) {
 
 // giveHashCookie adds the hashed cookie to the head of a backend's response if the client has sent none. If the backend
 // itself sets a cookie of that name, the backend's cookie is kept.
+//
+//go:noinline
 func (x *Exchange) giveHashCookie() {
 	b := x.balancing()
 	if b == nil || !b.fresh {
@@ -168,6 +172,8 @@ func (x *Exchange) giveHashCookie() {
 
 // takeLoadReport reads the load report in a response's header or trailer section, and removes it unless clients are to
 // receive it.
+//
+//go:noinline
 func (x *Exchange) takeLoadReport(h *message.Fields) {
 	settings := x.backend.Balancing()
 	if settings == nil || !settings.ByReports() {

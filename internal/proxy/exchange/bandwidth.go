@@ -159,6 +159,8 @@ func (x *Exchange) requestLimiter() *bandwidth.Limiter {
 
 // sendPart sends a part of the body of a response, after its head. If a limiter holds it up, it is sent in smaller
 // parts, each when the limiter allows it.
+//
+//go:noinline
 func (x *Exchange) sendPart(a *attempt, part Part) error {
 	l := x.responseLimiter()
 	if l == nil || part.At == part.End {

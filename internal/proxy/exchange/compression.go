@@ -52,6 +52,8 @@ func (x *Exchange) compressing() *compressing {
 
 // beginCompression decides whether the response in x.resp, whose body begins with part, is compressed, and changes its
 // head accordingly. The rule must have a policy for it.
+//
+//go:noinline
 func (x *Exchange) beginCompression(head *Head, part *Part) *compressing {
 	c, policy, h := x.rare.compressing, x.rule.Compression, &x.resp.Header
 	if x.resp.Status == http.StatusNotModified {

@@ -172,6 +172,8 @@ func (x *Exchange) Run() Outcome {
 }
 
 // end completes the exchange after handle, unless it is suspended.
+//
+//go:noinline
 func (x *Exchange) end(read bool) Outcome {
 	if x.suspended {
 		return Outcome{Suspended: true}
@@ -247,6 +249,10 @@ func (x *Exchange) note() {
 // The phases follow each other in this order, and each may answer the request: the listener is found and its filters
 // run, a rule is chosen, the rule's time limits, filters and limits apply, and a backend is chosen. Where the request is
 // counted (x.rec.Stats) becomes more specific with each of them.
+//
+// The compiler may not inline the phases, nor other functions that have ended when a request waits or is sent
+// (go:noinline): their variables would remain on the stack, which would then be too small for a new connection, and
+// copied (TestStackOfRequest).
 func (x *Exchange) handle() (read bool) {
 	if answered, read := x.enterListener(); answered {
 		return read
@@ -266,6 +272,8 @@ func (x *Exchange) handle() (read bool) {
 }
 
 // enterListener finds the listener, completes the head and runs the listener's filters.
+//
+//go:noinline
 func (x *Exchange) enterListener() (answered, read bool) {
 	if x.isConnect() {
 		x.Path = rootPath // for matches and filters; a CONNECT has no path
@@ -303,6 +311,8 @@ func (x *Exchange) enterListener() (answered, read bool) {
 }
 
 // chooseRule finds the rule and what it says about the record of the request.
+//
+//go:noinline
 func (x *Exchange) chooseRule() (m *match.Rule[*snapshot.Rule], answered, read bool) {
 	m, err := x.listener.Table.Lookup(&x.Request.Request)
 	if err != nil {
@@ -342,6 +352,8 @@ func (x *Exchange) chooseRule() (m *match.Rule[*snapshot.Rule], answered, read b
 }
 
 // applyRule begins the time limits of the rule, runs its filters, and checks its limits on requests.
+//
+//go:noinline
 func (x *Exchange) applyRule(m *match.Rule[*snapshot.Rule]) (answered, read bool) {
 	if x.rule.RequestTimeout > 0 {
 		x.deadline, x.deadlineReason = x.start.Add(x.rule.RequestTimeout), observe.ReasonRequestTimeout
@@ -384,6 +396,8 @@ func (x *Exchange) applyRule(m *match.Rule[*snapshot.Rule]) (answered, read bool
 }
 
 // chooseBackend chooses a backend, runs its filters, and begins the copies of the request.
+//
+//go:noinline
 func (x *Exchange) chooseBackend() (b *snapshot.BackendRef, answered, read bool) {
 	ref, reason := x.rule.Choose(&x.fx.Seed)
 	if reason != observe.ReasonOK {

@@ -141,6 +141,8 @@ func (x *Exchange) endRetry() {
 }
 
 // attemptAt makes an attempt at an endpoint. If it fails, v is what follows.
+//
+//go:noinline
 func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v retryDecision) {
 	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
 		x.noteSent(x.body.allAtHand()) // otherwise the client may have delayed the attempt
@@ -315,6 +317,8 @@ func (x *Exchange) endPerTryTimeout(a *attempt) {
 
 // connect finds an idle connection or a place on a shared one, or makes a new connection, and begins the request on it.
 // It uses only a new connection if one is needed.
+//
+//go:noinline
 func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 	if ep.DiffersByClient() {
 		ep = ep.At(x.connectionFor())

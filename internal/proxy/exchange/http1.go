@@ -222,6 +222,8 @@ func (t *http1Transport) fillUp(end int, want int64) int {
 }
 
 // readPart implements transport.
+//
+//go:noinline
 func (t *http1Transport) readPart(wait bool) (Part, error) {
 	if wait {
 		a := t.a

@@ -36,6 +36,8 @@ func (x *Exchange) noteResponseHeaders() {
 }
 
 // startResponse sends the head of the response and the first part of its body.
+//
+//go:noinline
 func (x *Exchange) startResponse(head Head, p Part) error {
 	x.noteResponseHeaders()
 	return x.Client.Response.Start(head, p)

@@ -96,6 +96,8 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 }
 
 // relayRest sends the rest of the response, unless last or err is set. It returns early if the exchange is suspended.
+//
+//go:noinline
 func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 	part := Part{Last: last}
 	for err == nil && !part.Last {

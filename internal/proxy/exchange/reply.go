@@ -111,6 +111,8 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 
 // filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule and
 // of the listener, as far as these have been chosen.
+//
+//go:noinline
 func (x *Exchange) filterResponse() {
 	x.fx.Response = &x.resp
 	if x.rule != nil && x.rule.RateLimits != nil {

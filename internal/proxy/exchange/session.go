@@ -24,6 +24,8 @@ type clientSession struct {
 
 // beginSession reads which endpoint the request's session is with, if the backend has session persistence. The backend
 // must have been chosen.
+//
+//go:noinline
 func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 	settings := x.rule.Sessions
 	if settings == nil {
@@ -57,6 +59,8 @@ func (x *Exchange) inSession() bool {
 
 // pick chooses the endpoint of an attempt. It is the endpoint of the session as long as that takes connections, however
 // earlier attempts have ended, since the others do not know the session.
+//
+//go:noinline
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	if s := x.session(); s != nil && s.known && !s.left {
 		for {
@@ -112,6 +116,8 @@ func (x *Exchange) leaveSession(f failure) {
 }
 
 // keepSession adds the session token to the head of a backend's response, if the client needs one.
+//
+//go:noinline
 func (x *Exchange) keepSession() {
 	s := x.session()
 	if s == nil {
