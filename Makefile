@@ -6,7 +6,7 @@ export GOTOOLCHAIN := auto
 
 # Tests and tools are compiled as the product is, so that what they share is compiled once: a second way costs a machine without caches some minutes.
 export CGO_ENABLED := 0
-export GOFLAGS := $(filter-out -trimpath,$(or $(GOFLAGS),$(shell go env GOFLAGS))) -trimpath
+export GOFLAGS := $(filter-out -trimpath -pgo=%,$(or $(GOFLAGS),$(shell go env GOFLAGS))) -trimpath -pgo=$(CURDIR)/cmd/moongate/default.pgo
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -142,6 +142,10 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 .PHONY: bench
 bench: ## compare with nginx, HAProxy (Debian packages) and Caddy; see docs/performance.md
 	$(MAKE) -C test bench
+
+.PHONY: profile
+profile: ## measure cmd/moongate/default.pgo anew, by which the compiler optimizes; see docs/performance.md
+	$(MAKE) -C test profile
 
 .PHONY: golden
 golden: ## rewrite the golden files from what the translator says; read the diff
