@@ -24,8 +24,9 @@ import (
 // toldConn is a connection whose PROXY header was read.
 type toldConn struct {
 	net.Conn
-	r      io.Reader
-	client netip.AddrPort
+	r           io.Reader
+	client      netip.AddrPort
+	destination netip.AddrPort
 }
 
 func (c *toldConn) Read(b []byte) (int, error) { return c.r.Read(b) }
@@ -60,14 +61,14 @@ func (l *toldListener) told(c net.Conn) (*toldConn, error) {
 		if err != nil {
 			return told, err
 		}
-		client, used, err := proxyprotocol.Parse(b)
+		named, used, err := proxyprotocol.Parse(b)
 		if err == proxyprotocol.ErrIncomplete {
 			continue
 		}
 		if err != nil || !strings.HasPrefix(string(b), l.start) {
 			return told, fmt.Errorf("%q: %w", b, err)
 		}
-		told.client = client
+		told.client, told.destination = named.Client, named.Destination
 		r.Discard(used)
 		return told, nil
 	}
@@ -242,6 +243,43 @@ func TestProxyHeaderOfTrusted(t *testing.T) {
 		}
 		if got, err := io.ReadAll(resp.Body); string(got) != client+":0" || err != nil {
 			t.Errorf("a request of %s came as that of %q, %v", client, got, err)
+		}
+	}
+}
+
+// TestProxyHeaderPassedOn: behind a load balancer that sends a PROXY header, a backend is told both of its addresses, by requests and by tunnels.
+func TestProxyHeaderPassedOn(t *testing.T) {
+	t.Parallel()
+	for _, tcp := range []bool{false, true} {
+		for name, header := range map[string]string{"V1": headerV1, "V2": headerV2} {
+			t.Run(fmt.Sprintf("TCP %v/%s", tcp, name), func(t *testing.T) {
+				t.Parallel()
+				inner, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { inner.Close() })
+				l := &toldListener{Listener: inner, t: t, start: "PROXY TCP4 "}
+				g := startGateway(t, Timeouts{})
+				g.apply(append(backend("Service/default/b/80", inner.Addr().String()),
+					trafficOf(0, connectionsAs(&config.BackendConnections{ProxyHeader: config.ProxyHeader_PROXY_HEADER_V1}))))
+				if tcp {
+					g.apply([]*config.Resource{proxied(g.tcpListener("l"), "127.0.0.0/8"),
+						l4RouteOf("r", "default/gw/l", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})})
+				} else {
+					g.apply([]*config.Resource{proxied(g.httpListener("l", ""), "127.0.0.0/8"), routeOf("r", "default/gw/l", "", anyRule())})
+				}
+				c := g.dial()
+				io.WriteString(c, header+"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				b, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				if told := b.(*toldConn); told.client.String() != "192.0.2.1:4660" || told.destination.String() != "10.0.0.1:443" {
+					t.Errorf("the backend is told of a connection from %v to %v", told.client, told.destination)
+				}
+			})
 		}
 	}
 }

@@ -86,7 +86,9 @@ type Conn struct {
 	opened     bool   // a loop has already counted it as opened, see ServeL4
 	// served means that a request has been carried out.
 	served bool
-	loop   rawLoop
+	// destination is the address to which the client has connected according to the PROXY header; nil if none says it.
+	destination *netip.AddrPort
+	loop        rawLoop
 	// http2 is nil unless the connection uses HTTP/2.
 	http2   atomic.Pointer[http2.Conn]
 	tunnels streamTunnels // of the HTTP/2 connection
@@ -189,7 +191,12 @@ func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode,
 }
 
 // local returns the address to which the client has connected.
-func (c *Conn) local() netip.AddrPort { return c.tcp.Local() }
+func (c *Conn) local() netip.AddrPort {
+	if c.destination != nil {
+		return *c.destination
+	}
+	return c.tcp.Local()
+}
 
 // Local implements exchange.Response.
 func (s http1Side) Local() netip.AddrPort { return s.c.local() }

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -28,6 +29,8 @@ type dormants struct {
 	closed                 bool          // no connection becomes dormant any more
 	notBefore              atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
 	released               atomic.Uint64 // number of bytes that connections have released by becoming dormant
+	// destinations has those of Conn.destination.
+	destinations map[*dormant]*netip.AddrPort
 }
 
 type dormantList = list[dormant, *dormant]
@@ -68,7 +71,7 @@ func (c *Conn) goDormant() bool {
 	}
 	d.key = c.key
 	d.state.Store(c.state.Load())
-	armed := s.dormants.take(s, d)
+	armed := s.dormants.take(s, d, c.destination)
 	c.shard.remove(c) // not Set.remove, because the connection still counts
 	s.wakeEmpty()
 	return armed
@@ -96,8 +99,8 @@ func (c *Conn) detach(fd *int32) error {
 }
 
 // take adds a connection, or ends it after cut. It returns false if the system cannot watch the connection, which is
-// woken at once then.
-func (l *dormants) take(s *Set, d *dormant) bool {
+// woken at once then. destination is that of the Conn.
+func (l *dormants) take(s *Set, d *dormant, destination *netip.AddrPort) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -112,6 +115,12 @@ func (l *dormants) take(s *Set, d *dormant) bool {
 		l.newest = max(l.newest, d.until)
 	}
 	l.byFD[d.fd] = d
+	if destination != nil {
+		if l.destinations == nil {
+			l.destinations = make(map[*dormant]*netip.AddrPort)
+		}
+		l.destinations[d] = destination
+	}
 	l.listOf(s, d).add(d)
 	if l.arm(s, d, unix.EPOLL_CTL_ADD) != nil {
 		d.claimed = true
@@ -233,6 +242,7 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	if l.watch != nil { // otherwise the entry would remain; there is none if arm has failed
 		_ = unix.EpollCtl(l.watch.FD, unix.EPOLL_CTL_DEL, int(d.fd), nil)
 	}
+	c.destination = l.destinations[d]
 	l.remove(s, d)
 	c.state.Store(d.state.Load())
 	s.begin(c, (*Conn).goOn)
@@ -242,6 +252,7 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 // remove removes a connection. mu must be held.
 func (l *dormants) remove(s *Set, d *dormant) {
 	l.byFD[d.fd] = nil
+	delete(l.destinations, d)
 	l.listOf(s, d).remove(d)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -104,6 +105,46 @@ func TestDormant(t *testing.T) {
 		a.ended()
 	}
 	<-set.Empty()
+}
+
+// TestDormantDestination: the destination that a PROXY header has named is known while and after the connection is dormant, and goes with it.
+func TestDormantDestination(t *testing.T) {
+	set, addr := served(t)
+	kept := func() int {
+		set.dormants.mu.Lock()
+		defer set.dormants.mu.Unlock()
+		return len(set.dormants.destinations)
+	}
+	with, without := askerOf(t, addr), askerOf(t, addr)
+	destination := netip.MustParseAddrPort("10.0.0.1:443")
+	each := func(f func(c *Conn)) {
+		with.ask()
+		without.ask()
+		park(t, set, 2)
+		set.Each(func(c *Conn) {
+			if c.side.Peer == with.LocalAddr().(*net.TCPAddr).AddrPort() {
+				f(c)
+			}
+		})
+	}
+	each(func(c *Conn) { c.destination = &destination })
+	for range 2 {
+		rest(t, set, 2)
+		if kept() != 1 {
+			t.Fatalf("%d destinations are kept, want that of one connection", kept())
+		}
+		each(func(c *Conn) {
+			if c.local() != destination {
+				t.Errorf("the destination is %v", c.local())
+			}
+		})
+		if kept() != 0 {
+			t.Fatal("the destination is kept after the connection was woken")
+		}
+	}
+	rest(t, set, 2)
+	with.Close()
+	testkit.Eventually(t, "the destination is gone", func() bool { return kept() == 0 })
 }
 
 // TestDormantEndsForBackends: what is kept for a client goes with its dormant connection.

@@ -12,18 +12,19 @@ import (
 )
 
 // acceptProxied reads the PROXY header with which a connection of a trusted proxy begins. Afterwards the connection
-// counts as that of the client named in it, or as the proxy's own if it names none. It reports whether the connection
-// continues, with the bytes after the header unread.
+// counts as that of the client named in it, made to the destination named in it, or as the proxy's own if it names none.
+// It reports whether the connection continues, with the bytes after the header unread.
 func (c *Conn) acceptProxied() bool {
-	client, err := c.awaitProxyHeader(c.handshakeEnd())
+	named, err := c.awaitProxyHeader(c.handshakeEnd())
 	if err != nil {
 		if err != io.EOF { // otherwise nothing was sent, as by a port probe
 			c.set.proxyHeaderFailed(c.side.Socket, c.side.Peer, c.side.Mode, err)
 		}
 		return false
 	}
-	if client.IsValid() {
-		c.setPeer(client)
+	if named.Client.IsValid() {
+		c.setPeer(named.Client)
+		c.destination = &named.Destination
 	}
 	if !c.set.recount(c, keyOf(c.side.Peer.Addr())) {
 		c.side.Socket.Stats.ConnectionRefused(observe.LimitPerClient)
@@ -37,17 +38,17 @@ func (c *Conn) acceptProxied() bool {
 var errProxyHeaderTimeout = errors.New("the PROXY header did not arrive in time")
 
 // awaitProxyHeader waits for the PROXY header until by, a time of the coarse clock.
-func (c *Conn) awaitProxyHeader(by int64) (client netip.AddrPort, err error) {
+func (c *Conn) awaitProxyHeader(by int64) (named proxyprotocol.Addresses, err error) {
 	c.wait.set(waitHandshake, by)
-	client, err = c.readProxyHeader()
+	named, err = c.readProxyHeader()
 	if !c.leave(&c.wait) {
-		return client, errProxyHeaderTimeout
+		return named, errProxyHeaderTimeout
 	}
-	return client, err
+	return named, err
 }
 
 // readProxyHeader reads until the header is complete. The bytes after it are then at in[:w].
-func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
+func (c *Conn) readProxyHeader() (named proxyprotocol.Addresses, err error) {
 	for {
 		c.makeRoom()
 		got, err := c.tcp.Read(c.in[c.w:min(len(c.in), proxyprotocol.MaxHeader)])
@@ -56,9 +57,9 @@ func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
 			if err == io.EOF && c.w > 0 {
 				err = io.ErrUnexpectedEOF
 			}
-			return client, err
+			return named, err
 		}
-		client, n, err := proxyprotocol.Parse(c.in[:c.w])
+		named, n, err := proxyprotocol.Parse(c.in[:c.w])
 		if err == proxyprotocol.ErrIncomplete {
 			continue
 		}
@@ -68,7 +69,7 @@ func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
 				c.giveInput()
 			}
 		}
-		return client, err
+		return named, err
 	}
 }
 

@@ -34,9 +34,12 @@ func TestAppend(t *testing.T) {
 			if v == V1 && string(got) != c.v1 {
 				t.Errorf("%s to %s: %q, want %q", c.client, c.listener, got, c.v1)
 			}
-			client, n, err := Parse(got)
-			if err != nil || n != len(got) || client != parse(c.read) {
-				t.Errorf("%s to %s, version %d: read as %v, %d of %d bytes, %v", c.client, c.listener, v, client, n, len(got), err)
+			a, n, err := Parse(got)
+			if err != nil || n != len(got) || a.Client != parse(c.read) {
+				t.Errorf("%s to %s, version %d: read as %v, %d of %d bytes, %v", c.client, c.listener, v, a, n, len(got), err)
+			}
+			if c.read != "" && c.listener != "" && a.Destination != parse(c.listener) {
+				t.Errorf("%s to %s, version %d: the destination is read as %v", c.client, c.listener, v, a.Destination)
 			}
 		}
 	}

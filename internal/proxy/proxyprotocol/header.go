@@ -42,18 +42,22 @@ var (
 	errChecksum = errors.New("the checksum of the PROXY header is wrong")
 )
 
-// Parse parses the header at the beginning of b, and returns its length and the address from which the client has
-// connected. That is the zero value if the header has no IP address with TCP (LOCAL, UNKNOWN, other families): then the
-// connection's own address counts. The error is ErrIncomplete if the header may continue after b, which is impossible
-// if b has MaxHeader bytes, and another one if there is no valid header. Parse does not allocate for version 2.
-func Parse(b []byte) (client netip.AddrPort, n int, err error) {
+// Addresses are what a header says of a connection: from which address the client has connected, and to which one. Both
+// are the zero value if the header has no IP addresses with TCP (LOCAL, UNKNOWN, other families): then the connection's
+// own addresses count.
+type Addresses struct{ Client, Destination netip.AddrPort }
+
+// Parse parses the header at the beginning of b, and returns its addresses and its length. The error is ErrIncomplete if
+// the header may continue after b, which is impossible if b has MaxHeader bytes, and another one if there is no valid
+// header. Parse does not allocate for version 2.
+func Parse(b []byte) (a Addresses, n int, err error) {
 	switch {
 	case begins(b, startV2):
 		return parseV2(b)
 	case begins(b, startV1):
 		return parseV1(b)
 	}
-	return client, 0, errMissing
+	return a, 0, errMissing
 }
 
 // begins reports whether b begins with start, as far as it goes.
@@ -63,32 +67,32 @@ func begins(b []byte, start string) bool {
 }
 
 // parseV1 parses "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n".
-func parseV1(b []byte) (client netip.AddrPort, n int, err error) {
+func parseV1(b []byte) (a Addresses, n int, err error) {
 	line, _, ended := bytes.Cut(b[:min(len(b), maxV1)], []byte("\n"))
 	switch {
 	case !ended && len(b) >= maxV1:
-		return client, 0, errLine
+		return a, 0, errLine
 	case !ended:
-		return client, 0, ErrIncomplete
+		return a, 0, ErrIncomplete
 	}
 	n = len(line) + 1
 	line, returned := bytes.CutSuffix(line, []byte("\r"))
 	if !returned || bytes.IndexByte(line, '\r') >= 0 {
-		return client, 0, errLine
+		return a, 0, errLine
 	}
 	if family, _, _ := bytes.Cut(line[len(startV1):], []byte(" ")); string(family) == "UNKNOWN" {
-		return client, n, nil // the rest of the line is ignored
+		return a, n, nil // the rest of the line is ignored
 	}
 	fields := bytes.Split(line[len(startV1):], []byte(" "))
 	if len(fields) != 5 {
-		return client, 0, errLine
+		return a, 0, errLine
 	}
-	source, ok := addressV1(fields[0], fields[1], fields[3])
-	_, too := addressV1(fields[0], fields[2], fields[4])
+	client, ok := addressV1(fields[0], fields[1], fields[3])
+	destination, too := addressV1(fields[0], fields[2], fields[4])
 	if !ok || !too {
-		return client, 0, errLine
+		return a, 0, errLine
 	}
-	return source, n, nil
+	return Addresses{client, destination}, n, nil
 }
 
 // addressV1 parses an address and a port of the family TCP4 or TCP6.
@@ -154,36 +158,35 @@ const (
 // tlvChecksum is the type of a CRC-32C of the header.
 const tlvChecksum = 0x03
 
-func parseV2(b []byte) (client netip.AddrPort, n int, err error) {
+func parseV2(b []byte) (a Addresses, n int, err error) {
 	if len(b) < fixedV2 {
-		return client, 0, ErrIncomplete
+		return a, 0, ErrIncomplete
 	}
 	command, family := b[12], b[13]
 	if command != commandLocal && command != commandProxy {
-		return client, 0, errVersion
+		return a, 0, errVersion
 	}
 	if n = fixedV2 + int(binary.BigEndian.Uint16(b[14:])); n > MaxHeader {
-		return client, 0, errTooLong
+		return a, 0, errTooLong
 	}
 	if len(b) < n {
-		return client, 0, ErrIncomplete
+		return a, 0, ErrIncomplete
 	}
 	if command == commandLocal { // the rest of the header is ignored (section 2.2)
-		return client, n, nil
+		return a, n, nil
 	}
-	client, err = proxied(b[:n], family)
-	if err != nil {
-		return netip.AddrPort{}, 0, err
+	if a, err = proxied(b[:n], family); err != nil {
+		return Addresses{}, 0, err
 	}
-	return client, n, nil
+	return a, n, nil
 }
 
 // proxied parses the addresses of a complete version 2 header with the command PROXY.
-func proxied(header []byte, family byte) (client netip.AddrPort, err error) {
+func proxied(header []byte, family byte) (a Addresses, err error) {
 	block, addresses := header[fixedV2:], 0
 	switch family {
 	case familyUnspecified:
-		return client, nil // the rest is skipped
+		return a, nil // the rest is skipped
 	case familyTCPv4, familyUDPv4:
 		addresses = addressesV4
 	case familyTCPv6, familyUDPv6:
@@ -191,21 +194,23 @@ func proxied(header []byte, family byte) (client netip.AddrPort, err error) {
 	case familyUnixStream, familyUnixDatagram:
 		addresses = addressesUnix
 	default:
-		return client, errFamily
+		return a, errFamily
 	}
 	if len(block) < addresses {
-		return client, errShort
+		return a, errShort
 	}
 	if err = checkTLVs(header, fixedV2+addresses); err != nil {
-		return client, err
+		return a, err
 	}
 	switch family {
 	case familyTCPv4:
-		client = netip.AddrPortFrom(netip.AddrFrom4([4]byte(block)), binary.BigEndian.Uint16(block[8:]))
+		a.Client = netip.AddrPortFrom(netip.AddrFrom4([4]byte(block)), binary.BigEndian.Uint16(block[8:]))
+		a.Destination = netip.AddrPortFrom(netip.AddrFrom4([4]byte(block[4:])), binary.BigEndian.Uint16(block[10:]))
 	case familyTCPv6:
-		client = netip.AddrPortFrom(netip.AddrFrom16([16]byte(block)).Unmap(), binary.BigEndian.Uint16(block[32:]))
+		a.Client = netip.AddrPortFrom(netip.AddrFrom16([16]byte(block)).Unmap(), binary.BigEndian.Uint16(block[32:]))
+		a.Destination = netip.AddrPortFrom(netip.AddrFrom16([16]byte(block[16:])).Unmap(), binary.BigEndian.Uint16(block[34:]))
 	}
-	return client, nil
+	return a, nil
 }
 
 // checkTLVs checks what follows the addresses of a header: that it is complete, and its checksum if it has one.

@@ -95,12 +95,12 @@ var headers = []struct {
 func TestParse(t *testing.T) {
 	for _, tc := range headers {
 		for _, after := range []string{"", "\n\r\x16GET"} {
-			client, n, err := Parse([]byte(tc.header + after))
+			a, n, err := Parse([]byte(tc.header + after))
 			if !errors.Is(err, tc.err) || err == nil && n != len(tc.header) {
 				t.Errorf("%s: %d of %d bytes, %v", tc.name, n, len(tc.header), err)
 			}
-			if want, _ := netip.ParseAddrPort(tc.client); client != want {
-				t.Errorf("%s: client %v", tc.name, client)
+			if want, _ := netip.ParseAddrPort(tc.client); a.Client != want || a.Destination.IsValid() != want.IsValid() {
+				t.Errorf("%s: addresses %v", tc.name, a)
 			}
 		}
 		for n := range tc.header {
@@ -125,21 +125,26 @@ func FuzzHeader(f *testing.F) {
 		f.Add([]byte(tc.header + "rest"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		client, n, err := Parse(b)
+		a, n, err := Parse(b)
 		if err == ErrIncomplete && len(b) >= MaxHeader {
 			t.Fatal("more than the longest header is wanted")
 		}
 		if err != nil {
-			if n != 0 || client.IsValid() {
-				t.Fatalf("%v says %v and %d", err, client, n)
+			if n != 0 || a != (Addresses{}) {
+				t.Fatalf("%v says %v and %d", err, a, n)
 			}
 			return
 		}
-		if n <= 0 || n > len(b) || n > MaxHeader || client.IsValid() && (client.Addr().Is4In6() || client.Addr().Zone() != "") {
-			t.Fatalf("%d of %d bytes, client %v", n, len(b), client)
+		if n <= 0 || n > len(b) || n > MaxHeader || a.Client.IsValid() != a.Destination.IsValid() {
+			t.Fatalf("%d of %d bytes, addresses %v", n, len(b), a)
+		}
+		for _, at := range []netip.AddrPort{a.Client, a.Destination} {
+			if at.Addr().Is4In6() || at.Addr().Zone() != "" {
+				t.Fatalf("address %v", at)
+			}
 		}
 		for _, part := range [][]byte{b[:n], append(bytes.Clone(b[:n]), "other"...)} {
-			if c, m, err := Parse(part); c != client || m != n || err != nil {
+			if c, m, err := Parse(part); c != a || m != n || err != nil {
 				t.Fatalf("with another rest: %v, %d, %v", c, m, err)
 			}
 		}

@@ -17,8 +17,8 @@ import (
 
 // For identifies the client that a connection is for. Requests with different values must not share a connection.
 type For struct {
-	// Client is the address of the client, and Listener the address at which its request arrived. An invalid Client
-	// means the gateway itself.
+	// Client is the address of the client, and Listener the address to which it has connected: that of the gateway, or what
+	// a load balancer's PROXY header says. An invalid Client means the gateway itself.
 	Client, Listener netip.AddrPort
 	// HTTP2 means that requests are sent over HTTP/2 if the backend uses the protocol of the client.
 	HTTP2 bool
