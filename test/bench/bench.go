@@ -104,8 +104,7 @@ func build(ctx context.Context, dir, module, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Each program is compiled with the profile of its own folder, if there is one.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=auto", "-o", binaries+"/", pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binaries+"/", pkg)
 	cmd.Dir = filepath.Join(root, module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s in %s: %w\n%s", pkg, cmd.Dir, err, out)

@@ -121,6 +121,7 @@ func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"-n", "0"}, {"-contenders", "apache"}, {"-contenders", baseline}, {"-workloads", "D"}, {"-window", "0s"}, {"-proxy-cpu", "1"}, {"extra"},
 		{"-streams", "0"}, {"-streams", "101"}, {"-streams", "7", "-workloads", "http2"}, {"-watches", "150"},
+		{"-profile", "f", "-window", "900ms"}, {"-profile", "f", "-contenders", "nginx"},
 	} {
 		if _, err := parseFlags(args, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)

@@ -127,8 +127,8 @@ func (s *settings) check() error {
 	if s.window <= 0 || s.warmup <= 0 {
 		return errors.New("-window and -warmup must be more than 0")
 	}
-	if s.profile != "" && s.window < minProfile {
-		return fmt.Errorf("-profile needs a -window of at least %s", minProfile)
+	if s.profile != "" && (s.window < minProfile || !slices.Contains(s.contenders, "moongate")) {
+		return fmt.Errorf("-profile needs a -window of at least %s, and moongate among the -contenders", minProfile)
 	}
 	if s.proxyCPU == s.loadCPU {
 		return errors.New("-proxy-cpu and -load-cpu must differ, or the load generator is measured with the proxy")
@@ -170,14 +170,14 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	if s.chart != "" {
 		err = errors.Join(err, b.writeChart(s.chart))
 	}
-	if s.profile != "" && err == nil {
-		err = b.writeProfile(s.profile)
-	}
 	if err != nil {
 		return err
 	}
 	if b.failures > 0 {
 		return fmt.Errorf("%d requests or edits failed; the figures beside them are not to be trusted", b.failures)
+	}
+	if s.profile != "" {
+		return b.writeProfile(s.profile)
 	}
 	return nil
 }

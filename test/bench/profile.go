@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,9 @@ import (
 // minProfile is the shortest window that can be profiled: the admin server counts in seconds.
 const minProfile = time.Second
 
+// profileGrace is how much longer than its window a profile may take to arrive.
+const profileGrace = 30 * time.Second
+
 // beginProfile has a contender profiled during the window that follows, if it is Moongate and profiles are wanted. The result waits
 // for the profile.
 func (b *bench) beginProfile(c *contender) (wait func() error) {
@@ -27,14 +31,20 @@ func (b *bench) beginProfile(c *contender) (wait func() error) {
 	done := make(chan error, 1)
 	go func() {
 		time.Sleep(b.warmup)
-		done <- saveProfile(c.admin, b.window, file)
+		done <- b.saveProfile(c.admin, file)
 	}()
 	return func() error { return <-done }
 }
 
-// saveProfile writes a CPU profile of a Moongate to a file.
-func saveProfile(admin netip.AddrPort, length time.Duration, file string) error {
-	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(length.Seconds())))
+// saveProfile writes a CPU profile of a Moongate, of the length of a window, to a file.
+func (b *bench) saveProfile(admin netip.AddrPort, file string) error {
+	ctx, cancel := context.WithTimeout(b.ctx, b.window+profileGrace)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(b.window.Seconds())), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}
@@ -49,14 +59,15 @@ func saveProfile(admin netip.AddrPort, length time.Duration, file string) error 
 	return os.WriteFile(file, body, 0o600)
 }
 
-// writeProfile merges the profiles of all windows into a file.
+// writeProfile merges the profiles of all windows into a file, which it replaces at once: Moongate may be compiled with it.
 func (b *bench) writeProfile(file string) error {
 	if len(b.profiles) == 0 {
 		return fmt.Errorf("no workload with a Moongate was measured, so there is nothing to write to %s", file)
 	}
-	cmd := exec.CommandContext(b.ctx, "go", append([]string{"tool", "pprof", "-proto", "-output", file}, b.profiles...)...)
+	part := file + ".part"
+	cmd := exec.CommandContext(b.ctx, "go", append([]string{"tool", "pprof", "-proto", "-output", part}, b.profiles...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go tool pprof: %w\n%s", err, out)
 	}
-	return nil
+	return os.Rename(part, file)
 }
