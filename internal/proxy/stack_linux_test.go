@@ -23,7 +23,7 @@ import (
 func TestStackOfRequest(t *testing.T) {
 	const name, alone = "TestStackOfRequest", "MOONGATE_STACK_OF_REQUEST"
 	if os.Getenv(alone) == "" { // the runtime must not begin with larger stacks because those of other tests were
-		cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+name+"$", "-test.v", "-test.timeout=2m")
 		cmd.Env = append(os.Environ(), alone+"=1", "GODEBUG=adaptivestackstart=0,gcshrinkstackoff=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

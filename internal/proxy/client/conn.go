@@ -190,12 +190,15 @@ func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode,
 	return c
 }
 
-// local returns the address to which the client has connected.
-func (c *Conn) local() netip.AddrPort {
+// local returns the gateway's address to which the connection was made.
+func (c *Conn) local() netip.AddrPort { return c.tcp.Local() }
+
+// reached returns the address to which the client has connected: that in the PROXY header, or local.
+func (c *Conn) reached() netip.AddrPort {
 	if c.destination != nil {
 		return *c.destination
 	}
-	return c.tcp.Local()
+	return c.local()
 }
 
 // Local implements exchange.Response.
@@ -203,6 +206,12 @@ func (s http1Side) Local() netip.AddrPort { return s.c.local() }
 
 // Local implements exchange.Response.
 func (d *stream) Local() netip.AddrPort { return d.c.local() }
+
+// Destination implements exchange.Response.
+func (s http1Side) Destination() netip.AddrPort { return s.c.reached() }
+
+// Destination implements exchange.Response.
+func (d *stream) Destination() netip.AddrPort { return d.c.reached() }
 
 // Keep implements exchange.Response.
 func (s http1Side) Keep(bytes int64) { s.c.kept.Add(bytes) }

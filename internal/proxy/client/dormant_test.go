@@ -134,8 +134,8 @@ func TestDormantDestination(t *testing.T) {
 			t.Fatalf("%d destinations are kept, want that of one connection", kept())
 		}
 		each(func(c *Conn) {
-			if c.local() != destination {
-				t.Errorf("the destination is %v", c.local())
+			if c.reached() != destination || c.local() == destination {
+				t.Errorf("the destination is %v, and the gateway's address %v", c.reached(), c.local())
 			}
 		})
 		if kept() != 0 {

@@ -24,7 +24,8 @@ func (c *Conn) acceptProxied() bool {
 	}
 	if named.Client.IsValid() {
 		c.setPeer(named.Client)
-		c.destination = &named.Destination
+		destination := named.Destination // not named, of which this is half
+		c.destination = &destination
 	}
 	if !c.set.recount(c, keyOf(c.side.Peer.Addr())) {
 		c.side.Socket.Stats.ConnectionRefused(observe.LimitPerClient)

@@ -92,8 +92,10 @@ type Response interface {
 // located is implemented by a Response that knows the address to which its client has connected. It is rarely needed,
 // so it is not stored for each stream.
 type located interface {
-	// Local returns the zero value if the address is no longer known.
+	// Local returns the gateway's address, or the zero value if it is no longer known.
 	Local() netip.AddrPort
+	// Destination returns what a load balancer's PROXY header says, or Local if there is none.
+	Destination() netip.AddrPort
 }
 
 // keeper is implemented by a Response whose connection counts the bytes of request bodies that it holds.

@@ -365,16 +365,26 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 
 // connectionFor returns the client for whom the connection is made, for endpoints whose connections differ by client.
 func (x *Exchange) connectionFor() upstream.For {
-	return upstream.For{Client: x.rec.ClientAddr, Listener: x.local(), HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
+	return upstream.For{Client: x.rec.ClientAddr, Listener: x.destination(), HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
 }
 
-// local returns the address to which the client has connected; the zero value if it is no longer known.
+// local returns the gateway's address to which the connection was made; the zero value if it is no longer known.
 func (x *Exchange) local() netip.AddrPort {
 	at, ok := x.Client.Response.(located)
 	if !ok {
 		return netip.AddrPort{}
 	}
 	return at.Local()
+}
+
+// destination returns the address to which the client has connected, which may be a load balancer's; the zero value if
+// it is no longer known.
+func (x *Exchange) destination() netip.AddrPort {
+	at, ok := x.Client.Response.(located)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return at.Destination()
 }
 
 // opened begins the request on the connection u, or on place if u is nil. another means that the connection takes no
