@@ -6,7 +6,11 @@ export GOTOOLCHAIN := auto
 
 # Tests and tools are compiled as the product is, so that what they share is compiled once: a second way costs a machine without caches some minutes.
 export CGO_ENABLED := 0
-export GOFLAGS := $(filter-out -trimpath -pgo=%,$(or $(GOFLAGS),$(shell go env GOFLAGS))) -trimpath -pgo=$(CURDIR)/cmd/moongate/default.pgo
+export GOFLAGS := $(filter-out -trimpath,$(or $(GOFLAGS),$(shell go env GOFLAGS))) -trimpath
+
+# go build takes the profile by itself; tests of this module are told, so that they run what is shipped. The other modules do without, as staticcheck does
+# in any case, so that what they need is compiled once.
+PROFILE := -pgo=cmd/moongate/default.pgo
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -52,7 +56,7 @@ build: ## build bin/moongate
 .PHONY: check
 check: build redis-server nginx ## the inner loop: vet and everything quick (under 3 minutes)
 	go vet $(PKGS)
-	go test -short $(TESTFLAGS) $(PKGS)
+	go test -short $(PROFILE) $(TESTFLAGS) $(PKGS)
 
 # Allocation tests count what the race detector adds, so both ways are run: first as it
 # ships, then with the detector.
@@ -89,7 +93,7 @@ chromium:
 .PHONY: test-packages
 test-packages: build redis-server nginx
 	@date '+%H:%M:%S $@'
-	go test $(TESTFLAGS) $(PKGS)
+	go test $(PROFILE) $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-h2load
 test-h2load: build
@@ -107,7 +111,7 @@ test-modules: build chromium
 test-race: build redis-server nginx
 	@date '+%H:%M:%S $@'
 ifeq ($(RACE),yes)
-	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
+	CGO_ENABLED=1 go test -race $(PROFILE) $(TESTFLAGS) $(PKGS)
 else
 	@echo 'no C compiler: the race detector is not run' >&2
 endif
@@ -117,7 +121,7 @@ endif
 ahead: ## compile what the last parts of make test take longest to
 	@date '+%H:%M:%S $@'
 ifeq ($(RACE),yes)
-	CGO_ENABLED=1 go build -race $(PKGS)
+	CGO_ENABLED=1 go build -race $(PROFILE) $(PKGS)
 endif
 	@$(MAKE) --no-print-directory -C test/cluster programs
 
@@ -217,7 +221,7 @@ packages-on-cluster: ## what tests of single packages can find out on a cluster 
 	@$(MAKE) --no-print-directory -C test/cluster up NAME=packages NODES=2 >/dev/null
 	@bin/cluster -name packages apply api/v1alpha1
 	@export KUBECONFIG="$$(bin/cluster -name packages exec printenv KUBECONFIG)" CLUSTER='$(CURDIR)/bin/cluster -name packages'; \
-	  go test -tags cluster -p 1 -count 1 -run '(OnACluster|^TestCluster)$$' $(TESTFLAGS) $(CLUSTER_PKGS); status=$$?; \
+	  go test $(PROFILE) -tags cluster -p 1 -count 1 -run '(OnACluster|^TestCluster)$$' $(TESTFLAGS) $(CLUSTER_PKGS); status=$$?; \
 	  $(MAKE) --no-print-directory -C test/cluster down NAME=packages; exit $$status
 
 .PHONY: conformance
