@@ -4,9 +4,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -198,6 +200,44 @@ func testWriteRules(t *testing.T, rules []rule) {
 	}
 	if got := bytes.Count(text, []byte("\nkind: BackendTrafficPolicy")); got != policies {
 		t.Errorf("%d policies, want %d:\n%s", got, policies, text)
+	}
+}
+
+// buildMoongate builds Moongate from the source and returns its file.
+func buildMoongate(t *testing.T) string {
+	t.Helper()
+	binary, err := build(t.Context(), t.TempDir(), ".", "./cmd/moongate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// testConfiguration returns what Moongate is configured with to serve on three ports, in front of an origin.
+func testConfiguration(t *testing.T, v variant, free []uint16, origin *originPorts, cert *certificate) *configuration {
+	t.Helper()
+	encode := base64.StdEncoding.EncodeToString
+	return &configuration{variant: v, Dir: t.TempDir(), Plain: free[0], TLS: free[1], GRPC: free[2], Origin: *origin,
+		Certificate: encode(cert.chain), Key: encode(cert.key), Authority: string(cert.chain)}
+}
+
+// TestManifestsAreValid: Moongate finds nothing wrong with the manifests of any workload.
+func TestManifestsAreValid(t *testing.T) {
+	cert, err := newCertificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := buildMoongate(t)
+	for name, v := range map[string]variant{"plain": {}, "routes": {Routes: 3}, "filters": {Rules: rules}, "policies": {Rules: policyRules}, "layer 4": {Layer4: true}} {
+		c := testConfiguration(t, v, []uint16{8080, 8443, 8081}, &originPorts{HTTP: 9080, TLS: 9443, GRPC: 9081, UDP: 9082}, cert)
+		c.TCP, c.Passthrough, c.UDP = 9000, 9001, 9002
+		if _, err := startMoongate(binary, c); err != nil { // which writes them, and starts nothing
+			t.Fatal(err)
+		}
+		out, err := exec.Command(binary, "check", "-f", filepath.Join(c.Dir, "manifests")).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }
 

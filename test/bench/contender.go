@@ -47,9 +47,9 @@ type contender struct {
 	pids       []int  // all its processes
 	plain, tls netip.AddrPort
 	grpc       netip.AddrPort // HTTP/2 without TLS, which not everyone serves beside HTTP/1.1
+	admin      netip.AddrPort // of Moongate
 	// With variant.Layer4.
 	tcp, passthrough, udp netip.AddrPort
-	admin                 netip.AddrPort // of Moongate
 }
 
 // configuration is what the templates see.

@@ -154,7 +154,8 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 	if runtime.NumCPU() < 2 {
 		return errors.New("needs two CPUs: one for the proxy, one for the load")
 	}
-	for name, file := range map[string]string{"-chart": s.chart, "-profile": s.profile} { // before the minutes that it takes to measure what goes there
+	// Before the minutes that it takes to measure what goes there. Of a flag that is not set it is the present folder.
+	for name, file := range map[string]string{"-chart": s.chart, "-profile": s.profile} {
 		if _, err := os.Stat(filepath.Dir(file)); err != nil {
 			return fmt.Errorf("%s: %w; the path is relative to the folder test", name, err)
 		}

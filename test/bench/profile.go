@@ -20,8 +20,8 @@ const minProfile = time.Second
 // profileGrace is how much longer than its window a profile may take to arrive.
 const profileGrace = 30 * time.Second
 
-// beginProfile has a contender profiled during the window that follows, if it is Moongate and profiles are wanted. The result waits
-// for the profile.
+// beginProfile has a contender profiled during the window that follows, if it is Moongate and -profile is set. wait returns when the
+// profile has been saved.
 func (b *bench) beginProfile(c *contender) (wait func() error) {
 	if b.profile == "" || c.name != "moongate" {
 		return func() error { return nil }
@@ -67,6 +67,7 @@ func (b *bench) writeProfile(file string) error {
 	part := file + ".part"
 	cmd := exec.CommandContext(b.ctx, "go", append([]string{"tool", "pprof", "-proto", "-output", part}, b.profiles...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
+		os.Remove(part)
 		return fmt.Errorf("go tool pprof: %w\n%s", err, out)
 	}
 	return os.Rename(part, file)

@@ -91,9 +91,9 @@ func (b *bench) measureInTurns(runs []entry) ([]*series, error) {
 	}
 	for round := range b.rounds {
 		for _, i := range order(len(runs), round) {
-			stop := b.beginProfile(runs[i].contender)
+			wait := b.beginProfile(runs[i].contender)
 			result, err := b.measure(runs[i].traffic.spec(b, runs[i].contender))
-			if err = errors.Join(err, stop()); err != nil {
+			if err = errors.Join(err, wait()); err != nil {
 				return nil, fmt.Errorf("%s: %w", runs[i].label, err)
 			}
 			all[i].add(result)
