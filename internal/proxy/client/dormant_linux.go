@@ -29,7 +29,7 @@ type dormants struct {
 	closed                 bool          // no connection becomes dormant any more
 	notBefore              atomic.Int64  // no connection becomes dormant before this time, by the coarse clock
 	released               atomic.Uint64 // number of bytes that connections have released by becoming dormant
-	// destinations has those of Conn.destination.
+	// destinations has Conn.destination of the connections for which it is set. Few are, so it is not in their records.
 	destinations map[*dormant]*netip.AddrPort
 }
 

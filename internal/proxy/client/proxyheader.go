@@ -24,7 +24,7 @@ func (c *Conn) acceptProxied() bool {
 	}
 	if named.Client.IsValid() {
 		c.setPeer(named.Client)
-		destination := named.Destination // not named, of which this is half
+		destination := named.Destination // a copy, so that the connection does not keep all of named
 		c.destination = &destination
 	}
 	if !c.set.recount(c, keyOf(c.side.Peer.Addr())) {
