@@ -86,9 +86,12 @@ type Conn struct {
 	opened     bool   // a loop has already counted it as opened, see ServeL4
 	// served means that a request has been carried out.
 	served bool
+	// ranApart means that a request was not carried out within nextHead: it may have had a second goroutine, or be a tunnel.
+	ranApart bool
 	// destination is the address to which the client has connected according to the PROXY header; nil if none says it.
 	destination *netip.AddrPort
 	loop        rawLoop
+	methods     methods
 	// http2 is nil unless the connection uses HTTP/2.
 	http2   atomic.Pointer[http2.Conn]
 	tunnels streamTunnels // of the HTTP/2 connection
@@ -106,6 +109,9 @@ type Conn struct {
 
 	// h1 is nil until the first byte of a request arrives, and again while the connection is parked.
 	h1 *http1State
+
+	// referred means that something which outlives the connection may refer to the Conn, see reuse.
+	referred atomic.Bool
 
 	counted
 	shard      *shard
@@ -183,8 +189,10 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 // unknown.
 func (c *Conn) Peer() netip.AddrPort { return c.tcp.Peer() }
 
+// newConn returns a Conn that is not in its Set yet.
 func newConn(set *Set, s *snapshot.Socket, tcp *socket.Conn, mode snapshot.Mode, t *Timeouts) *Conn {
-	c := &Conn{set: set, timeouts: t, nc: tcp, tcp: tcp, raw: tcp.Raw()}
+	c := unusedConn()
+	c.set, c.timeouts, c.nc, c.tcp, c.raw = set, t, tcp, tcp, tcp.Raw()
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	return c
@@ -223,7 +231,7 @@ func (d *stream) Keep(bytes int64) { d.c.kept.Add(bytes) }
 func (c *Conn) setPeer(client netip.AddrPort) {
 	c.side.Peer = client
 	if client.IsValid() {
-		c.side.PeerText = client.Addr().AppendTo(nil)
+		c.side.PeerText = client.Addr().AppendTo(make([]byte, 0, 16))
 	}
 }
 
@@ -238,16 +246,7 @@ func (c *Conn) leave(s *waitState) bool {
 	return false
 }
 
-// acceptors run a new connection until it ends, by the mode of its port.
-var acceptors = [...]func(*Conn){
-	snapshot.HTTP:           (*Conn).serve,
-	snapshot.HTTPS:          (*Conn).acceptHTTPS,
-	snapshot.TCP:            (*Conn).acceptTCP,
-	snapshot.TLS:            (*Conn).acceptTLS,
-	snapshot.TLSPassthrough: (*Conn).acceptPassthrough,
-}
-
-// start runs a new connection, which must be in its Set.
+// start runs a new connection until it ends, by the mode of its port. It must be in its Set.
 func (c *Conn) start() {
 	defer c.recovered()
 	if !c.opened {
@@ -257,7 +256,18 @@ func (c *Conn) start() {
 		c.end()
 		return
 	}
-	acceptors[c.side.Mode](c)
+	switch c.side.Mode {
+	case snapshot.HTTP:
+		c.serve()
+	case snapshot.HTTPS:
+		c.acceptHTTPS()
+	case snapshot.TCP:
+		c.acceptTCP()
+	case snapshot.TLS:
+		c.acceptTLS()
+	case snapshot.TLSPassthrough:
+		c.acceptPassthrough()
+	}
 }
 
 // acceptHTTPS runs a connection that begins with a TLS handshake.
@@ -300,6 +310,7 @@ func (c *Conn) serve() {
 			c.refuse(err)
 		}
 		if err == nil && head > 0 {
+			c.ranApart = true
 			keep, away := c.run(head)
 			if away {
 				return
@@ -309,6 +320,7 @@ func (c *Conn) serve() {
 			}
 		}
 		c.finish(head == 0 && err == nil)
+		c.reuse()
 		return
 	}
 }

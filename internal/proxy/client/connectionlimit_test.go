@@ -256,6 +256,7 @@ func idleClientFrom(t *testing.T, set *Set, addr, ip string) (c net.Conn, server
 		t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(20 * time.Second))
+	set.lend() // the test uses the Conn for as long as it likes
 	for server == nil {
 		set.Each(func(k *Conn) {
 			if k.side.Peer == c.LocalAddr().(*net.TCPAddr).AddrPort() {

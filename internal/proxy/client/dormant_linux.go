@@ -245,7 +245,7 @@ func (l *dormants) replace(s *Set, d *dormant, c *Conn) bool {
 	c.destination = l.destinations[d]
 	l.remove(s, d)
 	c.state.Store(d.state.Load())
-	s.begin(c, (*Conn).goOn)
+	s.begin(c, c.goOn)
 	return true
 }
 

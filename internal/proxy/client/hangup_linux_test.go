@@ -80,7 +80,7 @@ func longPolls(t *testing.T, addr string, retry *config.Retry) (set *Set, ln net
 			}
 			c := newConn(set, socket, of(t, accepted), snapshot.HTTP, &set.timeouts)
 			c.raw = controls{c.raw, calls}
-			set.begin(c, (*Conn).start)
+			set.begin(c, c.start)
 		}
 	}()
 	t.Cleanup(func() {

@@ -303,7 +303,7 @@ func (c *l4Conn) handOver(fd int) {
 	conn.setPeer(c.peer)
 	conn.key, conn.opened = c.key, true
 	conn.state.Store(c.state.Swap(countedNot)) // a goroutine that has seen c in the loop may still call end
-	s.begin(conn, (*Conn).start)
+	s.begin(conn, conn.methods.start)
 }
 
 // leaveL4 is like remove, for a connection that has left its loop.

@@ -39,6 +39,7 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 		c *Conn
 		n int
 	}
+	defer s.lend()()
 	var large []held
 	s.Each(func(c *Conn) {
 		if n := c.Held(); n >= largeHold {
@@ -111,6 +112,7 @@ func (s *Set) EndStuckResponses(bytes uint64) (ended int, freed uint64) {
 		c     *Conn
 		since int64
 	}
+	defer s.lend()()
 	var all []stuck
 	s.Each(func(c *Conn) {
 		if since, ok := c.stuck(); ok {

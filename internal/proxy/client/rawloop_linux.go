@@ -16,12 +16,19 @@ import (
 // rawIO reports that connections can be run by runRaw on this system.
 const rawIO = true
 
+// methods holds methods of a Conn as functions, each of which is an allocation.
+type methods struct {
+	start func()
+	step  func(fd uintptr) bool // rawStep
+}
+
+func (c *Conn) bind() methods { return methods{c.start, c.rawStep} }
+
 // rawLoop is the state of runRaw.
 type rawLoop struct {
-	step    func(fd uintptr) bool // rawStep, bound once per connection
-	waiting bool                  // the last step ended with a wait
-	expired bool                  // the sweeper has interrupted the wait
-	inside  bool                  // a step is running, on fd
+	waiting bool // the last step ended with a wait
+	expired bool // the sweeper has interrupted the wait
+	inside  bool // a step is running, on fd
 	fd      uintptr
 	drained bool // wire.Read took all that had arrived since the step began
 	short   bool // drained is known from a short read, after which the end of the stream may still follow
@@ -85,13 +92,10 @@ func (c *Conn) readUpload(fd uintptr, into []byte) (int, error) {
 // outside.
 func (c *Conn) runRaw() (int, error) {
 	l := &c.loop
-	if l.step == nil {
-		l.step = c.rawStep
-	}
 	c.beginHead()
 	for {
 		l.waiting, l.expired, l.head, l.err = false, false, 0, nil
-		err := c.raw.Read(l.step)
+		err := c.raw.Read(c.methods.step)
 		if l.waiting { // the wait failed: a deadline passed, or the connection was cut
 			l.expired = !c.leave(&c.wait)
 		}

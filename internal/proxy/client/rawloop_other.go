@@ -13,6 +13,11 @@ import (
 // rawIO reports that connections can be run by runRaw on this system.
 const rawIO = false
 
+// methods holds a method of a Conn as a function, which is an allocation.
+type methods struct{ start func() }
+
+func (c *Conn) bind() methods { return methods{c.start} }
+
 // rawLoop has no state on this system.
 type rawLoop struct{}
 

@@ -100,6 +100,7 @@ type Set struct {
 	dormants       dormants // idle connections without a Conn
 
 	connections connectionCounts
+	lent        atomic.Int32 // while positive, no Conn is reused, see lend
 
 	mu        sync.Mutex
 	noPoller  bool          // there will be no idlePoller
@@ -218,7 +219,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *socket.Conn, port *snapshot.Po
 	c := newConn(s, socket, tcp, port.Mode, s.timeouts.of(&port.Connections))
 	c.setPeer(peer)
 	c.key, c.proxied = key, proxied
-	s.begin(c, (*Conn).start)
+	s.begin(c, c.methods.start)
 }
 
 // enter counts an accepted connection. It returns false if there are too many.
@@ -239,15 +240,16 @@ func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.P
 	return key, ok
 }
 
-// begin adds a connection to the Set and calls run for it on a new goroutine.
-func (s *Set) begin(c *Conn, run func(*Conn)) {
+// begin adds a connection to the Set and calls run, a method of it, on a new goroutine.
+func (s *Set) begin(c *Conn, run func()) {
 	// The port differs most between connections; connect(2) prefers even ports.
 	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
 	c.shard.add(c)
-	go run(c)
+	go run()
 }
 
-// Each calls f for all connections that have a Conn. f must not block and must not end any.
+// Each calls f for all connections that have a Conn. f must not block and must not end any. When f has returned, nothing may refer to a
+// Conn that may be reused, unless lend was called before Each.
 func (s *Set) Each(f func(*Conn)) {
 	for i := range s.shards {
 		s.shards[i].each(f)
@@ -265,6 +267,7 @@ func (s *Set) Sweep(now int64) {
 	}
 	s.l4.sweep(now)
 	s.dormants.sweep(s, t)
+	defer s.lend()()
 	var waiting [watchEach]*Conn
 	var dormant [dormantEach]*Conn
 	for i := range s.shards {
@@ -435,6 +438,7 @@ func (c *Conn) cut(reason observe.Reason) {
 		// and the kernel need not keep unsent data.
 		c.tcp.ResetOnClose()
 	}
+	c.referred.Store(true)
 	go func() {
 		c.tcp.Close() // from then on it cannot be parked, and whatever waits for the client returns
 		if c.claim() {
