@@ -33,7 +33,10 @@ func (c *Conn) reuse() {
 // isReusable reports whether nothing can refer to the Conn of a connection that has ended: no other goroutine that the connection has
 // had, no poller, and nothing that ends it.
 func (c *Conn) isReusable() bool {
-	return c.nc == net.Conn(c.tcp) && c.http2.Load() == nil && !c.ranApart && !c.watched && !c.hangUpWatched.Load() && !c.referred.Load() && c.set.lent.Load() == 0
+	if c.set.lent.Load() > 0 { // first: whatever it was lent to may set the other fields until it is given back
+		return false
+	}
+	return c.nc == net.Conn(c.tcp) && c.http2.Load() == nil && !c.ranApart && !c.watched && !c.hangUpWatched.Load() && !c.referred.Load()
 }
 
 // lend keeps all Conns in the Set from being reused until the returned function is called. It must be called before a Conn is taken
