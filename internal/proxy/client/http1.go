@@ -67,7 +67,9 @@ func (c *Conn) run(n int) (keep, away bool) {
 		h.KeepAlive = false // the following bytes may be meant for the tunnel
 	}
 	st.framing, st.keep = http1.NoBody, false
-	st.stopped.Store(false)
+	if st.stopped.Load() {
+		st.stopped.Store(false)
+	}
 	st.sends = more || x.Streamed // the next request, or the rest of this one
 	return c.ran(x.Run())
 }
@@ -353,14 +355,13 @@ func (c *Conn) write(b []byte, last bool) error {
 	if len(b) == 0 {
 		return nil
 	}
-	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
-	var err error
 	if c.nc == net.Conn(c.tcp) {
-		b = c.writeRaw(b, last && c.h1.ends())
+		if b = c.writeRaw(b, last && c.h1.ends()); len(b) == 0 { // nothing waits, as usual
+			return nil
+		}
 	}
-	if len(b) > 0 {
-		_, err = c.nc.Write(b)
-	}
+	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
+	_, err := c.nc.Write(b)
 	return c.wrote(err)
 }
 
