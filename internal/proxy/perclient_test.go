@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -250,9 +251,9 @@ func TestProxyHeaderOfTrusted(t *testing.T) {
 // TestProxyHeaderPassedOn: behind a load balancer that sends a PROXY header, a backend is told both of its addresses, by requests and by tunnels.
 func TestProxyHeaderPassedOn(t *testing.T) {
 	t.Parallel()
-	for _, tcp := range []bool{false, true} {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2", "TCP"} {
 		for name, header := range map[string]string{"V1": headerV1, "V2": headerV2} {
-			t.Run(fmt.Sprintf("TCP %v/%s", tcp, name), func(t *testing.T) {
+			t.Run(protocol+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				inner, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -263,14 +264,23 @@ func TestProxyHeaderPassedOn(t *testing.T) {
 				g := startGateway(t, Timeouts{})
 				g.apply(append(backend("Service/default/b/80", inner.Addr().String()),
 					trafficOf(0, connectionsAs(&config.BackendConnections{ProxyHeader: config.ProxyHeader_PROXY_HEADER_V1}))))
-				if tcp {
+				if protocol == "TCP" {
 					g.apply([]*config.Resource{proxied(g.tcpListener("l"), "127.0.0.0/8"),
 						l4RouteOf("r", "default/gw/l", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})})
 				} else {
 					g.apply([]*config.Resource{proxied(g.httpListener("l", ""), "127.0.0.0/8"), routeOf("r", "default/gw/l", "", anyRule())})
 				}
 				c := g.dial()
-				io.WriteString(c, header+"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				io.WriteString(c, header)
+				if protocol == "HTTP/2" {
+					cc, err := http2Over(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					go cc.RoundTrip(httptest.NewRequest("GET", "http://h/", nil)) //nolint:errcheck // the backend does not answer
+				} else {
+					io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				}
 				b, err := l.Accept()
 				if err != nil {
 					t.Fatal(err)
