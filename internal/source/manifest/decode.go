@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
@@ -192,6 +193,13 @@ func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 		d.malformed(identify(node), lineOf(node, "kind"), "kind", &syntaxError{
 			reason: fmt.Sprintf("%s %s", schema.Show(kindName), reason),
 			remedy: fmt.Sprintf("write apiVersion: %s and kind: %s", meant.apiVersion(), meant.Name),
+		})
+		return
+	}
+	if group == v1alpha1.GroupName { // no other program reads it
+		d.malformed(identify(node), lineOf(node, "kind"), "kind", &syntaxError{
+			reason: schema.Show(kindName) + " is not a kind of this API group",
+			remedy: "its kinds are " + strings.Join(kindsOf(group), " and "),
 		})
 		return
 	}

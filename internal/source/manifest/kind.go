@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
@@ -49,6 +50,16 @@ func findKind(group, name string) *manifestKind {
 	return nil
 }
 
+// kindsOf returns the names of the kinds of a group.
+func kindsOf(group string) (names []string) {
+	for _, k := range kinds {
+		if k.Group == group {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
 func splitVersion(apiVersion string) (group, version string) {
 	if group, version, ok := strings.Cut(apiVersion, "/"); ok {
 		return group, version
@@ -66,12 +77,8 @@ func joinVersion(group, version string) string {
 // misnamed returns the kind that was probably meant by an unknown one: the right name in a wrong group, or a similar name in the
 // right group. Kinds of other groups belong to other programs.
 func misnamed(group, name string) (meant *manifestKind, reason string) {
-	var names []string
 	for _, k := range kinds {
-		if k.Group == group {
-			names = append(names, k.Name)
-		}
-		if k.Name == name && k.Custom && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")) {
+		if k.Name == name && k.Custom && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || group == v1alpha1.GroupName) {
 			return k, "is not in this API group"
 		}
 		if k.Name == name && !k.Custom && (group == gwv1.GroupName || group == "" || group == kind.EndpointSlice.Group || group == kind.ClusterTrustBundle.Group) {
@@ -82,7 +89,7 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 	if slices.Contains(otherKinds[group], name) {
 		return nil, ""
 	}
-	if near := schema.Nearest(name, names); near != "" {
+	if near := schema.Nearest(name, kindsOf(group)); near != "" {
 		return findKind(group, near), "is not a kind of this API group"
 	}
 	return nil, ""
