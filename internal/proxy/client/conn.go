@@ -86,8 +86,6 @@ type Conn struct {
 	opened     bool   // a loop has already counted it as opened, see ServeL4
 	// served means that a request has been carried out.
 	served bool
-	// ranApart means that a request was not carried out within nextHead: it may have had a second goroutine, or be a tunnel.
-	ranApart bool
 	// destination is the address to which the client has connected according to the PROXY header; nil if none says it.
 	destination *netip.AddrPort
 	loop        rawLoop
@@ -110,7 +108,8 @@ type Conn struct {
 	// h1 is nil until the first byte of a request arrives, and again while the connection is parked.
 	h1 *http1State
 
-	// referred means that something which outlives the connection may refer to the Conn, see reuse.
+	// referred means that something besides the connection's own goroutine and its shard may refer to the Conn, even after the
+	// connection has ended, see reuse.
 	referred atomic.Bool
 
 	counted
@@ -267,6 +266,8 @@ func (c *Conn) start() {
 		c.acceptTLS()
 	case snapshot.TLSPassthrough:
 		c.acceptPassthrough()
+	default:
+		panic("client: a connection to a port that has no connections")
 	}
 }
 
@@ -310,7 +311,7 @@ func (c *Conn) serve() {
 			c.refuse(err)
 		}
 		if err == nil && head > 0 {
-			c.ranApart = true
+			c.noteReferred() // by what ends tunnels, and by the goroutines that send its body
 			keep, away := c.run(head)
 			if away {
 				return

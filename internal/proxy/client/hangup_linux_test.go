@@ -137,6 +137,11 @@ func TestLongPollsAreNotPolled(t *testing.T) {
 	if n := calls.Load() - before; n > clients {
 		t.Errorf("%d calls for %d requests that wait, in %d rounds of the sweeper", n, clients, rounds)
 	}
+	set.Each(func(c *Conn) {
+		if !c.referred.Load() {
+			t.Error("a Conn that the poller of hang-ups knows may be reused")
+		}
+	})
 	if left.Load() != 0 {
 		t.Fatalf("%d requests were given up, though their clients are there", left.Load())
 	}

@@ -91,6 +91,7 @@ const (
 // the ended ones have held that many bytes together. It returns their number and the bytes they held. It is called when
 // memory is scarce.
 func (s *Set) EndStuckTunnels(bytes uint64) (ended int, freed uint64) {
+	defer s.lend()()
 	for _, t := range s.tunnelsSince(stuckFor, moments.stuck) {
 		if freed >= bytes {
 			break
@@ -219,6 +220,7 @@ type untaken struct {
 // EndUnusedTunnels ends some of the tunnels that have moved nothing for tunnelUnused, the longest unused first, and
 // returns their number. It is called when memory is scarce.
 func (s *Set) EndUnusedTunnels() (ended int) {
+	defer s.lend()()
 	all := s.tunnelsSince(tunnelUnused, moments.used)
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
 	for _, t := range all {

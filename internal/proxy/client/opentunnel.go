@@ -55,7 +55,7 @@ func (t openTunnel) end() bool {
 }
 
 // tunnelsSince returns the tunnels for which since returns a time at least that long ago, by the coarse clock, the
-// oldest time first.
+// oldest time first. The connections must be lent to the caller, see lend.
 func (s *Set) tunnelsSince(least time.Duration, since func(moments) (ms int64, ok bool)) []openTunnel {
 	at := make(map[openTunnel]int64)
 	look := func(t openTunnel) {

@@ -16,7 +16,11 @@ const parked = -2
 // it has returned true, another goroutine may own the connection.
 func (c *Conn) park() bool {
 	l := c.set.openIdlePoller()
-	if l == nil || l.admit(c) != nil {
+	if l == nil {
+		return false
+	}
+	c.noteReferred()
+	if l.admit(c) != nil {
 		return false
 	}
 	anew := c.watched

@@ -30,13 +30,21 @@ func (c *Conn) reuse() {
 	}
 }
 
-// isReusable reports whether nothing can refer to the Conn of a connection that has ended: no other goroutine that the connection has
-// had, no poller, and nothing that ends it.
+// isReusable reports whether nothing can refer to the Conn of a connection that has ended. A request within nextHead may have had a
+// goroutine that sends its body, but has waited for the end of it.
 func (c *Conn) isReusable() bool {
-	if c.set.lent.Load() > 0 { // first: whatever it was lent to may set the other fields until it is given back
+	if c.set.lent.Load() > 0 { // first: what it is lent to may set referred until it is given back
 		return false
 	}
-	return c.nc == net.Conn(c.tcp) && c.http2.Load() == nil && !c.ranApart && !c.watched && !c.hangUpWatched.Load() && !c.referred.Load()
+	return !c.referred.Load() && c.nc == net.Conn(c.tcp) && c.http2.Load() == nil
+}
+
+// noteReferred must be called before anything besides the connection's own goroutine and its shard can refer to the Conn, unless it is
+// lent to that.
+func (c *Conn) noteReferred() {
+	if !c.referred.Load() {
+		c.referred.Store(true)
+	}
 }
 
 // lend keeps all Conns in the Set from being reused until the returned function is called. It must be called before a Conn is taken

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/http2"
-	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -63,31 +61,86 @@ func TestReusedConnIsZero(t *testing.T) {
 
 // TestKnownConnIsNotReused: a Conn to which anything may still refer is left to the collector.
 func TestKnownConnIsNotReused(t *testing.T) {
-	set, addr := served(t)
 	for name, tc := range map[string]struct {
-		life     func(*Conn)
+		life     func(t *testing.T, set *Set, c net.Conn, server *Conn)
 		reusable bool
 	}{
-		"requests":                     {func(c *Conn) { c.served = true }, true},
-		"TLS":                          {func(c *Conn) { c.nc = &wire{Conn: c.tcp, c: c} }, false},
-		"HTTP/2":                       {func(c *Conn) { c.http2.Store(new(http2.Conn)) }, false},
-		"a streamed body or a tunnel":  {func(c *Conn) { c.ranApart = true }, false},
-		"was parked":                   {func(c *Conn) { c.watched = true }, false},
-		"its hang-up was watched for":  {func(c *Conn) { c.hangUpWatched.Store(true) }, false},
-		"was cut":                      {func(c *Conn) { c.cut(observe.ReasonOverloaded) }, false},
-		"was found by what lends them": {func(*Conn) { set.lend() }, false},
+		"requests": {func(t *testing.T, _ *Set, c net.Conn, _ *Conn) {
+			ask(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			ask(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")
+		}, true},
+		"a streamed body": {func(t *testing.T, _ *Set, c net.Conn, _ *Conn) {
+			ask(t, c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+		}, false},
+		"was parked": {func(t *testing.T, set *Set, c net.Conn, server *Conn) {
+			server.holding.Store(true)
+			testkit.Eventually(t, "the connection to be parked", func() bool {
+				set.Sweep(set.engine.Now() + 2*parkAfter.Milliseconds())
+				kind, _, _ := server.wait.get()
+				return kind == waitParked
+			})
+			ask(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		}, false},
+		"HTTP/2": {func(t *testing.T, _ *Set, c net.Conn, server *Conn) {
+			io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+			testkit.Eventually(t, "HTTP/2", func() bool { return server.http2.Load() != nil })
+		}, false},
+		"was cut": {func(_ *testing.T, _ *Set, _ net.Conn, server *Conn) { server.cut(observe.ReasonOverloaded) }, false},
 	} {
-		own, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			set, addr := served(t)
+			c, server := idleClient(t, set, addr) // which lends it to the test, so that it is not reused in fact
+			tc.life(t, set, c, server)
+			c.Close()
+			testkit.Eventually(t, "the end of the connection", func() bool {
+				left := 0
+				set.Each(func(*Conn) { left++ })
+				return left == 0
+			})
+			set.lent.Store(0)
+			if got := server.isReusable(); got != tc.reusable {
+				t.Errorf("reusable: %v", got)
+			}
+		})
+	}
+}
+
+// ask sends a request and reads the response.
+func ask(t *testing.T, c net.Conn, request string) {
+	t.Helper()
+	io.WriteString(c, request)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body)
+}
+
+// TestConnsAreLent: no Conn is reused while a function that refers to some outside of their shards runs.
+func TestConnsAreLent(t *testing.T) {
+	set, _ := served(t)
+	for name, f := range map[string]func(){
+		"Sweep":             func() { set.Sweep(set.engine.Now()) },
+		"CutLargest":        func() { set.CutLargest(1) },
+		"EndStuckTunnels":   func() { set.EndStuckTunnels(1) },
+		"EndStuckResponses": func() { set.EndStuckResponses(1) },
+		"EndUnusedTunnels":  func() { set.EndUnusedTunnels() },
+	} {
+		done := make(chan struct{})
+		func() {
+			last := &set.shards[shards-1] // at which f has to wait
+			last.mu.Lock()
+			defer last.mu.Unlock()
+			go func() {
+				defer close(done)
+				f()
+			}()
+			testkit.Eventually(t, name+" to borrow the connections", func() bool { return set.lent.Load() == 1 })
+		}()
+		<-done
+		if set.lent.Load() != 0 {
+			t.Errorf("%s keeps the connections", name)
 		}
-		c := newConn(set, nil, of(t, own), snapshot.HTTP, &set.timeouts)
-		tc.life(c)
-		c.tcp.Close()
-		if got := c.isReusable(); got != tc.reusable {
-			t.Errorf("%s: %v", name, got)
-		}
-		set.lent.Store(0)
 	}
 }
 

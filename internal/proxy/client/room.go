@@ -63,6 +63,7 @@ func (s *Set) makeRoom() bool {
 	}
 	search(func(above, most int) int { return s.endAbove(counts, above, most, now) })
 	if ended < (batch+1)/2 {
+		defer s.lend()()
 		tunnels := s.tunnelsSince(tunnelUnused, moments.used)
 		search(func(above, most int) int { return endTunnelsAbove(tunnels, counts, above, most) })
 	}

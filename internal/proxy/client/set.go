@@ -249,7 +249,7 @@ func (s *Set) begin(c *Conn, run func()) {
 }
 
 // Each calls f for all connections that have a Conn. f must not block and must not end any. When f has returned, nothing may refer to a
-// Conn that may be reused, unless lend was called before Each.
+// Conn, unless lend was called before Each.
 func (s *Set) Each(f func(*Conn)) {
 	for i := range s.shards {
 		s.shards[i].each(f)
@@ -438,7 +438,7 @@ func (c *Conn) cut(reason observe.Reason) {
 		// and the kernel need not keep unsent data.
 		c.tcp.ResetOnClose()
 	}
-	c.referred.Store(true)
+	c.noteReferred()
 	go func() {
 		c.tcp.Close() // from then on it cannot be parked, and whatever waits for the client returns
 		if c.claim() {

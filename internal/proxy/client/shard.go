@@ -164,6 +164,7 @@ func (s *shard) sweep(t sweepTimes, due *found) {
 	for c := s.busy.first; c != nil; c = c.after {
 		if c.sweep(t.now) && len(due.waiting) < cap(due.waiting) {
 			c.hangUpWatched.Store(true)
+			c.noteReferred()
 			due.waiting = append(due.waiting, c)
 		}
 	}
