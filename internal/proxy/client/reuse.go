@@ -7,7 +7,7 @@ import (
 
 // A Conn is most of what a connection allocates, and a client that opens one for each request would have the collector busy with them,
 // and the processor wait for memory that is not in its caches. So a Conn is used again for another connection, but only after a short
-// and simple life, in which nothing else than its own goroutine and its shard can have come to know it.
+// and simple life, in which nothing but its own goroutine and its shard can have come to know it.
 
 // conns holds Conns that have no connection.
 var conns sync.Pool
@@ -33,7 +33,7 @@ func (c *Conn) reuse() {
 // isReusable reports whether nothing can refer to the Conn of a connection that has ended. A request within nextHead may have had a
 // goroutine that sends its body, but has waited for the end of it.
 func (c *Conn) isReusable() bool {
-	if c.set.lent.Load() > 0 { // first: what it is lent to may set referred until it is given back
+	if c.set.lent.Load() > 0 { // checked first: whatever borrowed it may set referred until it gives it back
 		return false
 	}
 	return !c.referred.Load() && c.nc == net.Conn(c.tcp) && c.http2.Load() == nil
